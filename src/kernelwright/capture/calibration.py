@@ -1,0 +1,36 @@
+"""Measured peaks, kept per device, torch version and driver-independent name, so that only the first run pays for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..model.capture import ProbePeak
+from ..model.files import write_json_atomic
+from .cache import cache_dir
+
+_PEAKS = TypeAdapter(tuple[ProbePeak, ...])
+
+
+def load_peaks(key: str) -> tuple[ProbePeak, ...]:
+    """Cached peaks, or () when there are none or the file is not readable."""
+    try:
+        return _PEAKS.validate_python(json.loads(_file(key).read_text())["peaks"])
+    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        return ()
+
+
+def store_peaks(key: str, peaks: Sequence[ProbePeak]) -> None:
+    """Keep peaks; a cache that can't be written costs time, not the run."""
+    try:
+        write_json_atomic(_file(key), {"key": key, "peaks": [peak.model_dump() for peak in peaks]})
+    except OSError:
+        return
+
+
+def _file(key: str) -> Path:
+    return cache_dir() / "peaks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"

@@ -1,0 +1,164 @@
+"""Finds the Python that has the workload's torch. kernelwright installs nothing there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.errors import BadInput, MachineLacks
+from ..model.workload import Device
+
+CHECK_TIMEOUT_S = 60.0
+INSTALL_TORCH = Path(__file__).resolve().parents[1] / "setup" / "install_torch.py"
+# Reads torch/version.py without importing torch: about 40 ms instead of 1.5 s and more.
+_CHECK = """
+import importlib.util, sys
+if sys.version_info < (3, 10): print("OLD", "%d.%d" % sys.version_info[:2]); sys.exit()
+spec = importlib.util.find_spec("torch")
+if spec is None or not spec.origin: print("NONE", ""); sys.exit()
+scope = {}
+exec(open(spec.origin.replace("__init__.py", "version.py")).read(), scope)
+print("TORCH", scope.get("__version__", "?"), scope.get("cuda") or scope.get("hip") or "cpu")
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python >= 3.10 that has torch."""
+
+    path: Path
+    torch_version: str
+    torch_build: str
+    """CUDA or HIP version of the build, or "cpu"."""
+    source: str
+    """Where it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "python3", "kernelwright"."""
+
+
+def find_interpreter(
+    python: str | None, workload: Path | None, device: Device, say: Callable[[str], None] = lambda _line: None
+) -> Interpreter:
+    """The first interpreter with torch, in the documented order; installs a CPU torch of our own as the last resort.
+
+    Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, python3, kernelwright's own.
+    Raises BadInput when --python is wrong, MachineLacks when there is no torch, or a GPU with a CPU-only torch.
+    """
+    if python is not None:
+        return _named(python, device)
+    found: list[Interpreter] = []
+    for source, path in _candidates(workload):
+        checked = _check(path, source)
+        if isinstance(checked, Interpreter):
+            found.append(checked)
+            break
+    if not found:
+        own = _check(Path(sys.executable), "kernelwright")
+        if isinstance(own, Interpreter):
+            found.append(own)
+    if found:
+        return _fits(found[0], device)
+    if device != "cpu" and gpu_visible():
+        raise MachineLacks(
+            "no_torch", "a GPU is visible, but no Python here has torch", where="interpreter",
+            fix="install a CUDA build of torch in your environment and activate it, or name it with --python PATH "
+                "(or run on the CPU with --device cpu)",
+        )
+    if device == "cuda":
+        raise MachineLacks("no_gpu", "--device cuda was asked for, but no GPU is visible", where="--device",
+                           fix="use --device cpu, or run where a GPU and a CUDA build of torch are")
+    return _install_own(say)
+
+
+def _named(python: str, device: Device) -> Interpreter:
+    path = shutil.which(python) or python
+    checked = _check(Path(path), "--python")
+    if isinstance(checked, Interpreter):
+        return _fits(checked, device)
+    raise BadInput("bad_python", checked, where=f"--python {python}", fix="name a Python >= 3.10 that has torch")
+
+
+def _fits(interpreter: Interpreter, device: Device) -> Interpreter:
+    if interpreter.torch_build == "cpu" and device != "cpu" and gpu_visible():
+        raise MachineLacks(
+            "torch_without_cuda", f"a GPU is visible, but torch {interpreter.torch_version} is a CPU-only build",
+            where=str(interpreter.path), fix="install a CUDA build of torch there, or run on the CPU with --device cpu",
+        )
+    return interpreter
+
+
+def _candidates(workload: Path | None) -> Iterator[tuple[str, Path]]:
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = os.environ.get(variable)
+        if prefix:
+            yield variable, _python_of(Path(prefix))
+    if workload is not None:
+        for folder in workload.resolve().parents:
+            if (folder / ".venv").is_dir():
+                yield ".venv", _python_of(folder / ".venv")
+                break
+    on_path = shutil.which("python3") or shutil.which("python")
+    if on_path:
+        yield "python3", Path(on_path)
+
+
+def _python_of(prefix: Path) -> Path:
+    if sys.platform == "win32":
+        scripts = prefix / "Scripts" / "python.exe"
+        return scripts if scripts.exists() else prefix / "python.exe"
+    return prefix / "bin" / "python"
+
+
+def _check(path: Path, source: str) -> Interpreter | str:
+    """The interpreter, or why it will not do."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    if os.environ.get("KERNELWRIGHT_USER_PYTHONPATH"):
+        environment["PYTHONPATH"] = os.environ["KERNELWRIGHT_USER_PYTHONPATH"]
+    try:
+        # Isolated from the current folder (a user's torch.py there must not be taken for torch), not from site-packages.
+        run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S,
+                             stdin=subprocess.DEVNULL, cwd=path.parent if path.parent.is_dir() else None, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"could not be run ({error.__class__.__name__})"
+    words = run.stdout.split()
+    if run.returncode != 0 or not words:
+        return "is not a working Python"
+    if words[0] == "TORCH":
+        return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source)
+    return f"is Python {words[1]}, and 3.10 is needed" if words[0] == "OLD" else "has no torch"
+
+
+def gpu_visible() -> bool:
+    """Whether a GPU can be seen without torch: the driver's own lists, honouring CUDA_VISIBLE_DEVICES."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        return False
+    gpus = Path("/proc/driver/nvidia/gpus")
+    if gpus.is_dir() and any(gpus.iterdir()):
+        return True
+    if Path("/dev/kfd").exists():
+        return True
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return False
+    try:
+        run = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return run.returncode == 0 and "GPU " in run.stdout
+
+
+def _install_own(say: Callable[[str], None]) -> Interpreter:
+    say("no Python here has torch, and no GPU is visible: installing a CPU torch into kernelwright's own environment")
+    run = subprocess.run([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True)
+    lines = [line for line in run.stderr.splitlines() if line.strip()]
+    own = _check(Path(sys.executable), "kernelwright")
+    if run.returncode == 0 and isinstance(own, Interpreter):
+        return own
+    raise MachineLacks(
+        "no_torch", lines[-1] if lines else "torch could not be installed", where="interpreter",
+        fix="install torch in a Python >= 3.10 environment and name it with --python PATH",
+    )

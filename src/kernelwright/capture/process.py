@@ -1,0 +1,82 @@
+"""Starts and ends processes that run the probe. Each is the leader of its own process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..model.errors import MachineLacks
+from ..model.workload import Device
+
+PROBE_START = Path(__file__).resolve().parents[1] / "probe" / "start.py"
+GRACE_S = 2.0
+"""How long an ended process may take to leave before it is killed."""
+OUR_OWN_VARIABLES = ("PYTHONPATH", "PYTHONHOME")
+"""Set for kernelwright's interpreter; they would leak our packages into the user's. The user's own PYTHONPATH is kept
+in KERNELWRIGHT_USER_PYTHONPATH by scripts/_entry.py and put back."""
+
+
+def probe_environment(device: Device) -> dict[str, str]:
+    """The environment of a probe process: the user's own, with CUDA hidden where the CPU was asked for."""
+    environment = {key: value for key, value in os.environ.items() if key not in OUR_OWN_VARIABLES}
+    user_path = environment.pop("KERNELWRIGHT_USER_PYTHONPATH", "")
+    if user_path:
+        environment["PYTHONPATH"] = user_path
+    if device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment
+
+
+def spawn(
+    interpreter: Path,
+    probe_args: Sequence[str],
+    *,
+    device: Device,
+    cwd: Path,
+    log_path: Path,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `interpreter PROBE_START *probe_args`, its stdout and stderr appended to log_path, stdin empty.
+
+    Raises MachineLacks when the interpreter can't be started, OSError when the log can't be opened.
+    """
+    with log_path.open("ab") as log:
+        try:
+            return subprocess.Popen(
+                [str(interpreter), str(PROBE_START), *probe_args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=cwd,
+                env=probe_environment(device),
+                start_new_session=True,
+                pass_fds=tuple(pass_fds),
+            )
+        except OSError as error:
+            raise MachineLacks(
+                "interpreter_not_started", f"could not start the workload's interpreter: {error.strerror or error}",
+                where=str(interpreter), fix="name a working interpreter that has torch with --python PATH",
+            ) from error
+
+
+def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> int:
+    """End the whole process group: SIGTERM, then SIGKILL after grace_s. Returns the exit status. Safe to repeat."""
+    if process.poll() is None and grace_s > 0:
+        _signal_group(process, signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+    _signal_group(process, signal.SIGKILL)  # also whatever the leader left behind
+    return process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass

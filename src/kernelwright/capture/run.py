@@ -1,0 +1,88 @@
+"""Runs the probe once, plain, and reads what it left."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ..model.capture import ProbeRequest, ProbeResult
+from ..model.errors import ERROR_BY_EXIT_CODE, WorkloadFailed
+from ..model.files import write_text_atomic
+from .interpreter import Interpreter
+from .process import spawn, terminate
+
+POLL_S = 0.02
+PROGRESS_EVERY_S = 20.0
+LOG_TAIL_CHARACTERS = 400
+
+
+def run_probe(
+    request: ProbeRequest,
+    interpreter: Interpreter,
+    *,
+    cwd: Path,
+    timeout_s: float | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+    while_running: Callable[[], None] = lambda: None,
+) -> ProbeResult:
+    """Run one capture to its end and return its result.
+
+    The request and the result stay in request.out_dir beside workload.log. `while_running` is called once after the
+    start: imports done there cost no time of their own. Raises the KernelwrightError that the probe reported,
+    WorkloadFailed when it died or ran longer than timeout_s; the process group is gone afterwards in every case.
+    """
+    folder = Path(request.out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").unlink(missing_ok=True)
+    request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
+    log = folder / "workload.log"
+    process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log)
+    try:
+        while_running()
+        _wait(process, timeout_s, request, say)
+    finally:
+        terminate(process, grace_s=0 if process.poll() is not None else 2.0)
+    return _read_result(folder / "result.json", process.returncode, log, request)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Callable[[str], None]) -> None:
+    start = told = time.monotonic()
+    while process.poll() is None:
+        now = time.monotonic()
+        if timeout_s is not None and now - start > timeout_s:
+            raise WorkloadFailed("timeout", f"the workload did not finish within {timeout_s:g} s", where=request.workload.path,
+                                 fix="raise --timeout, or make the workload smaller")
+        if now - told > PROGRESS_EVERY_S:
+            say(f"{request.action}: the workload has run for {now - start:.0f} s")
+            told = now
+        time.sleep(POLL_S)
+
+
+def _read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> ProbeResult:
+    try:
+        result = ProbeResult.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        raise WorkloadFailed("workload_died", f"the workload's process {how} before it gave a result{_tail(log)}",
+                             where=request.workload.path, fix=f"run the file by itself; its output is in {log}") from error
+    if result.status == "error":
+        if result.error is None:
+            raise WorkloadFailed("workload_died", "the workload failed without a reason", where=request.workload.path)
+        failure = result.error
+        raise ERROR_BY_EXIT_CODE.get(failure.exit_code, WorkloadFailed)(
+            failure.code, failure.message, where=failure.where or request.workload.path, fix=failure.fix)
+    return result
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4096))
+            lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return f"; last words: {lines[-1][:LOG_TAIL_CHARACTERS]}" if lines else ""

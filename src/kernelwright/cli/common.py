@@ -1,0 +1,97 @@
+"""What all verbs share: options, the answer they give, and how workload parameters are split off."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import BadInput
+
+Say = Callable[[str], None]
+"""Takes one progress line; it goes to stderr."""
+_PARAM = re.compile(r"--([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a verb gives back: `data` for --json (`status` is added), `text` for a person, and the exit code."""
+
+    data: dict[str, Any]
+    text: str
+    exit_code: int = 0
+    tail: str = field(default="")
+    """One closing line on stderr, e.g. where the artifacts are."""
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that runs a workload."""
+    group = parser.add_argument_group("running")
+    group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="where to run (default: the GPU if there is one)")
+    group.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: a new one under out/)")
+    group.add_argument("--clocks", type=clocks, default="none", metavar="none|lock|MHZ", help="GPU clocks (default: none, leave them alone)")
+    group.add_argument("--python", metavar="PATH", help="the interpreter that has the workload's torch")
+    group.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time the workload may take, e.g. 90s or 10m")
+
+
+def add_profile_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every verb that profiles."""
+    group = parser.add_argument_group("profiling")
+    group.add_argument("--warmup", type=count, metavar="N", help="warm-up calls (default: until stable)")
+    group.add_argument("--steps", type=positive_count, metavar="N", help="profiled steps or timing samples (default: annotation 5, event as many as needed)")
+    group.add_argument("--baseline", metavar="DIR|VERSION", help="profile to compare with")
+    group.add_argument("--ncu-executable", metavar="PATH", help="Nsight Compute's ncu")
+    group.add_argument("--nsys-executable", metavar="PATH", help="Nsight Systems' nsys")
+    group.add_argument("--ncu-sudo", action="store_true", help="run ncu under sudo")
+    group.add_argument("--compile-mode", choices=("eager", "inductor", "cudagraphs"), default="eager", help="profile the workload as it is, or under torch.compile")
+    group.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
+    group.add_argument("--device-name", metavar="NAME", help="device name in reports (default: as the driver says)")
+    group.add_argument("--flush-l2", action="store_true", help="event mode: empty the L2 cache before each timed call")
+
+
+def clocks(text: str) -> str:
+    """argparse type of --clocks."""
+    if text in ("none", "lock") or (text.isdigit() and 100 <= int(text) <= 10_000):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not none, lock or a number of MHz")
+
+
+def count(text: str) -> int:
+    """argparse type: a whole number >= 0."""
+    if text.isdigit() and int(text) <= 1_000_000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number between 0 and 1000000")
+
+
+def positive_count(text: str) -> int:
+    """argparse type: a whole number >= 1."""
+    if count(text) == 0:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """argparse type of a duration: "90", "90s", "10m", "1h30m" -> seconds, above 0."""
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    if match is None or not any(match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
+    hours, minutes, rest = (float(part) if part else 0.0 for part in match.groups())
+    total = hours * 3600 + minutes * 60 + rest
+    if total <= 0:
+        raise argparse.ArgumentTypeError("a duration must be above 0")
+    return total
+
+
+def split_params(unknown: Sequence[str], *, verb: str) -> dict[str, str]:
+    """Leftover arguments of the form --NAME=VALUE are workload parameters. Anything else is BadInput."""
+    params: dict[str, str] = {}
+    for argument in unknown:
+        match = _PARAM.fullmatch(argument)
+        if match is None:
+            raise BadInput("unknown_argument", f"unknown argument {argument!r}", where=verb,
+                           fix=f"see {verb} --help; workload parameters are written --NAME=VALUE")
+        params[match[1]] = match[2]
+    return params

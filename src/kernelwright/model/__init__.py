@@ -1,0 +1,1 @@
+"""The nouns that every stage shares. Imports nothing else of kernelwright."""

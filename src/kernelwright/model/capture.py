@@ -1,0 +1,155 @@
+"""The files through which kernelwright and the probe talk. The probe writes plain JSON; these models read it.
+
+The probe (src/kernelwright/probe/) imports nothing of ours, so this is the single description of both files.
+`request.json` is written by capture/, `result.json` by the probe, both in the run's raw/ folder.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Record
+from .workload import CompileMode, Device, WorkloadFacts
+
+Action = Literal["event", "annotation", "describe"]
+
+
+class ProbeWorkload(Record):
+    """The workload as the probe is asked to load it."""
+
+    path: str
+    version: str | None = None
+    params: dict[str, str] = Field(default_factory=dict)
+
+
+class ProbeRequest(Record):
+    """`request.json`."""
+
+    action: Action
+    workload: ProbeWorkload
+    device: Device
+    """With "cpu" the parent also sets CUDA_VISIBLE_DEVICES="" for the probe's process."""
+    out_dir: str
+    """Existing folder for result.json, trace.json.gz, trace_stacks.json.gz, ops.json."""
+    seed: int = 0
+    """Seeds torch, numpy (when imported) and random before the workload is loaded."""
+    compile_mode: CompileMode = "eager"
+    warmup: int | None = None
+    """Fixed number of warm-up calls; None: until stable."""
+    steps: int | None = None
+    """event: number of timing samples (None: adaptive). annotation: profiled steps (None: 5)."""
+    flush_l2: bool = False
+    calibrate: bool = False
+    """Also measure this device's peaks (no cached calibration was found)."""
+    stacks: bool = True
+    """annotation: a second, separate profiler pass with Python stacks gives source lines."""
+
+
+class ProbeEnvironment(Record):
+    """Where the workload ran."""
+
+    device: Literal["cuda", "cpu"]
+    device_name: str
+    """torch.cuda.get_device_name(), or the CPU's model name."""
+    torch_version: str
+    cuda_version: str | None
+    python_version: str
+    triton_version: str | None
+    compute_capability: str | None
+    """E.g. "9.0"."""
+    sm_count: int | None
+    l2_bytes: int | None
+    device_memory_bytes: int | None
+    cpu_threads: int
+    matmul_tf32: bool
+    cudnn_tf32: bool
+    """The flags as the workload left them."""
+    cudnn_benchmark: bool
+
+
+class ProbeTiming(Record):
+    """Raw timing samples of one call."""
+
+    samples_ns: tuple[float, ...]
+    """One value a sample, already divided by calls_per_sample."""
+    host_ns: tuple[float, ...]
+    """Host time of the same samples up to the last launch returning (CUDA), for the host-bound share; else empty."""
+    timer: Literal["cuda_events", "perf_counter"]
+    calls_per_sample: int
+    warmup_calls: int
+    warmup_s: float
+    flushed_l2: bool
+    peak_memory_bytes: int | None
+    """torch.cuda.max_memory_allocated over the timed calls; None on the CPU."""
+
+
+class ProbeWork(Record):
+    """What one call must do at least."""
+
+    flops: float | None
+    flops_source: str
+    """"torch FlopCounterMode", "workload flops()", or the reason why there is none."""
+    min_bytes: float | None
+    bytes_source: str
+    """"inputs + parameters + outputs once", "workload bytes_moved()", or the reason why there is none."""
+
+
+class ProbePeak(Record):
+    """One measured ceiling of this device."""
+
+    name: str
+    """"bandwidth", or "matmul:<dtype>" with dtype in float32, tf32, bfloat16, float16, float64."""
+    value: float
+    unit: Literal["GB/s", "TFLOP/s"]
+    method: str
+    """E.g. "copy of 512 MiB, read + written", "matmul 8192^3 tf32"."""
+
+
+class ProbeError(Record):
+    """A failure that the probe saw. exit_code is one of errors.py's."""
+
+    code: str
+    message: str
+    where: str = ""
+    fix: str = ""
+    exit_code: int
+    traceback: str = ""
+
+
+class ProbeResult(Record):
+    """`result.json`."""
+
+    status: Literal["ok", "error"]
+    error: ProbeError | None = None
+    environment: ProbeEnvironment | None = None
+    facts: WorkloadFacts | None = None
+    timing: ProbeTiming | None = None
+    work: ProbeWork | None = None
+    peaks: tuple[ProbePeak, ...] = ()
+    trace_file: str | None = None
+    """Name inside out_dir: Kineto trace of the profiled steps (no stacks). gzip'd Chrome JSON."""
+    trace_steps: int = 0
+    stacks_file: str | None = None
+    """Name inside out_dir: Kineto trace of one step with Python stacks."""
+    ops_file: str | None = None
+    """Name inside out_dir: JSON list of OpRecord, one step's operators in dispatch order."""
+    warnings: tuple[str, ...] = ()
+    phases_s: dict[str, float] = Field(default_factory=dict)
+    """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, count, calibrate."""
+
+
+class OpRecord(Record):
+    """One dispatched operator of one step (`ops.json`)."""
+
+    name: str
+    """As Kineto writes it: "aten::addmm"."""
+    dims: tuple[tuple[int, ...], ...]
+    """Shapes of its tensor arguments, in order."""
+    dtype: str
+    """Dtype of its first floating tensor argument or output; "" when none."""
+    flops: float | None
+    """By torch.utils.flop_counter's formula; None when torch has none for this operator."""
+    bytes: float
+    """Each distinct input storage region read once plus each output written once."""

@@ -1,0 +1,43 @@
+"""Files that are either there whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> Path:
+    """Write `data` so that a reader (or a crash) never sees half of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+    return path
+
+
+def write_text_atomic(path: Path, text: str) -> Path:
+    """`write_bytes_atomic` of UTF-8 text with "\\n" line ends."""
+    return write_bytes_atomic(path, text.encode("utf-8"))
+
+
+def write_json_atomic(path: Path, document: Any) -> Path:
+    """Indented JSON; refuses NaN and infinity (they are not JSON)."""
+    return write_text_atomic(path, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _umask() -> int:
+    value = os.umask(0)
+    os.umask(value)
+    return value

@@ -1,0 +1,260 @@
+"""`profile.json`: the one document that a profile run leaves. Schema: docs/schema/profile.schema.json."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .base import Abstained, Evidence, Figure, Record
+from .measurement import Measurement
+from .workload import ParamValue, TensorSpec
+
+SCHEMA_VERSION = "1.0"
+Mode = Literal["annotation", "event", "ncu", "nsys"]
+BottleneckKind = Literal["Memory", "Compute", "Latency"]
+AttributionMethod = Literal["correlation", "nvtx", "inductor", "none"]
+Confidence = Literal["high", "medium", "low", "none"]
+
+
+class ClockReading(Record):
+    """What the device's clocks did during the run."""
+
+    requested: str
+    """"none", "lock" or a number of MHz."""
+    locked: bool
+    sm_mhz_min: int | None = None
+    sm_mhz_max: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    note: str = ""
+
+
+class CaptureMetadata(Record):
+    """What was run, where and when."""
+
+    model_name: str
+    version: str | None = None
+    mode: Mode
+    torch_version: str
+    compile_mode: str
+    device_name: str
+    device: Literal["cuda", "cpu"]
+    capture_timestamp_utc: str
+    python_version: str = ""
+    kernelwright_version: str = ""
+    dtype: str
+    """The floating dtype that carries most of the work."""
+    training: bool = False
+    clocks: ClockReading
+
+
+class Metrics(Record):
+    """Counters of one kernel by their ncu names; empty when none were collected."""
+
+    raw: dict[str, float] = Field(default_factory=dict)
+
+
+class Attribution(Record):
+    """How sure we are which operator launched a kernel."""
+
+    method: AttributionMethod
+    confidence: Confidence
+
+
+class Kernel(Record):
+    """One launch on the device; on the CPU the self time of one operator call."""
+
+    kernel_id: str
+    kernel_name: str
+    stream_id: int | None
+    device_id: int | None
+    start_ns: int
+    """From the start of the first profiled step."""
+    end_ns: int
+    duration_ns: int
+    """Device time; on the CPU the self time, which can be less than end_ns - start_ns."""
+    category: Literal["kernel", "memcpy", "memset", "cpu"] = "kernel"
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    metrics: Metrics = Metrics()
+    attribution: Attribution
+
+
+class Aggregated(Record):
+    """Sums over an operator's kernels. None: not measured."""
+
+    total_duration_ns: int
+    kernel_count: int
+    dominant_kernel_id: str | None
+    total_dram_bytes_read: float | None = None
+    total_dram_bytes_written: float | None = None
+    achieved_occupancy: float | None = None
+    tensor_core_active_pct: float | None = None
+    l1_hit_rate: float | None = None
+    l2_hit_rate: float | None = None
+
+
+class Operator(Record):
+    """One call of one operator, with the kernels it launched."""
+
+    operator_id: str
+    """"<operator_name>_<call_index>"."""
+    operator_name: str
+    call_index: int
+    step: int
+    """Which profiled step it ran in, from 0."""
+    is_fused: bool = False
+    fused_ops: tuple[str, ...] = ()
+    stage: str | None = None
+    """Name of the innermost `stage:NAME` range; None when unmarked."""
+    module: str | None = None
+    """nn.Module path, e.g. "blocks.0.mlp.fc1"."""
+    source: str | None = None
+    """The user's own line, "file.py:12"."""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str = ""
+    flops: float | None = None
+    min_bytes: float | None = None
+    parents: tuple[str, ...] = ()
+    """Enclosing operators, outermost first."""
+    kernels: tuple[Kernel, ...]
+    aggregated: Aggregated
+
+
+class Stage(Record):
+    """One row of the stage table: a marked range, or all calls of one operator. Times are per step."""
+
+    name: str
+    marked: bool
+    calls: float
+    """Operator calls a step."""
+    kernel_count: float
+    """Kernels a step."""
+    duration_ns: float
+    share_pct: float
+    """Of all measured kernel (CPU: step) time."""
+    flops: float | None = None
+    min_bytes: float | None = None
+    compute_pct: float | None = None
+    """Achieved FLOP/s as a share of the measured peak at the dtype in use (busiest pipe, once counters exist)."""
+    bandwidth_pct: float | None = None
+    """Minimum bytes / time as a share of the measured bandwidth (evidence: analytic): a lower bound of DRAM%."""
+    tc_pct: float | None = None
+    dram_pct: float | None = None
+    occupancy_pct: float | None = None
+    """These three come from counters only; None without them."""
+    bottleneck: BottleneckKind | None = None
+    key_issue: str | None = None
+    source: str | None = None
+    """The source line with most of its time."""
+    dominant_kernel: str | None = None
+
+
+class TimelineSummary(Record):
+    """The profiled steps on one timeline. All sums over all steps unless named per step."""
+
+    steps: int
+    step_wall_ns: tuple[int, ...]
+    measured_ns: int
+    """Sum of all device activity durations; on the CPU operator self time plus step time outside any operator."""
+    attributed_ns: int
+    unattributed_ns: int
+    busy_ns: int
+    """Union of device activity inside the steps (CPU: of operators)."""
+    span_ns: int
+    """From the first step's start to the last step's end of device work."""
+    idle_share_pct: float | None
+    """Share of the span in which the device did nothing (CPU: time outside operators)."""
+    launches: int
+    gap_count: int
+    gap_median_ns: float | None
+    gap_total_ns: int
+    cpu_bound_share_pct: float | None
+    """Share of the span in which the device waited for the host to launch; None on the CPU."""
+    kernels_total: int
+
+
+class Roof(Record):
+    """Ceilings at the dtype in use, measured beside datasheet."""
+
+    dtype: str
+    """The arithmetic peak's key: float32, tf32, bfloat16, float16, float64."""
+    peak_compute: Figure | None
+    peak_bandwidth: Figure | None
+    datasheet_compute: Figure | None
+    datasheet_bandwidth: Figure | None
+    ridge_point: Figure | None
+    """FLOP/B = peak TFLOP/s / peak GB/s * 1000, from the measured peaks when present, else the datasheet's."""
+
+
+class WorkSummary(Record):
+    """What one call must do, and how fast it did that. None: not known."""
+
+    flops: Figure | None
+    min_bytes: Figure | None
+    achieved_compute: Figure | None
+    achieved_bandwidth: Figure | None
+    arithmetic_intensity: Figure | None
+    compute_pct: float | None
+    """Achieved as a share of peak_compute."""
+    bandwidth_pct: float | None
+
+
+class Finding(Record):
+    """Something a rule saw, with its evidence and what mending it could give at most."""
+
+    rule: str
+    name: str
+    """Short imperative words, e.g. "Fuse elementwise kernels"."""
+    detail: str
+    stage: str | None = None
+    where: str | None = None
+    """Source line, when known."""
+    estimated_gain_pct: float
+    """Share of the whole call's time that the change could save at most (Amdahl), 0..100."""
+    trigger: str
+    """"metric=value", e.g. "idle_share=62%"."""
+    evidence: Evidence
+    hint: str = ""
+
+
+class Bottleneck(Record):
+    """The verdict on the whole workload."""
+
+    kind: BottleneckKind | None
+    root_cause: str
+    """At most two sentences; says so when it rests on peaks instead of counters."""
+
+
+class Profile(Record):
+    """The document. Attributed time + unattributed time = measured time, always."""
+
+    schema_version: str = SCHEMA_VERSION
+    capture_metadata: CaptureMetadata
+    parameters: dict[str, ParamValue] = Field(default_factory=dict)
+    inputs: tuple[TensorSpec, ...] = ()
+    timing: Measurement | None = None
+    host_timing: Measurement | None = None
+    """Host time of the same calls until their last launch returned (CUDA)."""
+    peak_memory_bytes: int | None = None
+    work: WorkSummary | None = None
+    roofline: Roof | None = None
+    timeline: TimelineSummary | None = None
+    stages: tuple[Stage, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    unattributed_kernels: tuple[Kernel, ...] = ()
+    bottleneck: Bottleneck
+    findings: tuple[Finding, ...] = ()
+    """Ranked by estimated_gain_pct, largest first; never empty after diagnosis."""
+    abstained: tuple[Abstained, ...] = ()
+    evidence: dict[str, Evidence] = Field(default_factory=dict)
+    """Figure family -> where it came from, e.g. {"duration": "timeline", "bandwidth": "analytic"}."""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: Any) -> Profile:
+        """Read a profile.json (or the folder that holds one). Raises OSError, pydantic.ValidationError."""
+        from pathlib import Path
+
+        file = Path(path)
+        return cls.model_validate_json((file / "profile.json" if file.is_dir() else file).read_bytes())

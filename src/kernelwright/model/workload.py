@@ -1,0 +1,64 @@
+"""What to run: the workload, its form, version and parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from .base import Record
+
+Form = Literal["model", "kernelbench", "versions", "script"]
+"""model: get_model_and_input(); kernelbench: Model/get_inputs/get_init_inputs; versions: VERSIONS/get_inputs."""
+Device = Literal["auto", "cuda", "cpu"]
+CompileMode = Literal["eager", "inductor", "cudagraphs"]
+Precision = Literal["equal", "tf32", "bf16"]
+ParamValue = int | float | bool | str | None
+
+
+class WorkloadRef(Record):
+    """What the user named: a file, maybe a version, parameters as typed on the command line (text)."""
+
+    path: Path
+    """Absolute path of the workload file."""
+    name: str
+    """The kernel's name: --model-name, the project file's name, or the file's stem."""
+    version: str | None = None
+    params: dict[str, str] = Field(default_factory=dict)
+    """`--NAME=VALUE` workload parameters, values still text; the probe gives them the type of the default."""
+    devlog: Path | None = None
+    """Where the project file puts this kernel's development log; None: beside the workload."""
+
+
+class TensorSpec(Record):
+    """One tensor leaf of a nested input or output."""
+
+    path: str
+    """Place in the nest, e.g. "0", "batch.mask", "" for a lone tensor."""
+    shape: tuple[int, ...]
+    dtype: str
+    """torch's short name, e.g. "float32", "bfloat16", "int64"."""
+    device: str
+    """"cuda" or "cpu"."""
+
+
+class WorkloadFacts(Record):
+    """What the probe found out when it loaded the workload."""
+
+    form: Form
+    version: str | None
+    versions: tuple[str, ...] = ()
+    """All version names (form "versions")."""
+    params: dict[str, ParamValue]
+    """All parameters with their values, in the workload's own order. Empty when it has none."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    training: bool
+    """True when one call is a training step (forward and backward)."""
+    dtype: str
+    """The floating dtype that carries most input and parameter bytes."""
+    parameter_count: int
+    parameter_bytes: int
+    already_compiled: bool
+    """The workload hands over a torch.compile'd callable."""

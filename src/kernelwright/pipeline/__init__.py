@@ -1,0 +1,1 @@
+"""Composes the stages: capture -> readers -> attribute -> roofline -> diagnose -> Profile."""

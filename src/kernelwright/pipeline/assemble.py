@@ -1,0 +1,99 @@
+"""Reads what one capture left and composes the profile from it. Needs no GPU and no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from ..attribute import attribute
+from ..diagnose import diagnose
+from ..model.base import Evidence
+from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
+from ..model.errors import BadInput, WorkloadFailed
+from ..model.measurement import Measurement
+from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile
+from ..model.workload import WorkloadFacts, WorkloadRef
+from ..readers.kineto import read_kineto
+from ..roofline import roof, stages, work_summary
+from ..timeline import summarize
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that one capture left."""
+
+    workload: WorkloadRef
+    mode: str
+    raw: Path
+    result: ProbeResult
+    peaks: tuple[ProbePeak, ...]
+    clocks: ClockReading
+    compile_mode: str
+    device_name: str | None
+    version: str
+
+
+def assemble(run: Run) -> Profile:
+    """The diagnosed profile. Raises BadInput for traces that can't be read, WorkloadFailed for an empty result."""
+    facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
+    if facts is None or environment is None or timing is None or not timing.samples_ns:
+        raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path))
+    measurement = Measurement.of(timing.samples_ns, timer=timing.timer)
+    ceiling = roof(run.peaks, environment, facts)
+    draft = Profile(
+        capture_metadata=_metadata(run, facts, environment), parameters=facts.params, inputs=facts.inputs, timing=measurement,
+        host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing.host_ns else None,
+        peak_memory_bytes=timing.peak_memory_bytes,
+        work=work_summary(run.result.work, measurement, ceiling) if run.result.work else None,
+        roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings,
+        evidence=_evidence(run),
+    )
+    return diagnose(_with_timeline(draft, run) if run.result.trace_file else draft)
+
+
+def _with_timeline(draft: Profile, run: Run) -> Profile:
+    assert run.result.trace_file is not None and draft.roofline is not None
+    trace = read_kineto(run.raw / run.result.trace_file)
+    stacks = read_kineto(run.raw / run.result.stacks_file) if run.result.stacks_file else None
+    attributed = attribute(trace, ops=_ops(run), stacks=stacks)
+    attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
+    unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
+    summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
+    return draft.model_copy(update={
+        "timeline": summary, "operators": attributed.operators, "unattributed_kernels": attributed.unattributed,
+        "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
+        "warnings": draft.warnings + tuple(attributed.warnings),
+    })
+
+
+def _ops(run: Run) -> list[OpRecord]:
+    if run.result.ops_file is None:
+        return []
+    try:
+        rows = msgspec.json.decode((run.raw / run.result.ops_file).read_bytes(), type=list[dict[str, object]])
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput("broken_ops", "can't be read", where=str(run.raw / run.result.ops_file)) from error
+    return [OpRecord.model_validate(row) for row in rows]
+
+
+def _metadata(run: Run, facts: WorkloadFacts, environment: ProbeEnvironment) -> CaptureMetadata:
+    return CaptureMetadata(
+        model_name=run.workload.name, version=facts.version, mode=cast(Mode, run.mode), torch_version=environment.torch_version,
+        compile_mode=run.compile_mode, device_name=run.device_name or environment.device_name, device=environment.device,
+        capture_timestamp_utc=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        python_version=environment.python_version, kernelwright_version=run.version, dtype=facts.dtype,
+        training=facts.training, clocks=run.clocks,
+    )
+
+
+def _evidence(run: Run) -> dict[str, Evidence]:
+    evidence: dict[str, Evidence] = {"timing": "events", "work": "analytic"}
+    if run.peaks:
+        evidence["peaks"] = "calibration"
+    if run.result.trace_file:
+        evidence["duration"] = "timeline"
+    return evidence

@@ -1,0 +1,194 @@
+"""One profile, from the user's file to the finished document."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..capture.calibration import load_peaks, store_peaks
+from ..capture.clocks import ClockSampler
+from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
+from ..capture.lock import device_lock
+from ..capture.run import run_probe
+from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
+from ..model.errors import BadInput, KernelwrightError, MachineLacks
+from ..model.files import write_json_atomic
+from ..model.profile import Profile
+from ..model.workload import CompileMode, Device, WorkloadRef
+from .assemble import Run, assemble
+
+Say = Callable[[str], None]
+MAX_PARAMS_FOLDER = 100
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """How to run and measure; the defaults are those of the command line."""
+
+    device: Device = "auto"
+    clocks: str = "none"
+    python: str | None = None
+    timeout_s: float | None = None
+    warmup: int | None = None
+    steps: int | None = None
+    compile_mode: CompileMode = "eager"
+    device_name: str | None = None
+    flush_l2: bool = False
+    stacks: bool = True
+    seed: int = 0
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProfileRun:
+    """A finished profile: the document, where its raw files are, and what goes into params.json."""
+
+    profile: Profile
+    out_dir: Path
+    result: ProbeResult
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def profile(
+    workload: WorkloadRef, mode: str, out_dir: Path | None = None, options: ProfileOptions | None = None,
+    *, say: Say = lambda _line: None,
+) -> ProfileRun:
+    """Profile one workload in one mode. Raw files are in out_dir/raw; the caller writes the documents (report layer).
+
+    Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
+    """
+    options = options or ProfileOptions()
+    _check_mode(mode)
+    if not workload.path.is_file():
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path))
+    interpreter = find_interpreter(options.python, workload.path, options.device, say)
+    folder = _working_folder(workload, mode, out_dir)
+    try:
+        run = _capture(workload, mode, folder, interpreter, options, say)
+        document = assemble(run)
+    except KernelwrightError as error:
+        write_json_atomic(folder / "error.json", error.as_dict())
+        if out_dir is None:
+            _move(folder, workload, mode, workload.params)
+        raise
+    final = folder if out_dir is not None else _move(folder, workload, mode, document.parameters)
+    return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
+
+
+def _check_mode(mode: str) -> None:
+    if mode in ("event", "annotation"):
+        return
+    if mode not in ("ncu", "nsys"):
+        raise BadInput("unknown_mode", f"unknown mode {mode!r}", where="--mode", fix="one of: annotation, event, ncu, nsys")
+    lacks = "is not in this version of kernelwright" if gpu_visible() else "needs an NVIDIA GPU, and none is visible"
+    raise MachineLacks(f"no_{mode}", f"{mode} mode {lacks}", where=f"--mode {mode}", fix="use --mode annotation or --mode event")
+
+
+def _capture(
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+) -> Run:
+    key = _peaks_key(interpreter, options)
+    peaks = load_peaks(key)
+    request = ProbeRequest(
+        action="annotation" if mode == "annotation" else "event",
+        workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
+        device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
+        warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not peaks, stacks=options.stacks,
+    )
+    with device_lock(f"profile {workload.name}", say), ClockSampler(options.clocks, device=options.device) as clocks:
+        say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
+        result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=_import_stages)
+        if result.peaks:
+            store_peaks(key, result.peaks)
+            peaks = result.peaks
+    return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks, clocks=clocks.reading(),
+               compile_mode=options.compile_mode, device_name=options.device_name, version=__version__)
+
+
+def _import_stages() -> None:
+    # jinja2 and the analysis take 0.2 s to import: done while the workload's process imports torch.
+    import jinja2  # noqa: F401
+
+
+def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
+    threads = os.environ.get("OMP_NUM_THREADS", "") or str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    where = "cpu" if options.device == "cpu" or not gpu_visible() else f"cuda {os.environ.get('CUDA_VISIBLE_DEVICES', '')} {_gpu_names()}"
+    return f"{where}|{interpreter.torch_version}|{threads}|{__version__}"
+
+
+def _gpu_names() -> str:
+    folder = Path("/proc/driver/nvidia/gpus")
+    return ",".join(sorted(part.name for part in folder.iterdir())) if folder.is_dir() else ""
+
+
+def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> Path:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(workload.name) / f".running-{stamp}-{os.getpid()}"
+    try:
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        for stale in ("error.json",):
+            (folder / stale).unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
+                       fix="name a writable folder with --out DIR") from error
+    return folder.resolve()
+
+
+def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, Any]) -> Path:
+    stamp = folder.name.removeprefix(".running-").rsplit("-", 1)[0]
+    parent = folder.parent / params_folder(params)
+    parent.mkdir(parents=True, exist_ok=True)
+    target = parent / stamp
+    while True:
+        try:
+            os.rename(folder, target)
+            return target
+        except OSError:
+            if not target.exists():
+                raise
+            time.sleep(0.001)
+            target = parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+
+
+def safe_name(text: str) -> str:
+    """A file name out of any text: letters, digits, "._=-" stay, the rest becomes "_"; at most 100 characters."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", text).strip("._")[:MAX_PARAMS_FOLDER] or "unnamed"
+
+
+def params_folder(params: Mapping[str, Any]) -> str:
+    """The <params> part of the artifact tree, e.g. "b=32_s=16_dtype=bfloat16"; "default" without parameters."""
+    return safe_name("_".join(f"{key}={value}" for key, value in params.items())) if params else "default"
+
+
+def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: Interpreter, folder: Path) -> dict[str, Any]:
+    environment = run.result.environment
+    return {
+        "kernel": run.workload.name, "version": document.capture_metadata.version, "mode": run.mode,
+        "workload": str(run.workload.path), "parameters": document.parameters,
+        "inputs": [spec.model_dump() for spec in document.inputs], "out_dir": str(folder),
+        "device": environment.model_dump() if environment else None,
+        "versions": {"kernelwright": __version__, "torch": interpreter.torch_version, "schema": document.schema_version},
+        "interpreter": {"path": str(interpreter.path), "source": interpreter.source},
+        "clocks": document.capture_metadata.clocks.model_dump(), "seed": options.seed,
+        "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode, "flush_l2": options.flush_l2},
+        "command": list(options.command), "phases_s": run.result.phases_s,
+    }
+
+
+def read_params(folder: Path) -> dict[str, Any]:
+    """params.json of a stored profile. Raises BadInput."""
+    try:
+        document: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput("no_params", "has no readable params.json", where=str(folder), fix="name a profile's folder") from error
+    return document
+
+

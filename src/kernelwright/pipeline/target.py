@@ -1,0 +1,132 @@
+"""From what a user types (`workload.py`, `v4`, `mla v4`) to the workload that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..model.errors import BadInput
+from ..model.workload import WorkloadRef
+
+PROJECT_FILE = "kernelwright.yaml"
+MAX_PROJECT_BYTES = 1_000_000
+_KERNEL_KEYS = {"file", "versions", "default_version", "params", "devlog"}
+
+
+def resolve_target(
+    target: str, version: str | None, params: dict[str, str], model_name: str | None, *, start: Path | None = None
+) -> WorkloadRef:
+    """The workload behind TARGET [VERSION].
+
+    TARGET is a file, or (with a project file in this folder or above) a kernel's name or one of its versions.
+    Parameters on the command line win over the project file's. Raises BadInput with the choices when it can't be told.
+    """
+    start = (start or Path.cwd()).resolve()
+    file = Path(target) if Path(target).is_absolute() else start / target
+    if file.is_file():
+        return _from_file(file.resolve(), version, params, model_name, start)
+    if file.is_dir():
+        raise BadInput("target_is_folder", "is a folder, and a workload is a Python file", where=target,
+                       fix="name the file, or a kernel of the project")
+    project = find_project(start)
+    looks_like_file = target.endswith(".py") or "/" in target
+    if project is None or looks_like_file:
+        hint = "" if looks_like_file else f", and there is no {PROJECT_FILE} in {start} or above that could name it"
+        raise BadInput("no_such_workload", f"no such file{hint}", where=target,
+                       fix=f"give the path of a Python file, or run where a {PROJECT_FILE} is")
+    return _from_project(project, target, version, params, model_name)
+
+
+def find_project(start: Path) -> Path | None:
+    """The nearest kernelwright.yaml in `start` or above."""
+    return next((folder / PROJECT_FILE for folder in (start, *start.parents) if (folder / PROJECT_FILE).is_file()), None)
+
+
+def load_project(file: Path) -> dict[str, dict[str, Any]]:
+    """kernel name -> its entry, checked. Raises BadInput naming the place."""
+    if file.stat().st_size > MAX_PROJECT_BYTES:
+        raise BadInput("project_too_large", f"is larger than {MAX_PROJECT_BYTES} bytes", where=str(file))
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{file}:{mark.line + 1}" if mark is not None else str(file)
+        raise BadInput("broken_yaml", f"is not valid YAML: {getattr(error, 'problem', None) or error}", where=place) from error
+    kernels = document.get("kernels") if isinstance(document, Mapping) else None
+    if not isinstance(kernels, Mapping) or not kernels:
+        raise BadInput("no_kernels", "has no `kernels:` mapping", where=str(file), fix="add `kernels: {NAME: {file: ...}}`")
+    return {str(name): _checked(file, str(name), entry) for name, entry in kernels.items()}
+
+
+def _checked(file: Path, name: str, entry: Any) -> dict[str, Any]:
+    where = f"{file}: kernels.{name}"
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("file"), str):
+        raise BadInput("no_kernel_file", "needs a `file:`", where=where)
+    unknown = sorted(str(key) for key in entry if key not in _KERNEL_KEYS)
+    if unknown:
+        raise BadInput("unknown_key", f"unknown key {unknown[0]!r}", where=where, fix=f"known: {', '.join(sorted(_KERNEL_KEYS))}")
+    if not isinstance(entry.get("params", {}), Mapping):
+        raise BadInput("bad_params", "`params:` must be a mapping", where=where)
+    versions = entry.get("versions", [])
+    if not isinstance(versions, list) or not all(isinstance(version, str) for version in versions):
+        raise BadInput("bad_versions", "`versions:` must be a list of names", where=where)
+    return dict(entry)
+
+
+def _from_file(file: Path, version: str | None, params: dict[str, str], model_name: str | None, start: Path) -> WorkloadRef:
+    project = find_project(start) or find_project(file.parent)
+    name, devlog = model_name or file.stem, None
+    if project is not None:
+        for kernel, entry in load_project(project).items():
+            if (project.parent / entry["file"]).resolve() == file:
+                name = model_name or kernel
+                devlog = _devlog(project, entry)
+                params = {**_texts(entry), **params}
+                version = version or entry.get("default_version")
+    return WorkloadRef(path=file, name=name, version=version, params=params, devlog=devlog)
+
+
+def _from_project(
+    project: Path, target: str, version: str | None, params: dict[str, str], model_name: str | None
+) -> WorkloadRef:
+    kernels = load_project(project)
+    if target in kernels:
+        name = target
+    else:
+        if version is not None:
+            raise BadInput("no_such_kernel", f"no kernel {target!r} in the project", where=str(project),
+                           fix=f"one of: {', '.join(sorted(kernels))}")
+        name, version = _kernel_of_version(project, kernels, target), target
+    entry = kernels[name]
+    file = (project.parent / entry["file"]).resolve()
+    if not file.is_file():
+        raise BadInput("no_such_workload", f"kernels.{name}.file does not exist", where=str(file), fix=f"mend {project}")
+    known = entry.get("versions", [])
+    version = version or entry.get("default_version")
+    if version is not None and known and version not in known:
+        raise BadInput("no_such_version", f"{name} has no version {version!r}", where=str(project), fix=f"one of: {', '.join(known)}")
+    return WorkloadRef(path=file, name=model_name or name, version=version, params={**_texts(entry), **params},
+                       devlog=_devlog(project, entry))
+
+
+def _kernel_of_version(project: Path, kernels: Mapping[str, dict[str, Any]], version: str) -> str:
+    having = sorted(name for name, entry in kernels.items() if version in entry.get("versions", []))
+    if len(having) == 1:
+        return having[0]
+    if having:
+        raise BadInput("ambiguous_version", f"version {version!r} is in more than one kernel", where=str(project),
+                       fix="name the kernel too: " + " or ".join(f"{name} {version}" for name in having))
+    choices = [f"{name} ({', '.join(entry.get('versions', [])) or 'no versions listed'})" for name, entry in sorted(kernels.items())]
+    raise BadInput("no_such_kernel", f"no kernel or version {version!r} in the project", where=str(project),
+                   fix=f"one of: {'; '.join(choices)}")
+
+
+def _texts(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in entry.get("params", {}).items()}
+
+
+def _devlog(project: Path, entry: Mapping[str, Any]) -> Path | None:
+    return (project.parent / entry["devlog"]).resolve() if isinstance(entry.get("devlog"), str) else None

@@ -1,0 +1,133 @@
+"""The few figures of a Profile that the contract, the development log and comparisons all quote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..model.base import Evidence, Figure
+from ..model.measurement import Measurement
+from ..model.profile import Profile, Stage
+from .numbers import usable
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Headline figures of one profile; None where not measured."""
+
+    duration_ns: float | None
+    """Time of one call: the median of its timing; without a timing, the sum of the stages of one step."""
+    duration_evidence: Evidence | None
+    low_ns: float | None
+    """95% interval of the duration; None where there is none (stage sums)."""
+    high_ns: float | None
+    kernel_ns: float | None
+    """Sum of the stages of one step (device time; CPU: operator time); None without a timeline."""
+    tflops: float | None
+    """Achieved TFLOP/s."""
+    gbps: float | None
+    """Achieved GB/s."""
+    tc_pct: float | None
+    dram_pct: float | None
+    occupancy_pct: float | None
+    """These three are means over the stages that have counters, weighted by duration."""
+    launches: float | None
+    """Launches a step."""
+    idle_pct: float | None
+
+
+def headline(profile: Profile) -> Headline:
+    """The headline figures of a profile."""
+    timing, timeline, work = profile.timing, profile.timeline, profile.work
+    kernel_ns = sum(stage.duration_ns for stage in profile.stages) if profile.stages and timeline is not None else None
+    duration, evidence = _duration(profile, timing, kernel_ns)
+    return Headline(
+        duration_ns=duration,
+        duration_evidence=evidence,
+        low_ns=timing.ci95_low_ns if timing else None,
+        high_ns=timing.ci95_high_ns if timing else None,
+        kernel_ns=kernel_ns,
+        tflops=in_unit(work.achieved_compute if work else None, "TFLOP/s"),
+        gbps=in_unit(work.achieved_bandwidth if work else None, "GB/s"),
+        tc_pct=weighted(profile.stages, lambda stage: stage.tc_pct),
+        dram_pct=weighted(profile.stages, lambda stage: stage.dram_pct),
+        occupancy_pct=weighted(profile.stages, lambda stage: stage.occupancy_pct),
+        launches=timeline.launches / timeline.steps if timeline and timeline.steps else None,
+        idle_pct=usable(timeline.idle_share_pct) if timeline else None,
+    )
+
+
+def _duration(profile: Profile, timing: Measurement | None, kernel_ns: float | None) -> tuple[float | None, Evidence | None]:
+    if timing is not None:
+        return timing.median_ns, timing.evidence
+    if kernel_ns is not None:
+        return kernel_ns, "timeline"
+    if profile.stages:
+        return sum(stage.duration_ns for stage in profile.stages), profile.evidence.get("duration", "timeline")
+    return None, None
+
+
+def in_unit(figure: Figure | None, unit: str) -> float | None:
+    """The figure's value when it has the expected unit, else None: a wrong unit is never printed as the right one."""
+    return usable(figure.value) if figure is not None and figure.unit == unit else None
+
+
+def weighted(stages: tuple[Stage, ...], read: Callable[[Stage], float | None]) -> float | None:
+    """Duration-weighted mean over the stages where the figure was measured; None where it never was."""
+    pairs = [(value, stage.duration_ns) for stage in stages if (value := usable(read(stage))) is not None]
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total > 0 else None
+
+
+def intervals_overlap(a: Headline, b: Headline) -> bool | None:
+    """Whether the 95% intervals of two durations overlap; None where either has no interval."""
+    if a.low_ns is None or a.high_ns is None or b.low_ns is None or b.high_ns is None:
+        return None
+    return a.low_ns <= b.high_ns and b.low_ns <= a.high_ns
+
+
+def title(profile: Profile) -> str:
+    """"<kernel> <version>", or "<kernel>" where the workload has no versions."""
+    meta = profile.capture_metadata
+    return f"{meta.model_name} {meta.version}" if meta.version else meta.model_name
+
+
+def shape(dims: tuple[int, ...]) -> str:
+    """16x3x64x64, or "scalar"."""
+    return "x".join(str(dim) for dim in dims) or "scalar"
+
+
+def input_name(path: str) -> str:
+    """How an input leaf is called in tables: "input" for a lone tensor, "input[0]" for the first of several."""
+    if not path:
+        return "input"
+    return f"input[{path}]" if path.split(".")[0].isdigit() else path
+
+
+def configuration(profile: Profile) -> list[tuple[str, str]]:
+    """(name, value) of each parameter in the workload's order; without parameters, input shapes and the dtype."""
+    if profile.parameters:
+        return [(name, '""' if value == "" else str(value)) for name, value in profile.parameters.items()]
+    inputs = [(input_name(spec.path), shape(spec.shape)) for spec in profile.inputs]
+    return [*inputs, ("dtype", profile.capture_metadata.dtype)]
+
+
+def mismatch(profile: Profile, other: Profile) -> str | None:
+    """Why two profiles' durations are not those of the same work on the same device; None when they are."""
+    mine, theirs = profile.capture_metadata, other.capture_metadata
+    if (mine.device, mine.device_name) != (theirs.device, theirs.device_name):
+        return f"it ran on {theirs.device_name} ({theirs.device}), this one on {mine.device_name} ({mine.device})"
+    if mine.dtype != theirs.dtype:
+        return f"its dtype is {theirs.dtype}, this one's is {mine.dtype}"
+    if profile.parameters != other.parameters:
+        return f"its parameters are {_words(other.parameters)}, this one's are {_words(profile.parameters)}"
+    if mine.training != theirs.training:
+        return "one is a training step, the other is inference"
+    shapes, other_shapes = ([(spec.shape, spec.dtype) for spec in p.inputs] for p in (profile, other))
+    if shapes != other_shapes:
+        return "its input shapes or dtypes are others than this one's"
+    return None
+
+
+def _words(parameters: dict[str, object] | dict[str, int | float | bool | str | None]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "none"

@@ -1,0 +1,97 @@
+"""How numbers are written, everywhere alike. None (and anything not finite) is "n/a"."""
+
+from __future__ import annotations
+
+import math
+
+from ..model.base import Figure
+from .text import NA
+
+_DECIMALS_MOST = 9
+WITHIN_ROUNDING_PCT = 0.05
+"""A change smaller than this prints as 0.0%."""
+
+
+def usable(value: float | None) -> float | None:
+    """The value when it is a finite number, else None."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def two(value: float | None) -> str:
+    """Two decimals; two significant digits below 0.1, so that a small figure never reads as zero."""
+    number = usable(value)
+    if number is None:
+        return NA
+    decimals = 2
+    if 0 < abs(number) < 0.1:
+        decimals = min(_DECIMALS_MOST, 1 - math.floor(math.log10(abs(number))))
+    return f"{number:.{decimals}f}"
+
+
+def us(value_ns: float | None) -> str:
+    """Nanoseconds as microseconds."""
+    return two(None if value_ns is None else value_ns / 1000)
+
+
+def pct(value: float | None) -> str:
+    """A percentage with one decimal, without its sign (the heading has it)."""
+    number = usable(value)
+    return NA if number is None else f"{number:.1f}"
+
+
+def whole_pct(value: float | None) -> str:
+    """A whole percentage with its sign, as the development log has it."""
+    number = usable(value)
+    return NA if number is None else f"{number:.0f}%"
+
+
+def count(value: float | None) -> str:
+    """A count; one decimal only where it is not whole (a mean over steps)."""
+    number = usable(value)
+    if number is None:
+        return NA
+    return f"{number:.0f}" if abs(number - round(number)) < 0.05 else f"{number:.1f}"
+
+
+def si(value: float | None, unit: str) -> str:
+    """A large amount with a decimal prefix: 1.23 GFLOP, 456.00 MB."""
+    number = usable(value)
+    if number is None:
+        return NA
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= factor:
+            return f"{number / factor:.2f} {prefix}{unit}"
+    return f"{count(number)} {unit}"
+
+
+def figure(value: Figure | None) -> str:
+    """A Figure with its unit; amounts of work take a decimal prefix."""
+    if value is None or usable(value.value) is None:
+        return NA
+    if value.unit in ("FLOP", "FLOPs"):
+        return si(value.value, "FLOP")
+    if value.unit in ("B", "bytes"):
+        return si(value.value, "B")
+    return f"{pct(value.value)}%" if value.unit == "%" else f"{two(value.value)} {value.unit}"
+
+
+def change_pct(previous: float | None, current: float | None) -> float | None:
+    """100 * (current / previous - 1); None where either is missing or previous is 0."""
+    old, new = usable(previous), usable(current)
+    return None if old is None or new is None or old == 0 else 100 * (new / old - 1)
+
+
+def signed(change: float | None, unit: str = "%") -> str:
+    """+3.1% or -0.4%; a change that rounds away is "+0.0%"."""
+    number = usable(change)
+    if number is None:
+        return NA
+    return f"+0.0{unit}" if abs(number) < WITHIN_ROUNDING_PCT else f"{number:+.1f}{unit}"
+
+
+def faster_or_slower(change: float | None) -> str:
+    """A change of duration in words: -10 is "10.0% faster" (it takes 10% less time), +10 "10.0% slower"."""
+    number = usable(change)
+    if number is None:
+        return NA
+    return f"{abs(number):.1f}% {'slower' if number >= WITHIN_ROUNDING_PCT else 'faster'}"

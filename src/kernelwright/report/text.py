@@ -1,0 +1,70 @@
+"""The one way by which text that we did not write (names, reasons, user notes) enters a document.
+
+Kernel and stage names come from the workload, so they may hold anything: pipes, newlines, backticks, markup,
+half a surrogate pair. After `cell` they are one line of inert Markdown, safe in a table, a heading or a bullet.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+NA = "n/a"
+"""How a figure that was not measured is written. Never 0, never a guess."""
+
+_BLOCK_START = re.compile(r"^([#>+*=~-]|\d+(?=[.)]))")
+_TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
+
+
+class Safe(str):
+    """Text that is already inert; the templates print it as it is."""
+
+
+def plain(value: object, limit: int = 200) -> str:
+    """One line without control or invisible characters, at most `limit` characters (cut at the end with "…").
+
+    Raises ValueError for a limit below 1.
+    """
+    if limit < 1:
+        raise ValueError("limit must be at least 1")
+    kept = []
+    for char in str(value):
+        category = unicodedata.category(char)
+        if char.isspace() or category == "Cc":
+            kept.append(" ")
+        elif category == "Cs":
+            kept.append("\N{REPLACEMENT CHARACTER}")
+        elif category not in ("Cf", "Co", "Cn"):
+            kept.append(char)
+    text = " ".join("".join(kept).split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def cell(value: object, limit: int = 200) -> Safe:
+    """`plain`, then made inert for Markdown: it opens no table cell, code span, tag, link or image."""
+    if isinstance(value, Safe):
+        return value
+    text = plain(value, limit).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("](", "]\\(")
+    return Safe(_TAG_START.sub(r"\\<", text))
+
+
+def bullet(value: object, limit: int = 400) -> Safe:
+    """`cell` for the start of a list item: no heading, quote, rule or nested list can begin there."""
+    return Safe(_BLOCK_START.sub(r"\\\1", cell(value, limit)))
+
+
+def code(value: object, limit: int = 200) -> Safe:
+    """A code span inside a table cell (GitHub's tables take the backslash before a pipe away, also in code)."""
+    text = plain(value, limit).replace("`", "'").replace("\\", "/").replace("|", "\\|")
+    return Safe(f"`{text}`") if text else Safe(NA)
+
+
+def first_sentences(text: str, count: int = 2, limit: int = 400) -> str:
+    """At most `count` sentences of one line. A sentence ends at . ! or ? before a space and a capital or digit."""
+    return " ".join(_SENTENCE_END.split(plain(text, limit))[:count])
+
+
+def sentence_count(text: str) -> int:
+    """How many sentences `first_sentences` sees."""
+    return len(_SENTENCE_END.split(plain(text, 10_000))) if text.strip() else 0
