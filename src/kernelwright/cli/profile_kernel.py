@@ -12,7 +12,7 @@ from ..model.profile import Profile
 from ..pipeline.baseline import find_baseline
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.target import resolve_target
-from ..report import render_contract, write_profile
+from ..report import baseline_refusal, render_contract, write_profile
 from .common import Answer, Say, add_profile_options, add_run_options
 
 HELP = "profile one workload in one mode and print the contract"
@@ -35,9 +35,11 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
     )
     done = profile(workload, args.mode, args.out, options, say=say)
-    baseline, refused = find_baseline(args.baseline, done.profile, workload)
+    baseline = find_baseline(args.baseline, done.profile, workload) if args.baseline else None
+    refused = baseline_refusal(done.profile, baseline) if baseline else None
     if refused:
-        say(f"no comparison with {args.baseline}: {refused}")
+        say(refused)
+        baseline = None
     files = write_run(done, baseline)
     contract = render_contract(done.profile, baseline)
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}

@@ -12,18 +12,14 @@ from ..model.workload import WorkloadRef
 from .profile import params_folder, safe_name
 
 
-def find_baseline(named: str | None, profile: Profile, workload: WorkloadRef) -> tuple[Profile | None, str | None]:
-    """(baseline, None), (None, why it can't be compared), or (None, None) when none was asked for.
+def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profile:
+    """The stored profile that is meant; whether the two may be compared is the caller's question (report layer).
 
     A folder or profile.json is taken as it is; another word is a version of the same kernel: its newest stored profile with
     the same mode and parameters. Raises BadInput when there is no such profile.
     """
-    if named is None:
-        return None, None
     path = Path(named)
-    baseline = load_profile(path) if path.exists() else _stored(named, profile, workload)
-    reason = refusal(profile, baseline)
-    return (None, reason) if reason else (baseline, None)
+    return load_profile(path) if path.exists() else _stored(named, profile, workload)
 
 
 def load_profile(path: Path) -> Profile:
@@ -35,18 +31,6 @@ def load_profile(path: Path) -> Profile:
     except ValidationError as error:
         raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=str(path),
                        fix="profile again") from error
-
-
-def refusal(profile: Profile, baseline: Profile) -> str | None:
-    """Why two profiles must not be compared, or None."""
-    ours, theirs = profile.capture_metadata, baseline.capture_metadata
-    if ours.device_name != theirs.device_name:
-        return f"it ran on another device ({theirs.device_name}, not {ours.device_name})"
-    if profile.parameters != baseline.parameters:
-        return "it ran with other parameters"
-    if ours.mode != theirs.mode:
-        return f"it is a profile of mode {theirs.mode}, not {ours.mode}"
-    return None
 
 
 def _stored(version: str, profile: Profile, workload: WorkloadRef) -> Profile:

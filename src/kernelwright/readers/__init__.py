@@ -1,1 +1,1 @@
-""""""
+"""Readers: the profilers' own files -> event tables in int64 nanoseconds."""

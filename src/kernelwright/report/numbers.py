@@ -39,18 +39,30 @@ def pct(value: float | None) -> str:
     return NA if number is None else f"{number:.1f}"
 
 
+def percent(value: float | None) -> str:
+    """A percentage with one decimal and its sign."""
+    number = usable(value)
+    return NA if number is None else f"{number:.1f}%"
+
+
 def whole_pct(value: float | None) -> str:
     """A whole percentage with its sign, as the development log has it."""
     number = usable(value)
     return NA if number is None else f"{number:.0f}%"
 
 
-def count(value: float | None) -> str:
+def amount(value: float | None) -> str:
     """A count; one decimal only where it is not whole (a mean over steps)."""
     number = usable(value)
     if number is None:
         return NA
     return f"{number:.0f}" if abs(number - round(number)) < 0.05 else f"{number:.1f}"
+
+
+def gain(estimate_pct: float | None) -> str:
+    """An estimated gain with its sign, held to 0..100."""
+    number = usable(estimate_pct)
+    return percent(None if number is None else min(max(number, 0.0), 100.0))
 
 
 def si(value: float | None, unit: str) -> str:
@@ -61,7 +73,7 @@ def si(value: float | None, unit: str) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= factor:
             return f"{number / factor:.2f} {prefix}{unit}"
-    return f"{count(number)} {unit}"
+    return f"{amount(number)} {unit}"
 
 
 def figure(value: Figure | None) -> str:
@@ -72,7 +84,7 @@ def figure(value: Figure | None) -> str:
         return si(value.value, "FLOP")
     if value.unit in ("B", "bytes"):
         return si(value.value, "B")
-    return f"{pct(value.value)}%" if value.unit == "%" else f"{two(value.value)} {value.unit}"
+    return percent(value.value) if value.unit == "%" else f"{two(value.value)} {value.unit}"
 
 
 def change_pct(previous: float | None, current: float | None) -> float | None:

@@ -1,1 +1,1 @@
-""""""
+"""Pure interval mathematics on int64 nanoseconds, and the summary of the profiled steps."""

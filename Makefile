@@ -1,0 +1,39 @@
+# Needs Python 3.10 or newer, git and make; everything else goes into kernelwright's own environment (.venv, or KERNELWRIGHT_ENV).
+PYTHON ?= python3
+PREPARE = $(PYTHON) src/kernelwright/setup/prepare.py
+CLIENTS = build/clients
+CLAUDE_CODE = @anthropic-ai/claude-code@2.1.329
+
+.PHONY: test check test-clients bench lock wheel clean
+
+test: check ## checks, then all tests; only those marked gpu are skipped, where there is no GPU
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest $(PYTEST_ARGS)
+
+check: ## ruff, mypy --strict, import layers
+	@python=$$($(PREPARE) --dev) && \
+	$$python -m ruff check . && \
+	$$python -m mypy && \
+	$$(dirname $$python)/lint-imports
+
+test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, with a scripted model; needs npm
+	@python=$$($(PREPARE) --dev) && $$python -m pytest tests/clients $(PYTEST_ARGS)
+
+$(CLIENTS)/node_modules: Makefile
+	mkdir -p $(CLIENTS)
+	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLAUDE_CODE)
+	@touch $@
+
+bench: ## benchmarks; writes to build/bench
+	@python=$$($(PREPARE) --dev --torch) && $$python bench/run.py --out build/bench $(BENCH_ARGS)
+
+lock: ## resolve the pinned dependencies anew; needs uv
+	uv pip compile pyproject.toml --group environment --universal --generate-hashes --python-version 3.10 \
+	  --upgrade --custom-compile-command "make lock" --quiet -o requirements.lock
+	uv pip compile --group dev -c requirements.lock --universal --generate-hashes --python-version 3.10 \
+	  --upgrade --custom-compile-command "make lock" --quiet -o requirements-dev.lock
+
+wheel: ## a wheel in dist/
+	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist .
+
+clean: ## all that git ignores, the environment included
+	git clean -fdX

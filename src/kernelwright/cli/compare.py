@@ -1,0 +1,105 @@
+"""compare A B [C ...] [--fail-above P]: profiles, versions or directories side by side; a failed gate exits 5."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
+from ..model.profile import Profile
+from ..pipeline.baseline import load_profile
+from ..pipeline.profile import read_params
+from ..report.compare import Comparison, compare, letter, render_comparison
+from ..report.figures import mismatch, title
+from .common import Answer, Say
+
+HELP = "show profiles side by side; gate on a slow-down"
+DESCRIPTION = (
+    "Show two or more profiles side by side; changes are against the first. The gate fails (exit 5) when a later profile takes more than P "
+    "percent longer than the first and the 95%% intervals of the two do not overlap; where one has no interval, the durations alone decide."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The profiles and the gate."""
+    parser.add_argument("profiles", metavar="PROFILE", nargs="+",
+                        help="a profile's folder or profile.json; or a kernel, a version or KERNEL:VERSION, for its newest profile under "
+                             "out/profiles")
+    parser.add_argument("--fail-above", type=limit, metavar="P", help="fail when slower than the first by more than this, e.g. 3%% or 3")
+
+
+def limit(text: str) -> float:
+    """argparse type of a percentage >= 0: "3%" or "3"."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 3% or 0.5")
+    return value
+
+
+def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
+    """Load, compare, and hold the gate."""
+    if params:
+        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="compare", fix="see compare --help")
+    if len(args.profiles) < 2:
+        raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")
+    places = [find_profile(named, Path.cwd() / "out" / "profiles") for named in args.profiles]
+    loaded = [load_profile(place) for place in places]
+    if args.fail_above is not None:
+        _check_gate(loaded)
+    labels = [f"{title(profile)} ({named})" for named, profile in zip(args.profiles, loaded, strict=True)]
+    result: Comparison = compare(list(zip(labels, loaded, strict=True)), args.fail_above)
+    data = {"profiles": [str(place.resolve()) for place in places], **result.as_dict()}
+    failed = result.gate is not None and bool(result.gate.failed)
+    return Answer(data, render_comparison(result).rstrip("\n"), exit_code=EXIT_NOT_ACCEPTABLE if failed else EXIT_OK)
+
+
+def _check_gate(profiles: list[Profile]) -> None:
+    """A gate needs the same work on the same device, and a duration of each."""
+    for place, profile in enumerate(profiles):
+        reason = mismatch(profiles[0], profile)
+        if reason is None and profile.timing is None and not profile.stages:
+            reason = "it holds no duration"
+        if reason is None and (profile.timing is None) != (profiles[0].timing is None):
+            reason = "one duration is a timing of whole calls, the other a sum of stages"
+        if reason is not None:
+            raise BadInput("gate_refused", f"{letter(place)} can't be held against A: {reason}", where="--fail-above",
+                           fix="compare without --fail-above, or profile both under the same settings")
+
+
+def find_profile(named: str, root: Path) -> Path:
+    """A folder or file as it is; else the newest stored profile of the kernel, version or KERNEL:VERSION of that name.
+
+    root: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>. Raises BadInput with what there is.
+    """
+    path = Path(named)
+    if path.exists():
+        return path
+    stored = _stored(root)
+    matching = [item for item in stored if named in (item[0], item[1], f"{item[0]}:{item[1]}")]
+    kernels = sorted({kernel for kernel, _, _ in matching})
+    if len(kernels) > 1:
+        raise BadInput("ambiguous_version", f"more than one kernel has a version {named!r}", where="compare",
+                       fix=f"one of: {', '.join(f'{kernel}:{named}' for kernel in kernels)}")
+    if not matching:
+        known = sorted({f"{kernel}:{version}" if version else kernel for kernel, version, _ in stored})
+        raise BadInput("no_profile", f"no such folder or file, and no stored profile of that name under {root}", where=named,
+                       fix=f"stored: {', '.join(known[:20])}" if known else "profile it first")
+    return max((folder for _, _, folder in matching), key=lambda folder: folder.name)
+
+
+def _stored(root: Path) -> list[tuple[str, str | None, Path]]:
+    """(kernel, version, folder) of every complete stored profile; unreadable ones are passed over."""
+    found: list[tuple[str, str | None, Path]] = []
+    for file in root.glob("*/*/*/*/profile.json"):
+        try:
+            params = read_params(file.parent)
+        except BadInput:
+            continue
+        if isinstance(params, dict) and isinstance(params.get("kernel"), str):
+            version = params.get("version")
+            found.append((params["kernel"], version if isinstance(version, str) else None, file.parent))
+    return found

@@ -1,0 +1,105 @@
+"""devlog add PROFILE_DIR [--issue T] [--insight T], devlog show [KERNEL|FILE]: a kernel's append-only development log."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
+from ..model.errors import BadInput
+from ..pipeline.baseline import load_profile
+from ..pipeline.profile import read_params
+from ..pipeline.target import find_project, load_project, resolve_target
+from .common import Answer, Say
+
+HELP = "append to or show a kernel's development log"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`add` and `show`."""
+    actions = parser.add_subparsers(dest="action", metavar="add|show", required=True)
+    words = "append the entry of one profile"
+    add = actions.add_parser("add", help=words, description=words, allow_abbrev=False)
+    add.add_argument("profile", metavar="PROFILE_DIR", type=Path, help="a profile's folder or profile.json")
+    add.add_argument("--issue", action="append", default=[], metavar="TEXT",
+                     help="what remains wrong; repeatable (default: the rules' findings)")
+    add.add_argument("--insight", action="append", default=[], metavar="TEXT", help="what was learnt; repeatable")
+    shown = actions.add_parser("show", help="print a log", description="print a log as Markdown", allow_abbrev=False)
+    shown.add_argument("log_name", metavar="KERNEL|FILE", nargs="?", help="default: the only log there is")
+    for action in (add, shown):
+        action.add_argument("--log", type=Path, metavar="FILE",
+                            help="the log's .md file (default: the project file's, else out/devlog/KERNEL.devlog.md)")
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print exactly one JSON object on stdout")
+
+
+def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
+    """Append or show."""
+    if params:
+        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="devlog", fix="see devlog --help")
+    return _add(args, say) if args.action == "add" else _show(args, say)
+
+
+def _add(args: argparse.Namespace, say: Say) -> Answer:
+    for option, notes in (("--issue", args.issue), ("--insight", args.insight)):
+        if any(not note.strip() for note in notes):
+            raise BadInput("empty_note", "is empty", where=option, fix="say something, or leave the option out")
+    profile = load_profile(args.profile)
+    folder = args.profile if args.profile.is_dir() else args.profile.parent
+    log = args.log or _log_of(folder, profile.capture_metadata.model_name)
+    entry = add_entry(profile, log, issues=args.issue, insights=args.insight, extra={"profile": str(folder.resolve())})
+    files = DevlogFiles.of(log)
+    _, notes = read_log(files.jsonl)
+    for note in notes:
+        say(f"warning: {note}")
+    text = render_entry(entry).rstrip("\n")
+    data = {"devlog": str(files.markdown), "jsonl": str(files.jsonl), "out_dir": str(folder.resolve()), "markdown": text, "notes": notes,
+            "entry": entry.model_dump(mode="json")}
+    return Answer(data, text, tail=f"\ndevlog: {files.markdown}")
+
+
+def _log_of(folder: Path, kernel: str) -> Path:
+    """The log that the project file names for the workload of a stored profile, else the default one."""
+    try:
+        workload = str(read_params(folder)["workload"])
+    except (BadInput, KeyError, TypeError):
+        workload = ""
+    if workload and Path(workload).is_file():
+        ref = resolve_target(workload, None, {}, None)
+        return log_for(ref.model_copy(update={"name": kernel}), Path.cwd() / "out")
+    return default_log(kernel, Path.cwd() / "out")
+
+
+def _show(args: argparse.Namespace, say: Say) -> Answer:
+    files = DevlogFiles.of(args.log or _named_log(args.log_name, Path.cwd() / "out"))
+    text = show(files.markdown)
+    entries, notes = read_log(files.jsonl)
+    for note in notes:
+        say(f"warning: {note}")
+    data = {"devlog": str(files.markdown), "jsonl": str(files.jsonl), "markdown": text, "notes": notes,
+            "entries": [entry.model_dump(mode="json") for entry in entries]}
+    return Answer(data, text.rstrip("\n"))
+
+
+def _named_log(named: str | None, out: Path) -> Path:
+    """A log by its file, by its kernel, or the only one there is. Raises BadInput with the choices."""
+    if named is not None:
+        path = Path(named)
+        if path.suffix in (".md", ".jsonl") or path.is_file():
+            return path
+        return _project_logs().get(named) or default_log(named, out)
+    logs = sorted({log for log in _project_logs().values() if log.with_suffix(".jsonl").is_file()} | set((out / "devlog").glob("*.jsonl")))
+    if len(logs) == 1:
+        return logs[0]
+    if logs:
+        raise BadInput("which_log", "there is more than one log", where="devlog show", fix=f"name one of: {', '.join(map(str, logs))}")
+    raise BadInput("no_log", f"there is no development log under {out / 'devlog'}", where="devlog show",
+                   fix="`devlog add PROFILE_DIR` starts one")
+
+
+def _project_logs() -> dict[str, Path]:
+    """kernel -> its log, of the project file here or above."""
+    project = find_project(Path.cwd().resolve())
+    if project is None:
+        return {}
+    entries = load_project(project).items()
+    return {name: (project.parent / entry["devlog"]).resolve() for name, entry in entries if isinstance(entry.get("devlog"), str)}

@@ -1,0 +1,188 @@
+"""One worker process and its line to the parent: a pair of pipes that only the two of them hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+from ..capture.process import spawn, terminate
+from ..model.workload import Device
+from .options import Deadline, OutOfTime
+
+MAX_LOG_BYTES = 64 * 2**20
+MAX_REPLY_BYTES = 64 * 2**20
+POLL_S = 0.1
+EXIT_GRACE_S = 0.5
+"""After the process has ended, what it wrote before may still arrive for this long."""
+LOG_TAIL_CHARACTERS = 300
+
+
+class WorkerFailed(Exception):
+    """A worker gave an error instead of a reply, or none at all. `code`: the probe's error code, or died, timeout, noisy, forged."""
+
+    def __init__(self, code: str, message: str, *, where: str = "", fix: str = "", exit_code: int = 4, trace: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.where = where
+        self.fix = fix
+        self.exit_code = exit_code
+        self.trace = trace
+
+
+class Worker:
+    """Starts on creation; `close` (or leaving the with block) ends its whole process group."""
+
+    def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device) -> None:
+        self.role = role
+        self.log = folder / f"{role}.log"
+        request_read, self._request = os.pipe()
+        self._reply, reply_write = os.pipe()
+        try:
+            self.process = spawn(
+                interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write)],
+                device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write))
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(request_read)
+            os.close(reply_write)
+        self._buffer = bytearray()
+        self._pending: tuple[str, str] | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, op: str, **fields: Any) -> None:
+        """Give a command without waiting for its reply. Raises WorkerFailed when the worker is gone."""
+        identity = secrets.token_hex(8)
+        self._pending = (identity, op)
+        try:
+            _write_all(self._request, json.dumps({"id": identity, "op": op, **fields}).encode() + b"\n")
+        except OSError as error:
+            raise self._died(op) from error
+
+    def receive(self, *, timeout_s: float, deadline: Deadline | None = None) -> dict[str, Any]:
+        """The reply to the last command. Raises WorkerFailed (and the worker is ended, but after an error reply), OutOfTime."""
+        assert self._pending is not None
+        (identity, op), self._pending = self._pending, None
+        try:
+            line = self._read_line(op, timeout_s, deadline)
+            reply = _parse(line, identity)
+        except (WorkerFailed, OutOfTime):
+            self.close(grace_s=0)
+            raise
+        if reply.get("ok") is not True:
+            error = reply.get("error") if isinstance(reply.get("error"), dict) else {}
+            assert isinstance(error, dict)
+            raise WorkerFailed(str(error.get("code", "unknown")), str(error.get("message", "no reason given"))[:1000], where=str(error.get("where", "")),
+                               fix=str(error.get("fix", "")), exit_code=int(error.get("exit_code", 4)), trace=str(error.get("traceback", ""))[:20000])
+        return reply
+
+    def ask(self, op: str, *, timeout_s: float, deadline: Deadline | None = None, **fields: Any) -> dict[str, Any]:
+        """`send` and `receive`."""
+        self.send(op, **fields)
+        return self.receive(timeout_s=timeout_s, deadline=deadline)
+
+    def close(self, *, grace_s: float = 0.0) -> None:
+        """End the process group and the pipes. Safe to repeat."""
+        self._close_pipes()
+        terminate(self.process, grace_s=grace_s)
+
+    def log_tail(self) -> str:
+        """The last line that the program printed, shortened."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 4096))
+                lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        except OSError:
+            return ""
+        return lines[-1][:LOG_TAIL_CHARACTERS] if lines else ""
+
+    def _read_line(self, op: str, timeout_s: float, deadline: Deadline | None) -> bytes:
+        give_up = time.monotonic() + timeout_s
+        ended_at: float | None = None
+        while b"\n" not in self._buffer:
+            now = time.monotonic()
+            if now > give_up:
+                raise WorkerFailed("timeout", f"did not finish its {_words(op)} within {timeout_s:g} s")
+            if deadline is not None and deadline.left_s() <= 0:
+                raise OutOfTime(f"the {self.role} was at its {_words(op)}")
+            if self._log_bytes() > MAX_LOG_BYTES:
+                raise WorkerFailed("noisy", f"printed more than {MAX_LOG_BYTES // 2**20} MiB")
+            if ended_at is None and self.process.poll() is not None:
+                ended_at = now
+            if ended_at is not None and now - ended_at > EXIT_GRACE_S:
+                raise self._died(op)
+            ready, _, _ = select.select([self._reply], [], [], min(POLL_S, max(give_up - now, 0.001)))
+            if ready:
+                chunk = os.read(self._reply, 1 << 20)
+                if not chunk:
+                    self._wait_for_exit()
+                    raise self._died(op)
+                self._buffer += chunk
+            if len(self._buffer) > MAX_REPLY_BYTES:
+                raise WorkerFailed("forged", f"wrote more than {MAX_REPLY_BYTES // 2**20} MiB on the judge's channel")
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
+        if rest:
+            raise WorkerFailed("forged", "wrote to the judge's channel on its own")
+        return line
+
+    def _wait_for_exit(self) -> None:
+        until = time.monotonic() + EXIT_GRACE_S
+        while self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _died(self, op: str) -> WorkerFailed:
+        self._wait_for_exit()
+        status = self.process.poll()
+        if status is None:
+            how = "closed the judge's channel"
+        else:
+            how = f"was killed by signal {-status}" if status < 0 else f"ended its process with status {status}"
+        tail = self.log_tail()
+        return WorkerFailed("died", f"{how} during its {_words(op)}" + (f"; last words: {tail}" if tail else ""))
+
+    def _log_bytes(self) -> int:
+        try:
+            return self.log.stat().st_size
+        except OSError:
+            return 0
+
+    def _close_pipes(self) -> None:
+        for name in ("_request", "_reply"):
+            fd = getattr(self, name, -1)
+            setattr(self, name, -1)
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+def _parse(line: bytes, identity: str) -> dict[str, Any]:
+    try:
+        reply = json.loads(line)
+    except ValueError as error:
+        raise WorkerFailed("forged", "wrote something that is no reply on the judge's channel") from error
+    if not isinstance(reply, dict) or reply.get("id") != identity:
+        raise WorkerFailed("forged", "forged a reply on the judge's channel")
+    return reply
+
+
+def _words(op: str) -> str:
+    return {"load": "start and load", "build": "import and build", "call": "call", "time": "timed calls", "prepare_timing": "warm-up"}.get(op, op.replace("_", " "))
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data):]

@@ -1,0 +1,204 @@
+"""Is an output right? Pure comparisons of exported leaves; the limits follow the reference's own error against float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..model.verdict import OutputError
+from ..model.workload import Precision
+from .tensors import Leaf
+
+REFERENCE_FACTOR = 2.0
+"""A candidate may err twice as much as the reference. Summing in another order (blocked, split-K, vectorised, fused) moves
+the norm of the rounding error of a dot product by less than that for random data (Higham, Accuracy and Stability of
+Numerical Algorithms, section 4.2: errors grow with the length of the longest chain, which libraries keep within a small
+factor of each other); the next lower precision errs 100 times more (tf32 against float32 2.9e-4 to 1e-6)."""
+EPS_FACTOR = 1.0
+"""Plus one eps of the output's dtype: where the reference is exact (a copy, a ReLU), one rounding must be allowed."""
+FEW_ELEMENTS = 64
+FEW_EPS_FACTOR = 16.0
+"""A leaf of few elements (a loss) can be exact by luck, so twice its error means nothing: the floor is 16 eps, the rounding
+of a pairwise sum over 2**16 terms. An undeclared tf32 is 500 times that."""
+ELEMENT_FACTOR = 16.0
+"""Gross check of single elements: the largest error may be 16 times the reference's largest plus 16 eps of the largest value.
+A norm over many elements hides one wrong element when the dtype is coarse."""
+NO_ORACLE_EPS_FACTOR = {"float32": 64.0, "float64": 64.0, "complex64": 64.0, "complex128": 64.0}
+NO_ORACLE_EPS_FACTOR_NARROW = 4.0
+"""Without a float64 run the reference's own error is not known: 64 eps (a float32 product of length 4096 errs by 9 eps against
+float64; tf32 would be 2400), 4 eps for 16-bit and narrower types, whose sums are kept in float32.
+"""
+ILL_CONDITIONED = 1e-2
+ILL_FACTOR = 10.0
+"""Where the reference itself is wrong by more than 1% (and 8 eps), its digits are rounding noise (a gradient that is zero in
+exact arithmetic): the candidate's noise may be ten times as large, no more."""
+UNDECIDABLE = 0.1
+"""A leaf on which the reference is wrong by more than 10% is no evidence either way."""
+UNIT_ROUNDOFF: dict[str, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8}
+"""Half the distance from 1 to the next number: 10 and 7 stored bits (NVIDIA A100 whitepaper; bfloat16). Stands in for a yardstick
+that cannot run: one product with rounded operands errs by about this much (2.9e-4 measured for tf32)."""
+PRECISION_ORDER: tuple[Precision, ...] = ("equal", "tf32", "bf16")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Distance of one leaf from the oracle."""
+
+    norm: float
+    """||x - oracle|| / ||oracle|| (absolute where the oracle is zero); the share of differing elements for integers."""
+    largest: float
+    """max |x - oracle|."""
+    worst_index: int
+    """Where that is, in the exported values."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one fresh input should give, all in the parent's memory."""
+
+    reference: Sequence[Leaf]
+    oracle: Sequence[Leaf]
+    """The float64 run, or the reference itself."""
+    oracle_is_reference: bool = False
+    yardstick: Sequence[Sequence[Leaf]] = ()
+    """Runs of the reference in the declared lower precision; the least accurate counts."""
+
+
+def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> str | None:
+    """Why the outputs cannot be compared (leaves, dtype, shape, device, class), or None."""
+    ours, theirs = [leaf.path for leaf in candidate], [leaf.path for leaf in reference]
+    if ours != theirs:
+        missing = [_named(path) for path in theirs if path not in ours]
+        extra = [_named(path) for path in ours if path not in theirs]
+        words = (f"lacks {', '.join(missing[:3])}" if missing else "") or (f"has also {', '.join(extra[:3])}" if extra else "has another order")
+        return f"the structure of the output differs: it {words} ({len(ours)} tensors, the reference gives {len(theirs)})"
+    for one, two in zip(candidate, reference):
+        for what, mine, yours in (("dtype", one.dtype, two.dtype), ("shape", list(one.shape), list(two.shape)), ("device", one.device, two.device)):
+            if mine != yours:
+                return f"{_named(one.path)} has {what} {mine}, the reference gives {yours}"
+        if one.kind not in ("Tensor", "Parameter", two.kind):
+            return f"{_named(one.path)} is a {one.kind}, a subclass that could compute its values later; a plain Tensor is needed"
+    return None
+
+
+def errors_of(leaf: Leaf, oracle: Leaf, reference: Leaf) -> Errors:
+    """Distance of `leaf` from `oracle`, over the places where the reference (and the oracle) is finite."""
+    if not leaf.floating:
+        differs = leaf.values != oracle.values
+        share = float(differs.mean()) if differs.size else 0.0
+        return Errors(share, float(differs.any()) if differs.size else 0.0, int(differs.argmax()) if differs.size else 0)
+    if not leaf.values.size:
+        return Errors(0.0, 0.0, 0)
+    usable = np.isfinite(reference.values) & np.isfinite(oracle.values)
+    difference = np.where(usable, np.abs(_wide(leaf.values) - _wide(oracle.values)), 0.0)
+    if not np.all(np.isfinite(difference)):
+        return Errors(math.inf, math.inf, int(np.argmax(~np.isfinite(difference))))
+    scale = _norm(np.where(usable, np.abs(_wide(oracle.values)), 0.0))
+    distance = _norm(difference)
+    return Errors(distance / scale if scale > 0 else distance, float(difference.max()), int(difference.argmax()))
+
+
+def nonfinite_problem(candidate: Leaf, reference: Leaf) -> str | None:
+    """The candidate is NaN or infinite where the reference is finite."""
+    if not candidate.floating:
+        return None
+    bad = ~np.isfinite(candidate.values) & np.isfinite(reference.values)
+    if not bad.any():
+        return None
+    place = int(bad.argmax())
+    return f"{_named(candidate.path)} is {candidate.values[place]} where the reference is {reference.values[place]:.6g} ({int(bad.sum())} elements)"
+
+
+def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision) -> OutputError:
+    """Judge one leaf at one precision level."""
+    got, reference, oracle = candidate[index], expected.reference[index], expected.oracle[index]
+    own, theirs = errors_of(reference, oracle, reference), errors_of(got, oracle, reference)
+    limit, element_limit, notes = _equal_limits(reference, oracle, own, expected.oracle_is_reference)
+    if level != "equal":
+        yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
+        limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
+        notes.append(note)
+    problem = nonfinite_problem(got, reference)
+    if problem is None and theirs.norm > limit:
+        problem = f"{_named(got.path)}: error {theirs.norm:.3g}, limit {limit:.3g} (the reference's own: {own.norm:.3g}); {_example(theirs, got, oracle)}"
+    if problem is None and theirs.largest > element_limit:
+        problem = f"{_named(got.path)}: one element is off by {theirs.largest:.3g}, limit {element_limit:.3g}; {_example(theirs, got, oracle)}"
+    if got.sampled:
+        notes.append(f"random sample of {got.values.size} of {math.prod(got.shape)} elements")
+    return OutputError(path=got.path, round=round_number, reference_error=_finite(own.norm), candidate_error=_finite(theirs.norm),
+                       limit=_finite(limit), passed=problem is None, note="; ".join([*([problem] if problem else []), *notes]))
+
+
+def check_round(candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision) -> tuple[tuple[OutputError, ...], str | None]:
+    """All leaves of one round, and the structural problem that forbids comparing them."""
+    problem = structure_problem(candidate, expected.reference)
+    if problem is not None:
+        return (), problem
+    return tuple(check_leaf(index, candidate, expected, round_number=round_number, level=level) for index in range(len(candidate))), None
+
+
+def same_values(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
+    """Bit for bit (NaN equal to NaN)."""
+    return len(one) == len(two) and all(a.dtype == b.dtype and a.shape == b.shape and a.values.tobytes() == b.values.tobytes() for a, b in zip(one, two))
+
+
+def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -> tuple[float, float, list[str]]:
+    if not reference.floating:
+        # Another rounding may flip near-ties (argmax) as often as float64 flips the reference's.
+        return REFERENCE_FACTOR * own.norm, math.inf, []
+    eps, few = reference.eps, math.prod(reference.shape) < FEW_ELEMENTS
+    size = float(np.max(np.abs(_wide(oracle.values)), initial=0.0, where=np.isfinite(oracle.values)))
+    if no_oracle:
+        factor = NO_ORACLE_EPS_FACTOR.get(reference.dtype, NO_ORACLE_EPS_FACTOR_NARROW)
+        return factor * eps, ELEMENT_FACTOR * factor * eps * size, []
+    if own.norm > max(ILL_CONDITIONED, 8 * eps):
+        return ILL_FACTOR * own.norm, ILL_FACTOR * ELEMENT_FACTOR * (own.largest + eps * size), [f"ill-conditioned: the reference's own error is {own.norm:.2g}"]
+    limit = REFERENCE_FACTOR * own.norm + (FEW_EPS_FACTOR if few else EPS_FACTOR) * eps
+    return limit, ELEMENT_FACTOR * (own.largest + eps * size), []
+
+
+def _yardstick(index: int, expected: Expected, level: Precision, oracle: Leaf, reference: Leaf) -> tuple[float, float, str]:
+    runs = [errors_of(run[index], oracle, reference) for run in expected.yardstick]
+    runs = [run for run in runs if math.isfinite(run.norm)]
+    if runs:
+        return max(run.norm for run in runs), max(run.largest for run in runs), f"limit from the reference run in {level}"
+    roundoff = UNIT_ROUNDOFF[level] if reference.floating else 0.0
+    size = float(np.max(np.abs(_wide(oracle.values)), initial=0.0, where=np.isfinite(oracle.values)))
+    return roundoff, roundoff * size, f"limit from {level}'s unit roundoff"
+
+
+def _example(errors: Errors, got: Leaf, oracle: Leaf) -> str:
+    place = errors.worst_index
+    where = "sample" if got.sampled else list(int(i) for i in np.unravel_index(place, got.shape)) if got.shape else []
+    return f"at {where} expected {_number(oracle.values[place])}, got {_number(got.values[place])}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.7g}" if np.isrealobj(value) else str(value)
+
+
+def _wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    wide: npt.NDArray[Any] = values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
+    return wide
+
+
+def _norm(values: Floats) -> float:
+    """2-norm without overflow."""
+    largest = float(values.max(initial=0.0))
+    return largest * float(np.sqrt(np.sum((values / largest) ** 2))) if largest > 0 and math.isfinite(largest) else largest
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity: the largest float stands for it."""
+    return value if math.isfinite(value) else 1.7976931348623157e308
+
+
+def _named(path: str) -> str:
+    return f"output {path!r}" if path else "the output"

@@ -1,0 +1,64 @@
+"""What the caller of the judge may choose, and how it says that time is up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import Field
+
+from ..model.base import Record
+from ..model.errors import NotAcceptable
+from ..model.workload import Device, Precision
+
+Say = Callable[[str], None]
+MIN_ROUNDS = 3
+
+
+class JudgeOptions(Record):
+    """The defaults are those of the command line."""
+
+    precision: Precision = "equal"
+    """The lowest precision that a candidate may declare."""
+    device: Device = "auto"
+    python: str | None = None
+    """The interpreter that has the workload's torch; None: found."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """Longest time of one step: start and load, build, one call, one block of timed calls."""
+    rounds: int = Field(default=MIN_ROUNDS, ge=MIN_ROUNDS)
+    """Fresh inputs on which outputs are compared."""
+    seed: int | None = Field(default=None, ge=0, lt=2**48)
+    """None: drawn in secret. A verdict names its seed, so that it can be repeated."""
+    max_timing_s: float = Field(default=6.0, gt=0)
+    """The timing stops here when the statistics have not stopped it before."""
+    timing: bool = True
+    """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
+    lock: bool = True
+    """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
+    keep_dir: Path | None = None
+    """Keep the workers' logs and raw files here; None: a temporary folder that is removed."""
+
+
+class OutOfTime(NotAcceptable):
+    """The caller's deadline passed before there was a verdict; the candidate's process is gone."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__("out_of_time", f"the time was up while {doing}", where="deadline")
+
+
+class Deadline:
+    """A moment on the monotonic clock, maybe never."""
+
+    def __init__(self, at_s: float | None) -> None:
+        self.at_s = math.inf if at_s is None else at_s
+
+    def left_s(self) -> float:
+        """Seconds left; infinity when there is no deadline."""
+        return self.at_s - time.monotonic()
+
+    def check(self, doing: str) -> None:
+        """Raises OutOfTime when it has passed."""
+        if self.left_s() <= 0:
+            raise OutOfTime(doing)

@@ -1,0 +1,166 @@
+"""From paired, interleaved blocks to FASTER, SLOWER, SAME or AMBIGUOUS. Pure numbers; no processes, no clocks.
+
+The unit is a quad: four blocks in the order A B B A (A the reference, B the candidate). Its value is the mean of the two
+log time ratios, so a drift that is linear over the quad cancels. Under "no difference" A and B could be swapped, so the
+values are symmetric about 0, and Wilcoxon's signed ranks give an interval that is exact whatever the noise looks like.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Decision = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
+Floats = npt.NDArray[np.float64]
+
+ALPHA = 0.05
+"""Chance, over all looks together, that the interval misses the true ratio."""
+EQUIVALENCE = 0.02
+"""Within +-2% is SAME, even where 1.00 is outside: two processes that run the same program keep a difference of about 1%
+for their whole life (page and cache placement), which no number of blocks averages out."""
+RANK_MIN_QUADS = 8
+"""Below this signed ranks cannot reach the corrected level (smallest two-sided level 2 / 2**n); Student's t is used."""
+MIN_QUADS = 3
+"""Student's t on fewer quads would say nothing (t = 12.7 with one degree of freedom)."""
+FIRST_LOOK_QUADS = 8
+LOOK_GROWTH = 1.5
+MAX_LOOKS = 5
+POWER = 0.80
+"""The smallest detectable effect is the one found with this probability."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An interval for the speed-up (reference time / candidate time)."""
+
+    speedup: float
+    low: float
+    high: float
+    smallest_effect_pct: float
+    """A difference of this size would have been found with 80% probability."""
+    quads: int
+    level: float
+    """Two-sided level of this look's interval, e.g. 0.99."""
+    method: str
+
+
+def quad_values(reference_ns: Sequence[float], candidate_ns: Sequence[float]) -> Floats:
+    """Log ratios of quads, shape (n,). Both inputs are block times in the order run: two a quad, shape (2 n,)."""
+    reference = np.log(np.asarray(reference_ns, dtype=np.float64)).reshape(-1, 2)
+    candidate = np.log(np.asarray(candidate_ns, dtype=np.float64)).reshape(-1, 2)
+    values: Floats = reference.mean(axis=1) - candidate.mean(axis=1)
+    return values
+
+
+def plan_looks(max_quads: int) -> tuple[int, ...]:
+    """After how many quads to look, decided before the first: 8, 12, 18, ... up to max_quads, at most MAX_LOOKS."""
+    looks: list[int] = []
+    quads = FIRST_LOOK_QUADS
+    while quads < max_quads and len(looks) < MAX_LOOKS - 1:
+        looks.append(quads)
+        quads = math.ceil(quads * LOOK_GROWTH)
+    return (*looks, max(max_quads, MIN_QUADS))
+
+
+def estimate(values: Floats, looks: int) -> Estimate:
+    """The interval after these quads when `looks` looks were planned (Bonferroni: each spends ALPHA / looks).
+
+    Raises ValueError on fewer than MIN_QUADS values or on values that are not finite.
+    """
+    if values.size < MIN_QUADS or not np.all(np.isfinite(values)):
+        raise ValueError(f"at least {MIN_QUADS} finite log ratios are needed")
+    alpha = ALPHA / looks
+    index = signed_rank_index(int(values.size), alpha) if values.size >= RANK_MIN_QUADS else None
+    if index is None:
+        centre, low, high = _student(values, alpha)
+        method = "Student's t of ABBA log ratios"
+    else:
+        averages = walsh_averages(values)
+        centre, low, high = float(np.median(averages)), float(averages[index]), float(averages[-1 - index])
+        method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA log ratios"
+    return Estimate(math.exp(centre), math.exp(low), math.exp(high), _smallest_effect_pct(low, high, alpha), int(values.size),
+                    1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
+
+
+def decide(interval: Estimate) -> Decision:
+    """SAME within +-EQUIVALENCE; else FASTER or SLOWER where the interval excludes 1; else AMBIGUOUS."""
+    if interval.low >= 1 - EQUIVALENCE and interval.high <= 1 + EQUIVALENCE:
+        return "SAME"
+    if interval.low > 1:
+        return "FASTER"
+    if interval.high < 1:
+        return "SLOWER"
+    return "AMBIGUOUS"
+
+
+def walsh_averages(values: Floats) -> Floats:
+    """Sorted means of all pairs i <= j, shape (n (n + 1) / 2,); their median is the Hodges-Lehmann estimate."""
+    i, j = np.triu_indices(values.size)
+    averages: Floats = np.sort((values[i] + values[j]) / 2)
+    return averages
+
+
+@lru_cache(maxsize=256)
+def signed_rank_index(n: int, alpha: float) -> int | None:
+    """Largest k with P(W+ <= k) <= alpha / 2 for n signed ranks: the interval is [walsh[k], walsh[-1 - k]].
+
+    Exact null distribution by counting subsets of 1..n with each sum (Hollander, Wolfe & Chicken 2014, section 3.3).
+    None when even k = 0 is above the level.
+    """
+    counts = np.zeros(n * (n + 1) // 2 + 1)
+    counts[0] = 1.0
+    for rank in range(1, n + 1):
+        counts[rank:] = counts[rank:] + counts[:-rank]
+    cumulative = np.cumsum(counts / 2.0**n)
+    k = int(np.searchsorted(cumulative, alpha / 2, side="right")) - 1
+    return k if k >= 0 else None
+
+
+def _student(values: Floats, alpha: float) -> tuple[float, float, float]:
+    centre = float(values.mean())
+    half = student_quantile(1 - alpha / 2, values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return centre, centre - half, centre + half
+
+
+def student_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's t by bisection on its integral (Abramowitz & Stegun 26.7.3-4); importing scipy takes 0.5 s."""
+    low, high = 0.0, 1.0
+    while _student_cdf(high, degrees) < probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, degrees) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _student_cdf(t: float, degrees: int) -> float:
+    theta = math.atan(t / math.sqrt(degrees))
+    cosine2 = math.cos(theta) ** 2
+    odd = degrees % 2 == 1
+    term, total = (math.cos(theta), 0.0) if odd else (1.0, 0.0)
+    steps = (degrees - 1) // 2 if odd else degrees // 2
+    for k in range(steps):
+        total += term
+        term *= cosine2 * ((2 * k + 2) / (2 * k + 3) if odd else (2 * k + 1) / (2 * k + 2))
+    inner = (theta + math.sin(theta) * total) * 2 / math.pi if odd else math.sin(theta) * total
+    return 0.5 + inner / 2
+
+
+def _smallest_effect_pct(low: float, high: float, alpha: float) -> float:
+    """Effect found with POWER: (z_alpha/2 + z_power) standard errors, the half-width being z_alpha/2 of them."""
+    z_alpha, z_power = _normal_quantile(1 - alpha / 2), _normal_quantile(POWER)
+    return 100 * math.expm1((high - low) / 2 * (1 + z_power / z_alpha))
+
+
+def _normal_quantile(probability: float) -> float:
+    low, high = 0.0, 10.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 0.5 * (1 + math.erf(middle / math.sqrt(2))) < probability else (low, middle)
+    return (low + high) / 2

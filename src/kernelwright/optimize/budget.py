@@ -1,0 +1,62 @@
+"""The time budget of one optimisation, and what a candidate is expected to cost."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..model.verdict import Experiment
+from .passes import CATALOGUE
+
+PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
+"""Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
+CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
+CONFIRM_SHARE = 0.25
+"""At most this share of the budget is held back for the final confirmation."""
+UNSEEN_SHARE = 0.5
+"""A candidate of a kind not seen yet starts when this share of its prior is left: the prior may be far too long."""
+
+
+@dataclass
+class Budget:
+    """Seconds from the start of the optimisation to the last judgement."""
+
+    total_s: float
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    def used_s(self) -> float:
+        """Seconds since the start."""
+        return self.clock() - self.started
+
+    def left_s(self) -> float:
+        """Seconds until the end; not below 0."""
+        return max(0.0, self.total_s - self.used_s())
+
+
+def kind(passes: Iterable[str]) -> str:
+    """The dearest kind among the passes: cheap, compile or autotune."""
+    return max((CATALOGUE[name].cost for name in passes), key=list(PRIOR_S).index, default="cheap")
+
+
+def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
+    """(expected seconds to judge such a candidate, whether that rests on one of the same kind that was judged)."""
+    wanted = kind(passes)
+    seen = [row.elapsed_s for row in done if row.status == "judged" and row.elapsed_s > 0 and kind(row.passes) == wanted]
+    return (statistics.median(seen), True) if seen else (PRIOR_S[wanted], False)
+
+
+def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float) -> bool:
+    """Whether a candidate can be expected to end in the time left."""
+    expected_s, seen = estimate_s(passes, done)
+    return left_s >= expected_s * (1.0 if seen else UNSEEN_SHARE)
+
+
+def confirmation_reserve_s(best: Experiment | None, total_s: float) -> float:
+    """Seconds to hold back for judging optimized.py itself once a candidate is FASTER (its compilation is cached by then)."""
+    return min(best.elapsed_s, CONFIRM_SHARE * total_s) if best is not None else 0.0

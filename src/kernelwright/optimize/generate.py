@@ -1,0 +1,126 @@
+"""Writes candidates and optimized.py: the rewrites' sources behind a guard, with no dependency on kernelwright."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import pprint
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import jinja2
+
+from .. import __version__
+from ..model.errors import BadInput
+from ..model.files import write_text_atomic
+from ..model.resources import resource
+from ..model.workload import Precision, WorkloadFacts, WorkloadRef
+from .passes.base import Pass
+
+REWRITES = Path(__file__).resolve().parents[1] / "probe" / "rewrites"
+_MARKS = re.compile(r"  # (?:type: ignore|noqa)[^\n]*")
+_STANDALONE_IMPORTS = ("import importlib.util", "import inspect", "import statistics", "import sys", "import time",
+                       "from pathlib import Path")
+SMOKE_LIMITS: dict[Precision, float] = {"equal": 5e-3, "tf32": 5e-3, "bf16": 5e-2}
+"""Relative difference to the original above which `python optimized.py` fails: a smoke check with room for a baseline that
+itself rounds to TF32 (2**-11 an operand); the judgement against float64 is the judge's."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One rewrite file, taken apart."""
+
+    imports: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+@cache
+def rewrite_source(name: str) -> Source:
+    """Imports and functions of probe/rewrites/NAME.py, without its relative imports. Raises OSError when there is none."""
+    text = (REWRITES / f"{name}.py").read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import)]
+    imports += [ast.unparse(node) for node in tree.body
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "__future__"]
+    functions = [ast.get_source_segment(text, node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return Source(tuple(imports), tuple(_MARKS.sub("", function) for function in functions))
+
+
+def render_source(
+    workload: WorkloadRef, facts: WorkloadFacts, passes: Sequence[Pass], *, device: str, file_name: str = "",
+    headline: Sequence[str] = (), standalone: bool = False,
+) -> str:
+    """The Python source of a candidate, or (standalone) of optimized.py. Passes are put in their order, innermost first."""
+    ordered = sorted(passes, key=lambda item: item.layer)
+    precision = lowest_precision(ordered)
+    sources = [rewrite_source(item.rewrite) for item in ordered]
+    helpers = rewrite_source("trees")
+    imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
+    imports.update(line for source in (helpers, *sources) for line in source.imports)
+    imports.update(_STANDALONE_IMPORTS if standalone else ())
+    params = {name: value for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
+    return _template().render(
+        title=_comment(f"{workload.name}: {', '.join(item.name for item in ordered)}. Written by kernelwright {__version__}."),
+        headline=[_comment(line) for line in headline], imports=sorted(imports, key=_import_order),
+        workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
+        device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
+        helpers=helpers.functions, rewrites=[function for source in sources for function in source.functions],
+        passes=[{"why": _comment(item.why), "rewrite": item.rewrite} for item in ordered],
+        weights=_weights(ordered, facts), standalone=standalone, form=facts.form, file_name=_comment(file_name),
+        signature=", ".join(f"{name}={value!r}" for name, value in params.items()),
+        forwarded=", ".join(f"{name}={name}" for name in params),
+        defaults=", ".join(f"{name}={value!r}" for name, value in params.items()), tolerance=SMOKE_LIMITS[precision],
+    )
+
+
+def write_source(path: Path, text: str) -> Path:
+    """Write a generated file after checking that it is Python. Raises BadInput otherwise (a fault of ours, named)."""
+    try:
+        compile(text, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise BadInput("bad_source", f"the generated file is not valid Python: {error}", where=str(path)) from error
+    return write_text_atomic(path, text)
+
+
+def lowest_precision(passes: Sequence[Pass]) -> Precision:
+    """The lowest precision among the passes: equal, then tf32, then bf16."""
+    order: tuple[Precision, ...] = ("equal", "tf32", "bf16")
+    return max((item.precision for item in passes), key=order.index, default="equal")
+
+
+def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
+    """How the result depends on the weights: "live" (read at each call), "fixed" (their addresses), "copied" (their values)."""
+    if not facts.training and any(item.copies_weights for item in passes):
+        return "copied"
+    return "fixed" if any(item.fixes_addresses for item in passes) else "live"
+
+
+def _shapes(facts: WorkloadFacts) -> str:
+    return pprint.pformat({spec.path or "input": spec.shape for spec in facts.inputs}, width=120, sort_dicts=False)
+
+
+def _dtypes(facts: WorkloadFacts) -> str:
+    return pprint.pformat({spec.path or "input": spec.dtype for spec in facts.inputs}, width=120, sort_dicts=False)
+
+
+def _comment(text: str) -> str:
+    """One printable line that can end neither a comment nor a docstring."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line.replace("\\", "/").replace('"', "'")[:200]
+
+
+def _import_order(line: str) -> tuple[bool, bool, str]:
+    third_party = " torch" in line
+    return third_party, line.startswith("from "), line
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    # Not the documents' environment: that one makes values inert for Markdown, and here they are Python source.
+    loader = jinja2.FileSystemLoader(str(resource("templates")))
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True,
+                                     lstrip_blocks=True, keep_trailing_newline=True)
+    return environment.get_template("optimized.py.j2")

@@ -1,0 +1,80 @@
+"""What a pass is: when a rewrite applies, what it predicts, and where it stands among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ...model.capture import ProbeEnvironment
+from ...model.profile import Profile
+from ...model.workload import Precision, WorkloadFacts
+
+# Layers, innermost first: the model itself, its compilation, flags around the call, capture, grad mode.
+LAYER_FOLD, LAYER_LAYOUT, LAYER_CAST, LAYER_COMPILE, LAYER_FLAGS, LAYER_GRAPH, LAYER_GRAD = range(7)
+Cost = Literal["cheap", "compile", "autotune"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known of the workload when passes are asked."""
+
+    facts: WorkloadFacts
+    environment: ProbeEnvironment
+    profile: Profile
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the workload runs on a CUDA device."""
+        return self.environment.device == "cuda"
+
+    def runs(self, *words: str) -> bool:
+        """Whether an operator of the profile has one of the words in its name or its parents' names."""
+        names = (name for operator in self.profile.operators for name in (operator.operator_name, *operator.parents))
+        return any(word in name for name in names for word in words)
+
+    def share_pct(self, *words: str) -> float | None:
+        """Share of measured time, in percent, of the operators with one of the words in their name; None without a timeline."""
+        timeline = self.profile.timeline
+        if timeline is None or timeline.measured_ns <= 0:
+            return None
+        time_ns = sum(operator.aggregated.total_duration_ns for operator in self.profile.operators
+                      if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
+        return 100.0 * time_ns / timeline.measured_ns
+
+
+def always(_context: Context) -> str | None:
+    """Applies everywhere."""
+    return None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One entry of the catalogue."""
+
+    name: str
+    layer: int
+    why: str
+    """One line on what it does and why, written above its call in generated files."""
+    predict: Callable[[Context], str]
+    """Short words on what it should give, from the profile; no number that the profile does not hold."""
+    refuse: Callable[[Context], str | None] = always
+    """Why it does not apply to this workload, or None."""
+    precision: Precision = "equal"
+    cost: Cost = "cheap"
+    training: bool = True
+    """Whether it is valid for a training step."""
+    copies_weights: bool = False
+    fixes_addresses: bool = False
+    conflicts: frozenset[str] = frozenset()
+
+    @property
+    def rewrite(self) -> str:
+        """Name of its file in probe/rewrites/."""
+        return self.name
+
+    def refusal(self, context: Context) -> str | None:
+        """Why it does not apply, or None."""
+        if context.facts.training and not self.training:
+            return "not valid for a training step"
+        return self.refuse(context)

@@ -1,0 +1,16 @@
+"""NHWC weights and inputs for convolutions."""
+
+from __future__ import annotations
+
+from .base import LAYER_LAYOUT, Context, Pass
+from .conditions import CONVOLUTIONS, needs_convolution, share_words
+
+
+def _predict(context: Context) -> str:
+    return share_words(context.share_pct(*CONVOLUTIONS), "convolutions")
+
+
+PASS = Pass(
+    name="channels_last", layer=LAYER_LAYOUT, refuse=needs_convolution, predict=_predict, copies_weights=True,
+    why="Convolutions get their weights and inputs as NHWC and skip layout changes of their own.",
+)

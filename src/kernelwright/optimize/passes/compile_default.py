@@ -1,0 +1,11 @@
+"""torch.compile, default mode."""
+
+from __future__ import annotations
+
+from .base import LAYER_COMPILE, Pass
+from .conditions import fusion_words, not_yet_compiled
+
+PASS = Pass(
+    name="compile_default", layer=LAYER_COMPILE, cost="compile", refuse=not_yet_compiled, predict=fusion_words,
+    why="torch.compile fuses elementwise chains into single kernels.",
+)

@@ -1,0 +1,17 @@
+"""torch.compile with CUDA graphs."""
+
+from __future__ import annotations
+
+from .base import LAYER_COMPILE, Context, Pass
+from .conditions import first, launch_words, needs_gpu, not_yet_compiled
+
+
+def _refuse(context: Context) -> str | None:
+    return first(needs_gpu(context), not_yet_compiled(context))
+
+
+PASS = Pass(
+    name="compile_reduce_overhead", layer=LAYER_COMPILE, cost="compile", refuse=_refuse, predict=launch_words,
+    conflicts=frozenset({"cuda_graph"}),
+    why="torch.compile with CUDA graphs: fused kernels, one launch; outputs are cloned.",
+)

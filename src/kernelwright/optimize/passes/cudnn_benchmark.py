@@ -1,0 +1,21 @@
+"""cuDNN picks its algorithms by measuring."""
+
+from __future__ import annotations
+
+from .base import LAYER_FLAGS, Context, Pass
+from .conditions import CONVOLUTIONS, first, needs_convolution, needs_gpu, share_words
+
+
+def _refuse(context: Context) -> str | None:
+    on = "cudnn.benchmark is already on" if context.environment.cudnn_benchmark else None
+    return first(needs_gpu(context), needs_convolution(context), on)
+
+
+def _predict(context: Context) -> str:
+    return share_words(context.share_pct(*CONVOLUTIONS), "convolutions")
+
+
+PASS = Pass(
+    name="cudnn_benchmark", layer=LAYER_FLAGS, refuse=_refuse, predict=_predict,
+    why="cuDNN measures its algorithms for these shapes once; the flag is set during the call only.",
+)

@@ -1,0 +1,15 @@
+"""Inference without an autograd graph."""
+
+from __future__ import annotations
+
+from .base import LAYER_GRAD, Context, Pass
+
+
+def _predict(_context: Context) -> str:
+    return "no autograd bookkeeping; small on large operators"
+
+
+PASS = Pass(
+    name="no_grad", layer=LAYER_GRAD, training=False, predict=_predict,
+    why="No gradients are recorded: saves autograd's bookkeeping on every operator.",
+)

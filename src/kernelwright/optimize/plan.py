@@ -1,0 +1,145 @@
+"""Which candidates are tried, in which order. Pure: the same context and results give the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model.verdict import Experiment
+from ..model.workload import Precision
+from .generate import lowest_precision
+from .passes import CATALOGUE, Context, Pass
+
+LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
+"""The rows every user knows: the model itself without gradients, and torch.compile's modes."""
+ORDER_OF_PRECISION: tuple[Precision, ...] = ("equal", "tf32", "bf16")
+RUNTIMES_COMBINED = 2
+"""Combinations are built on this many of the best runtime passes."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of passes to try together."""
+
+    name: str
+    passes: tuple[str, ...]
+    """In their order of application, innermost first."""
+    ladder_row: bool = False
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest precision among its passes."""
+        return lowest_precision([CATALOGUE[name] for name in self.passes])
+
+
+def candidate(names: Iterable[str], context: Context, *, ladder_row: bool = False) -> Candidate:
+    """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out."""
+    wanted = set(names) | (set() if context.facts.training else {"no_grad"})
+    ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))
+    shown = [name for name in ordered if name != "no_grad"] or ["no_grad"]
+    return Candidate("+".join(shown), ordered, ladder_row)
+
+
+def first_round(context: Context, precision: Precision) -> list[Candidate]:
+    """Ladder rows and single passes, cheap kinds first. Those that do not apply are in it too (see `refusal`)."""
+    allowed = ORDER_OF_PRECISION[: ORDER_OF_PRECISION.index(precision) + 1]
+    names = [item.name for item in CATALOGUE.values() if item.precision in allowed]
+    if context.facts.training:
+        names.remove("no_grad")
+    costs = ("cheap", "compile", "autotune")
+    names.sort(key=lambda name: (ORDER_OF_PRECISION.index(CATALOGUE[name].precision), costs.index(CATALOGUE[name].cost)))
+    return [candidate([name], context, ladder_row=name in LADDER) for name in names]
+
+
+def refusal(item: Candidate, context: Context) -> str | None:
+    """Why a candidate does not apply: the first of its passes that does not, or two that exclude each other."""
+    for name in item.passes:
+        reason = CATALOGUE[name].refusal(context)
+        if reason:
+            return reason if len(item.passes) <= 2 else f"{name}: {reason}"
+    return None
+
+
+def next_round(context: Context, precision: Precision, done: Mapping[str, Experiment]) -> list[Candidate]:
+    """Combinations that the results so far suggest and that were not tried, the most promising first.
+
+    Everything that came out FASTER alone is combined with the best runtime passes (compile modes, CUDA graph), at equal precision
+    first; then each lower-precision pass with the best equal combination and the best runtime passes.
+    """
+    wanted = list(_equal_combinations(context, done))
+    for lower in (item for item in CATALOGUE.values() if item.precision != "equal" and item.refusal(context) is None):
+        if ORDER_OF_PRECISION.index(lower.precision) <= ORDER_OF_PRECISION.index(precision):
+            wanted += _lower_combinations(lower, context, done)
+    found: dict[str, Candidate] = {}
+    for names in wanted:
+        item = candidate(names, context)
+        if item.name not in done and _compatible(item.passes) and refusal(item, context) is None:
+            found.setdefault(item.name, item)
+    return list(found.values())
+
+
+def best(rows: Iterable[Experiment], precisions: Sequence[Precision] = ORDER_OF_PRECISION) -> list[Experiment]:
+    """FASTER rows of these precisions, the largest lower bound of the speed-up first."""
+    faster = [row for row in rows if row.precision in precisions and lower_bound(row) is not None]
+    return sorted(faster, key=lambda row: -(lower_bound(row) or 0.0))
+
+
+def lower_bound(row: Experiment) -> float | None:
+    """Lower end of the speed-up's interval of a FASTER row, else None."""
+    if row.verdict is None or row.verdict.verdict != "FASTER" or row.verdict.interval is None:
+        return None
+    return row.verdict.interval[0]
+
+
+def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> list[set[str]]:
+    faster = {name for name, row in done.items() if lower_bound(row) is not None and row.precision == "equal"}
+    helpers = [name for name in faster if name in CATALOGUE and not _is_runtime(CATALOGUE[name]) and name != "no_grad"]
+    runtimes = _runtimes(done)
+    wanted: list[set[str]] = []
+    for runtime in runtimes:
+        wanted.append({*helpers, runtime})
+    if len(helpers) > 1:
+        wanted.append(set(helpers))
+        wanted += [{helper, runtime} for runtime in runtimes[:1] for helper in helpers]
+    if "cuda_graph" in faster:
+        wanted += [{*extra, "cuda_graph"} for extra in ([*helpers, *_best_plain_compile(done)], _best_plain_compile(done)) if extra]
+    # A layout or a fold that gains nothing alone can gain under a compiler, which sees the whole graph.
+    layouts = {name for name in ("fold_conv_bn", "channels_last") if CATALOGUE[name].refusal(context) is None}
+    usable = {name for name in layouts if name in done and done[name].verdict and done[name].verdict.verdict not in ("WRONG", "CHEAT", "FAILED")}
+    if usable and runtimes:
+        wanted.append({*usable, runtimes[0]})
+    return wanted
+
+
+def _lower_combinations(lower: Pass, context: Context, done: Mapping[str, Experiment]) -> list[set[str]]:
+    alone = done.get(lower.name)
+    if alone is not None and alone.verdict is not None and alone.verdict.verdict in ("WRONG", "CHEAT", "FAILED"):
+        return []
+    top = best(done.values(), ("equal",))
+    wanted = [{lower.name, *row.passes} for row in top[:1]]
+    wanted += [{lower.name, runtime} for runtime in _runtimes(done)]
+    if "cuda_graph" in done and done["cuda_graph"].status == "judged":
+        wanted.append({lower.name, "cuda_graph", *_best_plain_compile(done)})
+    return wanted
+
+
+def _runtimes(done: Mapping[str, Experiment]) -> list[str]:
+    rows = [row for name, row in done.items() if name in CATALOGUE and _is_runtime(CATALOGUE[name])]
+    return [row.name for row in best(rows, ("equal",))][:RUNTIMES_COMBINED]
+
+
+def _best_plain_compile(done: Mapping[str, Experiment]) -> list[str]:
+    """The better of the compile modes without CUDA graphs of their own, which a capture can wrap; FASTER or not."""
+    rows = [row for name in ("compile_max_autotune_no_cudagraphs", "compile_default")
+            if (row := done.get(name)) is not None and row.verdict is not None and row.verdict.speedup is not None]
+    return [max(rows, key=lambda row: (row.verdict and row.verdict.speedup) or 0.0).name] if rows else []
+
+
+def _is_runtime(item: Pass) -> bool:
+    return item.name == "cuda_graph" or item.name.startswith("compile_")
+
+
+def _compatible(names: Sequence[str]) -> bool:
+    if sum(name.startswith("compile_") for name in names) > 1:
+        return False
+    return not any(CATALOGUE[name].conflicts & set(names) for name in names)

@@ -1,0 +1,90 @@
+"""state.json: what an optimisation was started with, so that --resume goes on with the same thing or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from ..model.base import Record
+from ..model.errors import BadInput
+from ..model.files import write_text_atomic
+from ..model.workload import Precision, WorkloadRef
+
+STATE_FILE = "state.json"
+
+
+class State(Record):
+    """`state.json`, written once the baseline is there."""
+
+    workload: str
+    workload_sha256: str
+    version: str | None
+    params: dict[str, str]
+    precision: Precision
+    device: str
+    """"cuda" or "cpu"."""
+    device_name: str
+    torch_version: str
+    seed: int
+    budget_s: float
+    started_utc: str
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file. Raises BadInput when it can't be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise BadInput("no_such_workload", f"can't be read: {error.strerror}", where=str(path)) from error
+
+
+def save(folder: Path, state: State) -> None:
+    """Write state.json. Raises OSError."""
+    write_text_atomic(folder / STATE_FILE, state.model_dump_json(indent=1) + "\n")
+
+
+def load(folder: Path) -> State:
+    """Read state.json. Raises BadInput."""
+    try:
+        return State.model_validate_json((folder / STATE_FILE).read_bytes())
+    except OSError as error:
+        raise BadInput("nothing_to_resume", "has no state.json", where=str(folder), fix="start anew without --resume") from error
+    except ValidationError as error:
+        raise BadInput("broken_state", "is not a state.json of this version", where=str(folder / STATE_FILE),
+                       fix="start anew without --resume") from error
+
+
+def latest_run(parent: Path) -> Path:
+    """The newest run under out/optimize/<workload>/ that got past its baseline. Raises BadInput when there is none."""
+    runs = sorted((run for run in parent.iterdir() if (run / STATE_FILE).is_file()), reverse=True) if parent.is_dir() else []
+    if not runs:
+        raise BadInput("nothing_to_resume", "there is no optimisation to resume", where=str(parent), fix="start one without --resume")
+    return runs[0]
+
+
+def check_same(state: State, workload: WorkloadRef, now: Mapping[str, str]) -> None:
+    """Refuse to go on when what decides the figures has changed. `now`: precision, device, torch. Raises BadInput (one line)."""
+    pairs = {
+        "workload": (f"{state.workload} ({state.workload_sha256[:12]})", f"{workload.path} ({sha256_of(workload.path)[:12]})"),
+        "version": (str(state.version), str(workload.version)), "parameters": (_words(state.params), _words(workload.params)),
+        "precision": (state.precision, now["precision"]), "device": (state.device, now["device"]),
+        "torch": (state.torch_version, now["torch"]),
+    }
+    changed = [f"{what} was {then}, is {current}" for what, (then, current) in pairs.items() if then != current]
+    if changed:
+        raise BadInput("resume_mismatch", f"the earlier run can't go on: {'; '.join(changed)}", where="--resume",
+                       fix="start anew without --resume")
+
+
+def utc_now() -> str:
+    """This moment, ISO 8601, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _words(params: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(params.items())) or "none"

@@ -1,0 +1,143 @@
+"""This device's own ceilings, measured: copy bandwidth and matrix product rates. The fastest of several samples counts.
+
+About 1 s. Leaves the TF32 flag and the memory as they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .environment import l2_bytes
+from .timers import synchronize
+
+SAMPLES = 7
+MATMUL_BUDGET_S = {"cuda": 0.10, "cpu": 0.10}
+"""Time for the samples of one matrix product; larger sizes that would take longer are not tried."""
+COPY_BUDGET_S = 0.15
+SIZES = {"cuda": (2048, 4096, 8192), "cpu": (256, 512, 1024, 2048)}
+DTYPES = {"cuda": ("float32", "tf32", "bfloat16", "float16", "float64"), "cpu": ("float32", "float64", "bfloat16")}
+
+
+def peaks(device: str) -> list[dict[str, Any]]:
+    """ProbePeak dicts: "bandwidth" in GB/s (1e9 B), "matmul:<dtype>" in TFLOP/s. Dtypes the device lacks are left out."""
+    with torch.no_grad():
+        found = [_bandwidth(device)]
+        for dtype in DTYPES[device]:
+            if _supported(dtype, device):
+                measured = _matmul(dtype, device)
+                if measured is not None:
+                    found.append(measured)
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return found
+
+
+def _bandwidth(device: str) -> dict[str, Any]:
+    """A copy and a scaled copy between buffers several times the last cache; bytes read + bytes written over the fastest time."""
+    cache = l2_bytes(device) or 32 * 1024**2
+    size = max(4 * cache, (512 if device == "cuda" else 128) * 1024**2)
+    size = min(size, (1024 if device == "cuda" else 256) * 1024**2, _free_bytes(device) // 8) // 4096 * 4096
+    source = torch.ones(size // 4, device=device)
+    target = torch.empty_like(source)
+    best = {"copy": _fastest(lambda: target.copy_(source), device, COPY_BUDGET_S),
+            "scaled copy": _fastest(lambda: torch.mul(source, 2.0, out=target), device, COPY_BUDGET_S)}
+    name = min(best, key=lambda key: best[key])
+    return {"name": "bandwidth", "value": 2 * size / best[name] / 1e9, "unit": "GB/s",
+            "method": f"{name} of {size // 1024**2} MiB, read + written"}
+
+
+def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
+    """The fastest square product over SIZES; None when only the smallest fits the time or memory (a dtype that the CPU emulates)."""
+    best: tuple[float, int] | None = None
+    n = 0
+    kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    for n in SIZES[device]:
+        if 3 * n * n * kind.itemsize > _free_bytes(device) // 4:
+            break
+        with _tf32(dtype == "tf32", device):
+            seconds = _fastest(_product(n, kind, device), device, MATMUL_BUDGET_S[device])
+        rate = 2 * n**3 / seconds / 1e12
+        best = max(best, (rate, n)) if best else (rate, n)
+        # The next size takes 8 times as long: stop when one sample of it would not fit the budget.
+        if 8 * seconds > MATMUL_BUDGET_S[device]:
+            break
+    if best is None or n == SIZES[device][0]:
+        return None
+    return {"name": f"matmul:{dtype}", "value": best[0], "unit": "TFLOP/s", "method": f"matmul {best[1]}^3 {dtype}, random normal data"}
+
+
+def _product(n: int, dtype: torch.dtype, device: str) -> Callable[[], Any]:
+    one, other = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    return functools.partial(torch.mm, one, other, out=torch.empty_like(one))
+
+
+def _fastest(run: Callable[[], Any], device: str, budget_s: float) -> float:
+    """Seconds of the fastest of up to SAMPLES samples (at least one) that fit the budget, after one warm-up call."""
+    run()
+    synchronize(device)
+    best, begin = float("inf"), time.perf_counter()
+    for _ in range(SAMPLES):
+        best = min(best, _once(run, device))
+        if time.perf_counter() - begin > budget_s:
+            break
+    return best
+
+
+def _once(run: Callable[[], Any], device: str) -> float:
+    if device == "cpu":
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    repeats = 3
+    first.record()
+    for _ in range(repeats):
+        run()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1e3 / repeats
+
+
+def _supported(dtype: str, device: str) -> bool:
+    if device == "cpu" or dtype in ("float32", "float64", "float16"):
+        return True
+    return bool(torch.cuda.get_device_capability(0) >= (8, 0))
+
+
+def _free_bytes(device: str) -> int:
+    """Free memory of the device; on the CPU what Linux calls available (4 GiB where that is unknown)."""
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            rows = dict(line.split(":", 1) for line in file)
+        return int(rows["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 4 * 1024**3
+
+
+@contextmanager
+def _tf32(enabled: bool, device: str) -> Iterator[None]:
+    """TF32 in float32 matrix products on or off, restored afterwards through the interface that the workload used."""
+    if device == "cpu":
+        yield
+        return
+    backend = torch.backends.cuda.matmul
+    try:
+        before: Any = backend.allow_tf32
+        name, value = "allow_tf32", enabled
+    except RuntimeError:
+        # torch >= 2.9 refuses to mix the old interface with the new one, which the workload used.
+        before = backend.fp32_precision
+        name, value = "fp32_precision", "tf32" if enabled else "ieee"  # type: ignore[assignment]
+    setattr(backend, name, value)
+    try:
+        yield
+    finally:
+        setattr(backend, name, before)

@@ -1,0 +1,86 @@
+"""From a candidate's file to something that can be called in the workload's place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import loaders
+from .failures import bad_input
+from .loaders import LoadedWorkload
+
+PRECISIONS = ("equal", "tf32", "bf16")
+ENTRY_POINTS = ("define class ModelNew, optimize(model, inputs) -> callable, BACKEND = \"<torch.compile backend>\", "
+                "or one function that takes the workload's inputs")
+
+
+@dataclass
+class Candidate:
+    """A built candidate."""
+
+    entry: str
+    """"ModelNew", "optimize", "BACKEND" or the function's name."""
+    precision: str
+    """What it declares: "equal", "tf32" or "bf16"."""
+    call: Callable[..., Any]
+    notes: list[str]
+
+
+def build(path: str, workload: LoadedWorkload, seed: int) -> Candidate:
+    """Import the file and build its entry. Raises ProbeFailure no_entry_point or bad_precision; its own exceptions pass through."""
+    loaders.seed_all(seed)
+    module = loaders.import_file(path)
+    precision = getattr(module, "PRECISION", "equal")
+    if precision not in PRECISIONS:
+        raise bad_input("bad_precision", f"PRECISION = {precision!r} is not one of {', '.join(PRECISIONS)}", where=path)
+    loaders.seed_all(seed)
+    entry, call, notes = _entry(module, workload, seed, path)
+    if not callable(call):
+        raise bad_input("no_entry_point", f"{entry} gave a {type(call).__name__}, which cannot be called", where=path, fix="return a callable")
+    return Candidate(entry, str(precision), call, notes)
+
+
+def _entry(module: ModuleType, workload: LoadedWorkload, seed: int, path: str) -> tuple[str, Any, list[str]]:
+    if isinstance(getattr(module, "ModelNew", None), type):
+        call, notes = _model_new(module, workload, seed)
+        return "ModelNew", call, notes
+    if callable(getattr(module, "optimize", None)) and workload.version != "optimize":
+        return "optimize", module.optimize(workload.model, workload.raw_input), []
+    backend = getattr(module, "BACKEND", None)
+    if isinstance(backend, str):
+        return "BACKEND", torch.compile(workload.model, backend=backend), []
+    name = _function_name(module, workload)
+    if name is None:
+        raise bad_input("no_entry_point", "the candidate has no entry point that kernelwright knows", where=path, fix=ENTRY_POINTS)
+    return name, getattr(module, name), []
+
+
+def _function_name(module: ModuleType, workload: LoadedWorkload) -> str | None:
+    """A function named like the version, `candidate`, or the only public function that the file itself defines."""
+    for name in (workload.version, "candidate"):
+        if name and callable(getattr(module, name, None)):
+            return name
+    own = [name for name, value in vars(module).items()
+           if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__]
+    return own[0] if len(own) == 1 else None
+
+
+def _model_new(module: ModuleType, workload: LoadedWorkload, seed: int) -> tuple[Any, list[str]]:
+    """ModelNew with the workload's own init inputs, then the reference's weights where the names match, else the seed's."""
+    source = workload.module if hasattr(workload.module, "get_init_inputs") else module
+    model = loaders.build_kernelbench_model(source, module.ModelNew, workload.params, workload.device, seed)
+    reference = workload.model
+    if not isinstance(model, torch.nn.Module) or not isinstance(reference, torch.nn.Module):
+        return model, []
+    model.train(reference.training)
+    theirs, ours = reference.state_dict(), model.state_dict()
+    same = theirs.keys() == ours.keys() and all(theirs[name].shape == ours[name].shape for name in theirs)
+    if same:
+        model.load_state_dict(theirs, strict=True)
+        return model, []
+    return model, ["ModelNew's parameters have other names or shapes than Model's: its weights come from the same seed"]

@@ -1,0 +1,177 @@
+"""One program (reference or candidate) under the judge: a call on given inputs, its outputs as leaves, and timed blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from . import tree
+from .judge_tensors import Leaf, clone_like
+from .loaders import Inputs, LoadedWorkload, find_loss
+
+# Taken before any candidate is imported: a patched timer or synchronize changes torch's names, not these.
+_perf_counter_ns = time.perf_counter_ns
+_synchronize = torch.cuda.synchronize
+_Event = torch.cuda.Event
+_elapsed_time = torch.cuda.Event.elapsed_time
+
+
+def unwrap(model: Any) -> Any:
+    """The module under torch.compile's wrapper."""
+    return getattr(model, "_orig_mod", model)
+
+
+class Program:
+    """A callable with the workload's calling convention."""
+
+    def __init__(self, workload: LoadedWorkload, fn: Callable[..., Any]) -> None:
+        self.workload = workload
+        self.fn = fn
+        self.owner = _owner(fn, workload)
+
+    def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], bool]:
+        """One call under `seed`: its output leaves, and whether it drew random numbers."""
+        torch.manual_seed(seed)
+        before = _random_state(self.workload.device)
+        output = self.workload.step(self.fn, *inputs)
+        self.synchronize()
+        drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device)))
+        return self.leaves(output), drew
+
+    def leaves(self, output: Any) -> list[Leaf]:
+        """What is compared: the output's tensors and numbers; of a training step the loss and the gradients."""
+        if not self.workload.training:
+            return [*tree.leaves(output), *_numbers(output, "")]
+        loss = find_loss(output)
+        found: list[Leaf] = [] if loss is None else [("loss", loss.detach())]
+        if isinstance(self.owner, torch.nn.Module):
+            found += [(f"grad.{_plain(name)}", parameter.grad) for name, parameter in self.owner.named_parameters() if parameter.grad is not None]
+        return found
+
+    def synchronize(self) -> None:
+        """Wait for the whole device, side streams included."""
+        if self.workload.device == "cuda":
+            _synchronize()
+
+
+class Timer:
+    """Timed calls of one program on a ring of input sets that are refilled, outside the timed part, before every sample.
+
+    Other values and a new tensor version each time: a result remembered by address or version is not the right one.
+    """
+
+    def __init__(self, program: Program, pool: list[Inputs], calls: int) -> None:
+        self.program = program
+        self.pool = pool
+        self.ring = [tree.map_tensors(clone_like, pool[index % len(pool)]) for index in range(calls)]
+        self.callers = [program.workload.caller(program.fn, *inputs) for inputs in self.ring]
+        self.last_output: Any = None
+
+    def warm(self, seconds: float, min_calls: int) -> float:
+        """Call until both are reached; returns the shortest seconds a call."""
+        start, calls, best = time.perf_counter(), 0, float("inf")
+        while calls < min_calls or time.perf_counter() - start < seconds:
+            begin = _perf_counter_ns()
+            self._run_ring()
+            self.program.synchronize()
+            best = min(best, (_perf_counter_ns() - begin) / 1e9 / len(self.callers))
+            calls += len(self.callers)
+        return best
+
+    def block(self, samples: int, lead_in: bool, first: int) -> tuple[list[float], list[float]]:
+        """(event ns, host ns) of each sample, a sample being one call on each input set; event ns is empty on the CPU.
+
+        Input set i of sample s holds pool entry (first + s * ring + i) modulo the pool's size.
+        """
+        events: list[float] = []
+        hosts: list[float] = []
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            if lead_in:
+                self._run_ring()
+            for sample in range(samples):
+                self._refill(first + sample * len(self.ring))
+                event_ns, host_ns = self._sample()
+                hosts.append(host_ns)
+                if event_ns is not None:
+                    events.append(event_ns)
+        finally:
+            if collecting:
+                gc.enable()
+        return events, hosts
+
+    def _sample(self) -> tuple[float | None, float]:
+        if self.program.workload.device != "cuda":
+            begin = _perf_counter_ns()
+            self._run_ring()
+            return None, float(_perf_counter_ns() - begin)
+        start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        _synchronize()
+        begin = _perf_counter_ns()
+        start.record()
+        self._run_ring()
+        end.record()
+        _synchronize()
+        host = float(_perf_counter_ns() - begin)
+        return _elapsed_time(start, end) * 1e6, host
+
+    def _run_ring(self) -> None:
+        output = None
+        for call in self.callers:
+            output = call()
+        self.last_output = output
+
+    def _refill(self, first: int) -> None:
+        for index, inputs in enumerate(self.ring):
+            refill(inputs, self.pool[(first + index) % len(self.pool)])
+
+
+def refill(target: Inputs, source: Inputs) -> bool:
+    """Copy all tensor values in place; False (nothing done) when a shape or dtype differs."""
+    pairs = list(zip(tree.leaves(target), tree.leaves(source)))
+    if any(one[1].shape != two[1].shape or one[1].dtype != two[1].dtype for one, two in pairs):
+        return False
+    with torch.no_grad():
+        for (_, to), (_, value) in pairs:
+            to.copy_(value)
+    return True
+
+
+def _owner(fn: Callable[..., Any], workload: LoadedWorkload) -> Any:
+    """Whose gradients count: the callable when it has the model's parameters by name, else the model."""
+    model = unwrap(workload.model)
+    if isinstance(fn, torch.nn.Module) and isinstance(model, torch.nn.Module):
+        if {_plain(name) for name, _ in fn.named_parameters()} >= {_plain(name) for name, _ in model.named_parameters()}:
+            return fn
+    return fn if isinstance(fn, torch.nn.Module) and not isinstance(model, torch.nn.Module) else model
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "")
+
+
+def _random_state(device: str) -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+
+
+def _numbers(output: Any, path: str) -> Iterator[Leaf]:
+    """Python numbers in the output, as float64 scalars."""
+    if isinstance(output, (bool, int, float)):
+        yield path, torch.tensor(float(output), dtype=torch.float64)
+        return
+    children: list[tuple[str, Any]] = []
+    if isinstance(output, Mapping):
+        children = [(str(key), value) for key, value in output.items()]
+    elif isinstance(output, (tuple, list)):
+        children = [(str(index), value) for index, value in enumerate(output)]
+    elif dataclasses.is_dataclass(output) and not isinstance(output, type):
+        children = [(item.name, getattr(output, item.name, None)) for item in dataclasses.fields(output)]
+    for name, child in children:
+        yield from _numbers(child, f"{path}.{name}" if path else name)

@@ -1,0 +1,135 @@
+"""What only the reference's worker does: fresh inputs, the float64 oracle, and runs in lower precision as yardsticks."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from . import tree
+from .judge_program import Program, unwrap
+from .judge_tensors import Leaf, clone_like
+from .loaders import Inputs, LoadedWorkload
+
+JITTER_LOW, JITTER_HIGH = 0.5, 1.5
+"""A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
+
+
+class NotApplicable(Exception):
+    """This run cannot serve as oracle or yardstick; says why."""
+
+
+def fresh_inputs(workload: LoadedWorkload, seed: int, earlier: Inputs | None) -> tuple[Inputs, list[str]]:
+    """Inputs under `seed`, and the paths of float leaves that did not change by themselves since `earlier`."""
+    inputs = workload.fresh_inputs(seed)
+    if earlier is None:
+        return inputs, []
+    before = dict(tree.leaves(earlier))
+    stuck = {id(leaf): path for path, leaf in tree.leaves(inputs)
+             if leaf.is_floating_point() and leaf.numel() and path in before and _equal(leaf, before[path])}
+    if not stuck:
+        return inputs, []
+    generator = torch.Generator().manual_seed(seed)
+    return tree.map_tensors(lambda leaf: _jitter(leaf, generator) if id(leaf) in stuck else leaf, inputs), sorted(stuck.values())
+
+
+def oracle(workload: LoadedWorkload, inputs: Inputs, seed: int, expected: list[Leaf]) -> list[Leaf]:
+    """The outputs of a float64 run. Raises NotApplicable, with the reason, where there is none."""
+    if not any(leaf.is_floating_point() for _, leaf in expected):
+        raise NotApplicable("the output has no floating-point values")
+    own = workload.reference if workload.form == "versions" else None
+    if own is not None:
+        try:
+            return _float64_run(workload, own, inputs, seed, expected)
+        except NotApplicable:
+            pass
+    return _float64_run(workload, copied(workload.model, torch.float64), inputs, seed, expected)
+
+
+def _float64_run(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, seed: int, expected: list[Leaf]) -> list[Leaf]:
+    with _default_dtype(torch.float64):
+        leaves = run_copy(workload, fn, inputs, torch.float64, seed)
+    if [path for path, _ in leaves] != [path for path, _ in expected]:
+        raise NotApplicable("in float64 the output has another structure")
+    for (path, leaf), (_, wanted) in zip(leaves, expected):
+        if leaf.shape != wanted.shape:
+            raise NotApplicable(f"in float64 output {path!r} has another shape")
+        if wanted.is_floating_point() and leaf.dtype != torch.float64:
+            raise NotApplicable(f"output {path!r} stays {leaf.dtype} in a float64 run")
+    return leaves
+
+
+def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str) -> list[Leaf]:
+    """The reference run in a lower precision. how: "flags" (tf32), "autocast" or "converted" (bf16). Raises NotApplicable."""
+    if precision == "tf32":
+        if workload.device != "cuda":
+            raise NotApplicable("the CPU has no TF32")
+        with _tf32():
+            return run_copy(workload, copied(workload.model, None), inputs, None, seed)
+    if how == "autocast":
+        with torch.autocast(workload.device, dtype=torch.bfloat16):
+            return run_copy(workload, copied(workload.model, None), inputs, None, seed)
+    return run_copy(workload, copied(workload.model, torch.bfloat16), inputs, torch.bfloat16, seed)
+
+
+def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:
+    """A deep copy of a module in another dtype (None: its own); a plain function as it is. Raises NotApplicable."""
+    inner = unwrap(model)
+    if not isinstance(inner, torch.nn.Module):
+        return inner if callable(inner) else model
+    try:
+        duplicate = copy.deepcopy(inner)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        raise NotApplicable(f"the model cannot be copied: {type(error).__name__}: {error}") from error
+    return duplicate if dtype is None else duplicate.to(dtype)
+
+
+def run_copy(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, dtype: torch.dtype | None, seed: int) -> list[Leaf]:
+    """One call of `fn` on converted copies of the inputs. Raises NotApplicable with the exception it ended in."""
+    def convert(leaf: torch.Tensor) -> torch.Tensor:
+        if dtype is None or not leaf.is_floating_point():
+            return clone_like(leaf)
+        return leaf.detach().to(dtype, copy=True).requires_grad_(leaf.requires_grad)
+
+    try:
+        leaves, _ = Program(workload, fn).call(tree.map_tensors(convert, inputs), seed)
+    except Exception as error:  # the workload's own code in a dtype it was not written for: whatever it raises means "no such run"
+        raise NotApplicable(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}") from error
+    return [(path, leaf.detach()) for path, leaf in leaves]
+
+
+def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)
+
+
+def _jitter(leaf: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    factor = torch.rand(leaf.shape, generator=generator) * (JITTER_HIGH - JITTER_LOW) + JITTER_LOW
+    return (leaf.detach() * factor.to(leaf.device, leaf.dtype)).requires_grad_(leaf.requires_grad)
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Tensors that the model makes in its forward follow too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def _tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    try:
+        before = (matmul.allow_tf32, cudnn.allow_tf32)
+    except RuntimeError as error:  # torch >= 2.9: the workload set the new interface, and the old one refuses to mix
+        raise NotApplicable("the workload sets fp32_precision itself") from error
+    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

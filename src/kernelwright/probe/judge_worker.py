@@ -1,0 +1,212 @@
+"""The judge's worker: one process for the reference, one for the candidate, commanded by the parent over a pipe pair.
+
+One JSON object a line: {"id", "op", ...} -> {"id", "ok": true, ...} or {"id", "ok": false, "error": {...}}. Tensors travel as raw
+files. The parent draws all seeds and computes all errors; this process only runs what it is told to and exports what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import environment, failures, judge_candidate, judge_reference, loaders, tree
+from .judge_program import Program, Timer, refill, unwrap
+from .judge_tensors import Leaf, checksum, clone_like, describe, read_leaves, write_leaves
+from .loaders import Inputs
+
+Message = dict[str, Any]
+RING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
+"""Input sets for the timed calls of one sample use at most this much memory."""
+
+
+class Worker:
+    """The state of one worker and its operations (methods op_NAME)."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.program: Program
+        self.workload: loaders.LoadedWorkload
+        self.rounds: dict[int, Inputs] = {}
+        """Untouched inputs of each round; calls get copies."""
+        self.called: Inputs | None = None
+        """The inputs of the latest checked call, as that call left them."""
+        self.outputs: list[Leaf] = []
+        self.timer: Timer | None = None
+        self.start_state: dict[str, torch.Tensor] = {}
+
+    def op_load(self, message: Message) -> Message:
+        """Load the workload; both workers are given the same seed."""
+        environment.check_torch()
+        self.workload = loaders.load(message["path"], message["version"], message["params"], message["device"], message["seed"])
+        self.program = Program(self.workload, self.workload.model)
+        self.start_state = {name: tensor.detach().clone() for name, tensor in self._buffers().items()}
+        return {"environment": environment.describe(self.workload.device), "training": self.workload.training, "form": self.workload.form,
+                "state": {name: checksum(tensor) for name, tensor in self._state().items()}}
+
+    def op_dump_state(self, message: Message) -> Message:
+        """Export parameters and buffers."""
+        return {"bytes": write_leaves(message["file"], list(self._state().items()))}
+
+    def op_load_state(self, message: Message) -> Message:
+        """Take the reference's parameters and buffers where its generator did not follow the seed."""
+        mine = self._state()
+        theirs = dict(read_leaves(message["file"], torch.device(self.workload.device)))
+        if mine.keys() != theirs.keys() or any(mine[name].shape != theirs[name].shape for name in mine):
+            return {"loaded": False}
+        with torch.no_grad():
+            for name, tensor in mine.items():
+                tensor.copy_(theirs[name])
+        return {"loaded": True}
+
+    def op_build(self, message: Message) -> Message:
+        """Import and build the candidate."""
+        start = time.perf_counter()
+        built = judge_candidate.build(message["candidate"], self.workload, message["seed"])
+        self.program = Program(self.workload, built.call)
+        self.program.synchronize()
+        return {"entry": built.entry, "precision": built.precision, "notes": built.notes, "build_s": time.perf_counter() - start}
+
+    def op_reset(self, message: Message) -> Message:
+        """Before another candidate: the reference's buffers as loaded, no rounds."""
+        with torch.no_grad():
+            for name, tensor in self._buffers().items():
+                if name in self.start_state and self.start_state[name].shape == tensor.shape:
+                    tensor.copy_(self.start_state[name])
+        self.rounds, self.called, self.outputs, self.timer = {}, None, [], None
+        return {}
+
+    def op_make_inputs(self, message: Message) -> Message:
+        """Fresh inputs of a round under a secret seed, exported."""
+        inputs, stuck = judge_reference.fresh_inputs(self.workload, message["seed"], self.rounds.get(0))
+        self.rounds[message["round"]] = inputs
+        return {"bytes": write_leaves(message["file"], tree.leaves(inputs)), "jittered": stuck,
+                "leaves": [describe(path, leaf) for path, leaf in tree.leaves(inputs)]}
+
+    def op_take_inputs(self, message: Message) -> Message:
+        """The reference's inputs of a round, from its file."""
+        leaves = read_leaves(message["file"], torch.device(self.workload.device))
+        own = (self.workload.args, self.workload.kwargs)
+        expected = tree.leaves(own)
+        if len(leaves) != len(expected):
+            raise failures.workload_failed(
+                "inputs_differ", f"the workload makes {len(expected)} input tensors here and {len(leaves)} in the reference's process")
+        given = {id(mine): leaf.requires_grad_(mine.requires_grad) for (_, leaf), (_, mine) in zip(leaves, expected)}
+        self.rounds[message["round"]] = tree.map_tensors(lambda mine: given[id(mine)], own)
+        return {}
+
+    def op_call(self, message: Message) -> Message:
+        """One checked call on a round's inputs; with refill, in the tensors that the call before used."""
+        wanted = self.rounds[message["round"]]
+        refilled = bool(message["refill"]) and self.called is not None and refill(self.called, wanted)
+        if not refilled:
+            self.called = tree.map_tensors(clone_like, wanted)
+        assert self.called is not None
+        start = time.perf_counter()
+        self.outputs, drew = self.program.call(self.called, message["seed"])
+        return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew, "refilled": refilled,
+                "buffers_changed": self._buffers_changed(), "outputs": [describe(path, leaf) for path, leaf in self.outputs]}
+
+    def op_export(self, message: Message) -> Message:
+        """Write the latest outputs, the inputs as that call left them, or the output of the last timed call."""
+        if message["what"] == "timed" and self.timer is not None:
+            leaves = self.program.leaves(self.timer.last_output)
+        elif message["what"] == "inputs":
+            leaves = tree.leaves(self.called)
+        else:
+            leaves = self.outputs
+        return {"bytes": write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])}
+
+    def op_oracle(self, message: Message) -> Message:
+        """Reference only: a round in float64, exported."""
+        return self._other_run(message, lambda inputs: judge_reference.oracle(self.workload, inputs, message["seed"], self.outputs))
+
+    def op_yardstick(self, message: Message) -> Message:
+        """Reference only: a round in a lower precision, exported."""
+        return self._other_run(message, lambda inputs: judge_reference.yardstick(
+            self.workload, inputs, message["seed"], message["precision"], message["how"]))
+
+    def op_prepare_timing(self, message: Message) -> Message:
+        """Build the ring of input sets and warm up. Returns the ring's size and seconds a call."""
+        pool = [self.rounds[index] for index in sorted(self.rounds)]
+        nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(pool[0])) or 1
+        calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
+        self.timer = None
+        self.timer = Timer(self.program, pool, calls)
+        return {"ring": calls, "pool": len(pool), "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
+
+    def op_time(self, message: Message) -> Message:
+        """One block of samples."""
+        assert self.timer is not None
+        events, hosts = self.timer.block(message["samples"], message["lead_in"], message["first"])
+        return {"events_ns": events, "host_ns": hosts}
+
+    def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
+        try:
+            leaves = run(self.rounds[message["round"]])
+        except judge_reference.NotApplicable as reason:
+            return {"applicable": False, "reason": str(reason)[:300]}
+        write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+        return {"applicable": True}
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        model = unwrap(self.workload.model)
+        return {**dict(model.named_parameters()), **self._buffers()} if isinstance(model, torch.nn.Module) else {}
+
+    def _buffers(self) -> dict[str, torch.Tensor]:
+        model = unwrap(self.workload.model)
+        return dict(model.named_buffers()) if isinstance(model, torch.nn.Module) else {}
+
+    def _buffers_changed(self) -> bool:
+        if self.role != "reference":
+            return False
+        return any(name in self.start_state and not torch.equal(tensor, self.start_state[name]) for name, tensor in self._buffers().items())
+
+
+def main(argv: list[str]) -> int:
+    """Serve requests until the parent closes its end."""
+    parser = argparse.ArgumentParser(prog="start.py judge")
+    parser.add_argument("--role", choices=("reference", "candidate"), required=True)
+    parser.add_argument("--request-fd", type=int, required=True)
+    parser.add_argument("--reply-fd", type=int, required=True)
+    args = parser.parse_args(argv)
+    _die_with_parent()
+    os.set_inheritable(args.request_fd, False)
+    os.set_inheritable(args.reply_fd, False)
+    worker = Worker(args.role)
+    with os.fdopen(args.request_fd, "rb") as requests:
+        for line in iter(requests.readline, b""):
+            message = json.loads(line)
+            if message["op"] == "quit":
+                break
+            reply = _serve(worker, message)
+            _write_all(args.reply_fd, json.dumps({"id": message["id"], **reply}).encode() + b"\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads or exit handlers that the candidate left must not hold the judge up
+
+
+def _serve(worker: Worker, message: Message) -> Message:
+    try:
+        return {"ok": True, **getattr(worker, f"op_{message['op']}")(message)}
+    except BaseException as error:  # the outermost edge: whatever the program did becomes a reply
+        return {"ok": False, "error": failures.describe(error, message.get("candidate") or message.get("path") or "").as_dict()}
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data):]
+
+
+def _die_with_parent() -> None:
+    """Linux: SIGKILL when the parent dies, however it dies (PR_SET_PDEATHSIG = 1)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,62 @@
+"""Writes the probe's files whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+
+def write_json(path: str, document: Any) -> None:
+    """One JSON document; numbers that are not finite become null (JSON has none). Raises OSError."""
+    text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False)
+    _replace(path, lambda file: file.write(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode("utf-8")))
+
+
+def compress(source: str, path: str, sought: bytes) -> bool:
+    """gzip `source` to `path` and delete it; True when the bytes `sought` occur in it. Level 1: 5 times faster for 20% more bytes."""
+    found, tail = False, b""
+
+    def write(file: BinaryIO) -> None:
+        nonlocal found, tail
+        with open(source, "rb") as plain, gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, filename="", mtime=0) as packed:
+            while block := plain.read(1 << 20):
+                found = found or sought in tail + block
+                tail = block[-len(sought):]
+                packed.write(block)
+
+    _replace(path, write)
+    os.unlink(source)
+    return found
+
+
+def remove_tree(path: str) -> None:
+    """Delete a scratch folder; nothing happens when it is gone."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

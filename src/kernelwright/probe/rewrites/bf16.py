@@ -1,0 +1,47 @@
+"""The whole model in bfloat16: half the bytes of weights and activations, bfloat16 tensor cores. Lower precision."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .trees import map_tensors
+
+
+def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> torch.nn.Module:
+    """A copy with float32 weights, buffers and inputs as bfloat16; its outputs go back to float32."""
+    if not isinstance(model, torch.nn.Module):
+        raise NotImplementedError("not applicable: only an nn.Module can be cast")
+    cast: dict[int, Any] = {}
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.dtype == torch.float32:
+            lower = tensor.detach().to(torch.bfloat16)
+            cast[id(tensor)] = torch.nn.Parameter(lower, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else lower
+        else:
+            cast[id(tensor)] = tensor
+    twin = copy.deepcopy(model, cast)
+    for module in twin.modules():
+        if isinstance(module, torch.nn.RNNBase):
+            module.flatten_parameters()
+
+    def down(value: torch.Tensor) -> torch.Tensor:
+        return value.to(torch.bfloat16) if value.dtype == torch.float32 else value
+
+    def up(value: torch.Tensor) -> torch.Tensor:
+        return value.to(torch.float32) if value.dtype == torch.bfloat16 else value
+
+    class Bf16(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, inner: torch.nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+            self.training = inner.training
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            args, kwargs = map_tensors(down, (args, kwargs))
+            return map_tensors(up, self.inner(*args, **kwargs))
+
+    return Bf16(twin)

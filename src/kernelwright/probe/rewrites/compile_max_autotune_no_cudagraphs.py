@@ -1,0 +1,14 @@
+"""torch.compile that measures several kernels for each matrix product and convolution and keeps the fastest; no CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def compile_max_autotune_no_cudagraphs(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """The compiled model; it is compiled and tuned at the first call, which can take minutes."""
+    compiled: Callable[..., Any] = torch.compile(model, mode="max-autotune-no-cudagraphs")
+    return compiled

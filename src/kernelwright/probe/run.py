@@ -1,0 +1,195 @@
+"""The `run` verb of the probe: REQUEST.json -> result.json and the recordings beside it (see model/capture.py for both).
+
+This is the probe's outermost edge: whatever goes wrong becomes result.json with status "error".
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .failures import EXIT_INTERRUPTED, ProbeFailure, bad_input, describe, machine_lacks
+from .results import write_json
+
+RESULT_FILE = "result.json"
+OPS_FILE = "ops.json"
+
+
+def main(argv: list[str]) -> int:
+    """argv: [request file]. Returns the exit code, which result.json holds as well."""
+    faulthandler.enable()
+    try:
+        request = _read_request(argv[0])
+    except (OSError, ValueError, KeyError) as error:
+        sys.stderr.write(f"kernelwright probe: bad request {argv[0]}: {error}\n")
+        return 2
+    sys.argv = [request["workload"]["path"]]
+    session = Session(request)
+    result = session.result
+    try:
+        session.run()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the outermost edge: a failing workload must still leave a result
+        failure = describe(error, request["workload"]["path"])
+        result.update(status="error", error=failure.as_dict())
+        code = failure.exit_code
+    write_json(os.path.join(request["out_dir"], RESULT_FILE), result)
+    _leave(code)
+    return code
+
+
+def _read_request(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        request = json.load(file)
+    if not isinstance(request, dict):
+        raise ValueError("not a JSON object")
+    for name in ("action", "workload", "device", "out_dir"):
+        if name not in request:
+            raise ValueError(f"{name} is missing")
+    if not os.path.isdir(request["out_dir"]):
+        raise ValueError(f"no such folder: {request['out_dir']}")
+    return request
+
+
+def _leave(code: int) -> None:
+    """End the process at once when threads of the workload would keep it alive."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    if code == EXIT_INTERRUPTED or others:
+        os._exit(code)
+
+
+class Session:
+    """One request being carried out; `result` is what goes into result.json, whatever happens."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.result: dict[str, Any] = {
+            "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
+            "trace_file": None, "trace_steps": 0, "stacks_file": None, "ops_file": None, "warnings": [], "phases_s": {},
+        }
+
+    def run(self) -> None:
+        """All phases of the request. Exceptions pass through; the result then holds what was there before."""
+        with self.phase("import_torch"):
+            _import_torch()
+        from . import environment, facts, loaders
+
+        environment.check_torch()
+        request, source = self.request, self.request["workload"]
+        with self.phase("load"):
+            workload = loaders.load(source["path"], source.get("version"), source.get("params") or {}, request["device"],
+                                    int(request.get("seed", 0)))
+            call = _compiled_caller(workload, request.get("compile_mode", "eager"), self.warn)
+        with self.phase("warmup"):
+            self.result["facts"] = facts.describe(workload, call())
+        self.result["environment"] = environment.describe(workload.device)
+        if request["action"] != "describe":
+            self._measure(workload, call)
+        if request.get("calibrate"):
+            with self.phase("calibrate"), self.optional("the calibration"):
+                from . import calibrate
+
+                self.result["peaks"] = calibrate.peaks(workload.device)
+
+    def _measure(self, workload: Any, call: Callable[[], Any]) -> None:
+        from . import event, timers
+
+        request, device = self.request, workload.device
+        event_mode = request["action"] == "event"
+        with self.phase("warmup"):
+            warmup = timers.warm_up(call, device, request.get("warmup"))
+        with self.phase("time"):
+            samples = request.get("steps") if event_mode else None
+            self.result["timing"], warnings = event.timing(call, device, warmup, samples=samples, flush_l2=bool(request.get("flush_l2")))
+            self.warn(*warnings)
+        if not event_mode:
+            with self.phase("profile"):
+                self._profile(workload, call, warmup.call_s)
+        with self.phase("count"), self.optional("counting FLOPs and bytes"):
+            self._count(workload, event_mode)
+
+    def _profile(self, workload: Any, call: Callable[[], Any], call_s: float) -> None:
+        from . import annotation, facts
+
+        request, out_dir = self.request, self.request["out_dir"]
+        steps = annotation.step_count(request.get("steps"), call_s)
+        self.warn(*annotation.record_timeline(call, workload.device, out_dir, steps, call_s))
+        self.result.update(trace_file=annotation.TRACE_FILE, trace_steps=steps)
+        if request.get("stacks", True):
+            eager = request.get("compile_mode", "eager") == "eager" and not facts.is_compiled(workload.model)
+            with self.optional("the recording with stacks"):
+                annotation.record_stacks(call, workload.model if eager else None, workload.device, out_dir)
+                self.result["stacks_file"] = annotation.STACKS_FILE
+
+    def _count(self, workload: Any, event_mode: bool) -> None:
+        from . import count
+
+        self.result["work"] = {"flops": None, "flops_source": "counting failed", "min_bytes": None, "bytes_source": "counting failed"}
+        self.result["work"], records = count.count(workload)
+        if event_mode:
+            return
+        if records is None or self.request.get("compile_mode", "eager") != "eager":
+            self.warn("operators were not recorded one by one: the call is compiled")
+            return
+        write_json(os.path.join(self.request["out_dir"], OPS_FILE), records)
+        self.result["ops_file"] = OPS_FILE
+
+    def warn(self, *messages: str) -> None:
+        """Add warnings to the result."""
+        self.result["warnings"].extend(messages)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to phases_s."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.result["phases_s"][name] = self.result["phases_s"].get(name, 0.0) + time.perf_counter() - start
+
+    @contextmanager
+    def optional(self, what: str) -> Iterator[None]:
+        """A part whose failure costs its own figures, not the run: becomes a warning."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the outermost edge of optional parts: they run the user's code in unusual ways
+            failure = describe(error, self.request["workload"]["path"])
+            if isinstance(error, ProbeFailure):
+                raise
+            self.warn(f"{what} failed: {failure.message} ({failure.where})")
+
+
+def _import_torch() -> None:
+    """Raises no_torch or broken_torch."""
+    fix = "name an interpreter that has torch with --python, or install torch there"
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise machine_lacks("no_torch", f"{sys.executable} has no {error.name}", where="--python", fix=fix) from error
+    except (ImportError, OSError) as error:
+        raise machine_lacks("broken_torch", f"torch of {sys.executable} cannot be imported: {error}", where="--python", fix=fix) from error
+
+
+def _compiled_caller(workload: Any, mode: str, warn: Callable[[str], None]) -> Callable[[], Any]:
+    """One call of the workload under the asked compile mode."""
+    import torch
+
+    if mode == "eager":
+        call: Callable[[], Any] = workload.caller()
+        return call
+    if mode not in ("inductor", "cudagraphs"):
+        raise bad_input("bad_compile_mode", f"unknown compile mode {mode!r}", where="--compile-mode", fix="eager, inductor or cudagraphs")
+    if mode == "cudagraphs" and workload.device == "cpu":
+        warn("CUDA graphs do not exist on the CPU: the workload ran under inductor alone")
+    compiled = torch.compile(workload.model, mode="reduce-overhead" if mode == "cudagraphs" else None)
+    compiled_call: Callable[[], Any] = workload.caller(compiled)
+    return compiled_call

@@ -1,0 +1,51 @@
+"""A profile beside an earlier one: when that is allowed, and the rows of `vs Baseline`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.profile import Profile
+from .figures import headline, intervals_overlap, mismatch
+from .numbers import amount, change_pct, faster_or_slower, pct, signed, two, us
+from .text import NA
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row: a metric before and now, already written."""
+
+    metric: str
+    previous: str
+    current: str
+    change: str
+
+
+def baseline_refusal(profile: Profile, baseline: Profile) -> str | None:
+    """Why `baseline` cannot stand beside `profile` (another device, dtype, parameters, inputs or mode); None when it can."""
+    mine, theirs = profile.capture_metadata.mode, baseline.capture_metadata.mode
+    if mine != theirs:
+        return f"the baseline cannot be compared: its mode is {theirs}, this one's is {mine}"
+    reason = mismatch(profile, baseline)
+    return None if reason is None else f"the baseline cannot be compared: {reason}"
+
+
+def baseline_rows(profile: Profile, baseline: Profile) -> list[Change]:
+    """Rows of the `vs Baseline` table; a row that neither profile measured is left out, but for the first three."""
+    now, before = headline(profile), headline(baseline)
+    duration = faster_or_slower(change_pct(before.duration_ns, now.duration_ns))
+    if duration != NA and intervals_overlap(before, now):
+        duration += " (within noise)"
+    rows = [
+        Change("Duration (us)", us(before.duration_ns), us(now.duration_ns), duration),
+        Change("Achieved TFLOP/s", two(before.tflops), two(now.tflops), signed(change_pct(before.tflops, now.tflops))),
+        Change("Achieved GB/s", two(before.gbps), two(now.gbps), signed(change_pct(before.gbps, now.gbps))),
+    ]
+    optional = [
+        Change("Kernel time (us)", us(before.kernel_ns), us(now.kernel_ns), faster_or_slower(change_pct(before.kernel_ns, now.kernel_ns))),
+        Change("Launches a step", amount(before.launches), amount(now.launches), signed(change_pct(before.launches, now.launches))),
+    ]
+    for metric, old, new in (("Idle%", before.idle_pct, now.idle_pct), ("TC%", before.tc_pct, now.tc_pct),
+                             ("DRAM%", before.dram_pct, now.dram_pct), ("Occ%", before.occupancy_pct, now.occupancy_pct)):
+        points = None if old is None or new is None else new - old
+        optional.append(Change(metric, pct(old), pct(new), signed(points, " points")))
+    return rows + [row for row in optional if (row.previous, row.current) != (NA, NA)]

@@ -1,0 +1,49 @@
+"""report.md: one profile for people, at most about 150 lines, with the evidence of every figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..model.profile import Profile
+from .contract import ROOMS, stage_rows
+from .figures import configuration, title
+from .hotspots import hotspots
+from .templates import render
+from .text import Safe, cell, first_sentences
+
+MOST_STAGES = 20
+MOST_KERNELS = 15
+MOST_ROWS = 12
+"""Findings, undecided rules and warnings: the first of each; profile.json has them all."""
+MOST_PARAMETERS = 24
+
+
+def render_report(profile: Profile) -> str:
+    """report.md of one profile."""
+    rows, left = stage_rows(profile, replace(ROOMS[0], stages=MOST_STAGES))
+    shown = sorted(profile.stages, key=lambda stage: -stage.duration_ns)[: len(rows)]
+    kernels, kernels_left = hotspots(profile, MOST_KERNELS)
+    line, work, roof = profile.timeline, profile.work, profile.roofline
+    walls = sorted(line.step_wall_ns) if line else []
+    shares = [] if work is None else [
+        ("Share of peak compute", work.compute_pct, work.achieved_compute, roof.peak_compute if roof else None),
+        ("Share of peak bandwidth", work.bandwidth_pct, work.achieved_bandwidth, roof.peak_bandwidth if roof else None)]
+    return render(
+        "report.md.j2", profile=profile, title=cell(title(profile), 120), configuration=_configuration(profile),
+        root_cause=first_sentences(profile.bottleneck.root_cause), shares=shares,
+        stages=list(zip(rows, shown, strict=True)), left=left,
+        has_counters=any(value is not None for s in profile.stages for value in (s.tc_pct, s.dram_pct, s.occupancy_pct)),
+        step_wall_ns=walls[len(walls) // 2] if walls else None,
+        attributed_pct=100 * line.attributed_ns / line.measured_ns if line and line.measured_ns else None,
+        kernels=kernels, kernels_left=kernels_left,
+        findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
+        findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
+    )
+
+
+def _configuration(profile: Profile) -> Safe:
+    pairs = configuration(profile)
+    shown = [f"{name}={value}" for name, value in pairs[:MOST_PARAMETERS]]
+    if len(pairs) > MOST_PARAMETERS:
+        shown.append(f"{len(pairs) - MOST_PARAMETERS} more")
+    return cell(", ".join(shown), 400)

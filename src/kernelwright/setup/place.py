@@ -1,0 +1,63 @@
+"""Where the environment lives: a pure decision from the checkout's place and the user's variables."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+"""The folder that holds src/, scripts/ and requirements.lock."""
+
+
+def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
+    """The environment's folder, there already or not. First that applies:
+
+    1. KERNELWRIGHT_ENV;
+    2. installed as a plugin: the plugin's data folder, which outlives updates of the plugin;
+    3. CHECKOUT/.venv, if the checkout can be written to or has one;
+    4. a per-user data folder, one for each checkout.
+    """
+    asked = variables.get("KERNELWRIGHT_ENV")
+    if asked:
+        return Path(asked).expanduser().absolute()
+    data = plugin_data_folder(checkout, variables)
+    if data is not None:
+        return data / "env"
+    own = checkout / ".venv"
+    if own.exists() or os.access(checkout, os.W_OK):
+        return own
+    return user_data_folder(variables) / "kernelwright" / f"env-{hashlib.sha256(os.fsencode(checkout)).hexdigest()[:8]}"
+
+
+def plugin_data_folder(checkout: Path, variables: Mapping[str, str]) -> Path | None:
+    """The data folder of an installed plugin, None for a plain checkout.
+
+    Clients export CLAUDE_PLUGIN_DATA to hooks only, not to the commands that an agent runs. There the place of the checkout
+    tells: plugins/cache/MARKETPLACE/PLUGIN/VERSION, whose data folder is plugins/data/PLUGIN-MARKETPLACE.
+    """
+    data, root = variables.get("CLAUDE_PLUGIN_DATA"), variables.get("CLAUDE_PLUGIN_ROOT")
+    if data and root and Path(root).resolve() == checkout.resolve():
+        return Path(data)
+    parts = checkout.parts
+    if len(parts) > 5 and parts[-5:-3] == ("plugins", "cache"):
+        marketplace, plugin = parts[-3], parts[-2]
+        return Path(*parts[:-4]) / "data" / f"{plugin}-{marketplace}"
+    return None
+
+
+def user_data_folder(variables: Mapping[str, str]) -> Path:
+    """The operating system's folder for one user's application data."""
+    home = Path(variables.get("HOME") or Path.home())
+    if sys.platform == "win32":
+        return Path(variables.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    return Path(variables.get("XDG_DATA_HOME") or home / ".local" / "share")
+
+
+def python_of(environment: Path) -> Path:
+    """The interpreter inside an environment."""
+    return environment / "Scripts" / "python.exe" if sys.platform == "win32" else environment / "bin" / "python"

@@ -1,0 +1,97 @@
+"""The seven examples through profile_kernel in both modes, as a user runs it: exact contract, valid document, time adds up."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from contract_format import check_contract
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv", "lstm_sequence_encoder")
+SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
+
+
+def verb(*argv: str, cwd: Path) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / argv[0]), *argv[1:]], capture_output=True, text=True, cwd=cwd, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """One calibration for all runs of this module."""
+    os.environ["KERNELWRIGHT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    del os.environ["KERNELWRIGHT_CACHE"]
+
+
+@pytest.mark.parametrize("mode", ["event", "annotation"])
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, cache):
+    status, out, err = verb("profile_kernel.py", str(ROOT / "examples" / f"{example}.py"), "--mode", mode, "--device", "cpu", "--json", cwd=tmp_path)
+    assert status == 0, err
+    answer = json.loads(out)
+    folder = Path(answer["out_dir"])
+    assert answer["status"] == "ok" and folder.parts[-4:-2] == (mode, example) and tmp_path in folder.parents
+    for name in ("params.json", "profile.json", "report.md", "contract.md", "raw"):
+        assert (folder / name).exists(), name
+    assert check_contract((folder / "contract.md").read_text()) == []
+    profile = json.loads((folder / "profile.json").read_text())
+    jsonschema.validate(profile, SCHEMA)
+    assert profile["timing"]["median_ns"] > 0 and profile["findings"]
+    if mode == "event":
+        return
+    timeline = profile["timeline"]
+    attributed = sum(k["duration_ns"] for op in profile["operators"] for k in op["kernels"])
+    unattributed = sum(k["duration_ns"] for k in profile["unattributed_kernels"])
+    assert attributed == timeline["attributed_ns"] and unattributed == timeline["unattributed_ns"]
+    # Inference runs its operators on one thread: what was measured is the steps' wall time, taken from other events.
+    assert attributed + unattributed == timeline["measured_ns"] == sum(timeline["step_wall_ns"])
+    assert attributed > 0.5 * timeline["measured_ns"]
+    assert any(op["source"] and f"{example}.py:" in op["source"] for op in profile["operators"])
+    assert any(op["module"] for op in profile["operators"])
+
+
+def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, cache):
+    status, out, err = verb("profile_kernel.py", str(ROOT / "examples" / "mlp_activations.py"), "--mode", "event", "--device", "cpu", cwd=tmp_path)
+    assert status == 0 and check_contract(out) == [] and "report.md" in err
+
+
+def test_parameters_versions_and_baseline(tmp_path, cache):
+    script = str(ROOT / "examples" / "triton_softmax.py")
+    common = ["--mode", "event", "--device", "cpu", "--rows=64", "--cols=128", "--json"]
+    status, out, err = verb("profile_kernel.py", script, "v1", *common, cwd=tmp_path)
+    assert status == 0, err
+    first = Path(json.loads(out)["out_dir"])
+    assert "rows=64_cols=128" in first.parent.name
+    status, out, err = verb("profile_kernel.py", script, "v1", *common, "--baseline", str(first), cwd=tmp_path)
+    contract = (Path(json.loads(out)["out_dir"]) / "contract.md").read_text()
+    assert status == 0 and "### vs Baseline" in contract and check_contract(contract) == []
+    assert "| 64 | 128 |" in contract
+
+
+@pytest.mark.parametrize("mode", ["ncu", "nsys"])
+def test_modes_that_need_a_gpu_say_so(mode, tmp_path):
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(ROOT / "examples" / "mlp_activations.py"), "--mode", mode, "--json"],
+                          capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert done.returncode == 3
+    error = json.loads(done.stdout)["error"]
+    assert error["fix"] and mode in error["where"] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("code", "status", "says"), [
+    ("x = 1\n", 2, "entry point"),
+    ("def get_model_and_input(:\n", 2, "syntax"),
+    ("def get_model_and_input():\n    raise RuntimeError('no luck')\n", 4, "no luck"),
+    ("import os\nos._exit(3)\n", 4, "status 3"),
+])
+def test_a_workload_that_fails_leaves_one_line_and_error_json(code, status, says, tmp_path):
+    (tmp_path / "w.py").write_text(code)
+    got, out, err = verb("profile_kernel.py", "w.py", "--device", "cpu", "--mode", "event", cwd=tmp_path)
+    last = err.strip().splitlines()[-1]
+    assert got == status and out == "" and last.startswith("kernelwright: ") and says in last.lower()
+    assert len(list(tmp_path.glob("out/profiles/event/w/**/error.json"))) == 1

@@ -1,0 +1,178 @@
+"""Interpreter search, the one-at-a-time lock, process groups, and what a dead probe becomes."""
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelwright.capture import interpreter as interpreters
+from kernelwright.capture import process as processes
+from kernelwright.capture.calibration import load_peaks, store_peaks
+from kernelwright.capture.interpreter import Interpreter, find_interpreter, gpu_visible
+from kernelwright.capture.lock import device_lock, holder
+from kernelwright.capture.run import run_probe
+from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
+from kernelwright.model.errors import BadInput, MachineLacks, WorkloadFailed
+
+
+def fake_python(folder: Path, answer: str) -> Path:
+    """An executable that answers the torch check with `answer`."""
+    path = folder / "bin" / "python"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho {answer}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """No environment variable and no python3 on the PATH leads to a torch, and no GPU."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "KERNELWRIGHT_USER_PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(interpreters.shutil, "which", lambda name: None)
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda: False)
+    monkeypatch.setattr(interpreters.sys, "executable", str(fake_python(tmp_path / "own", "NONE")))
+    return tmp_path
+
+
+def test_the_first_with_torch_wins_in_the_documented_order(bare, monkeypatch):
+    monkeypatch.setenv("VIRTUAL_ENV", str(fake_python(bare / "v", "NONE").parents[1]))
+    monkeypatch.setenv("CONDA_PREFIX", str(fake_python(bare / "c", "TORCH 2.9.0 12.8").parents[1]))
+    fake_python(bare / "project" / ".venv", "TORCH 2.8.0 cpu")
+    workload = bare / "project" / "deep" / "w.py"
+    assert find_interpreter(None, workload, "auto").source == "CONDA_PREFIX"
+    monkeypatch.delenv("CONDA_PREFIX")
+    found = find_interpreter(None, workload, "auto")
+    assert (found.source, found.torch_version, found.torch_build) == (".venv", "2.8.0", "cpu")
+
+
+def test_a_gpu_with_a_cpu_only_torch_is_refused_unless_the_cpu_was_asked_for(bare, monkeypatch):
+    monkeypatch.setenv("VIRTUAL_ENV", str(fake_python(bare / "v", "TORCH 2.9.0 cpu").parents[1]))
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda: True)
+    with pytest.raises(MachineLacks, match="CPU-only") as caught:
+        find_interpreter(None, None, "auto")
+    assert "--device cpu" in caught.value.fix
+    assert find_interpreter(None, None, "cpu").torch_build == "cpu"
+
+
+def test_a_gpu_and_no_torch_is_refused(bare, monkeypatch):
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda: True)
+    with pytest.raises(MachineLacks, match="no Python here has torch"):
+        find_interpreter(None, None, "auto")
+
+
+@pytest.mark.parametrize(("answer", "says"), [("NONE", "has no torch"), ("OLD 3.8", "3.10 is needed"), ("", "not a working")])
+def test_a_named_interpreter_that_will_not_do_is_bad_input(bare, answer, says):
+    with pytest.raises(BadInput, match=says):
+        find_interpreter(str(fake_python(bare / "n", answer)), None, "auto")
+    with pytest.raises(BadInput, match="could not be run"):
+        find_interpreter(str(bare / "nowhere"), None, "auto")
+
+
+def test_hidden_gpus_are_not_visible(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_visible() is False
+
+
+def test_the_lock_lets_one_in_at_a_time_and_says_who_holds_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELWRIGHT_LOCK", str(tmp_path / "lock"))
+    order = tmp_path / "order"
+    code = textwrap.dedent(f"""
+        import sys, time
+        from kernelwright.capture.lock import device_lock
+        with device_lock("profile " + sys.argv[1]):
+            with open({str(order)!r}, "a") as f: f.write("in "); f.flush(); time.sleep(0.2); f.write("out "); f.flush()
+    """)
+    with device_lock("profile first"):
+        assert (holder() or {})["what"] == "profile first"
+        others = [subprocess.Popen([sys.executable, "-c", code, str(i)]) for i in range(3)]
+        time.sleep(0.5)
+        assert not order.exists()
+    assert [other.wait(30) for other in others] == [0, 0, 0]
+    assert order.read_text().split() == ["in", "out"] * 3
+    assert holder() is None
+
+
+def test_a_killed_holder_frees_the_lock(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELWRIGHT_LOCK", str(tmp_path / "lock"))
+    code = "import time\nfrom kernelwright.capture.lock import device_lock\nwith device_lock('x'):\n print('held', flush=True); time.sleep(60)"
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert other.stdout is not None and other.stdout.readline() == b"held\n"
+    other.kill()
+    other.wait()
+    told: list[str] = []
+    with device_lock("mine", told.append):
+        assert told == []
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Replaces the probe by a script; gives a function that runs it."""
+    def run(code: str, timeout_s: float | None = 30):
+        script = tmp_path / "probe.py"
+        script.write_text(textwrap.dedent(code))
+        monkeypatch.setattr(processes, "PROBE_START", script)
+        request = ProbeRequest(action="event", workload=ProbeWorkload(path="/w.py"), device="cpu", out_dir=str(tmp_path / "raw"))
+        return run_probe(request, Interpreter(Path(sys.executable), "2.13.0", "cpu", "test"), cwd=tmp_path, timeout_s=timeout_s)
+    return run
+
+
+def test_a_probe_that_dies_is_a_failed_workload_with_its_last_words(stand_in):
+    with pytest.raises(WorkloadFailed, match="status 7.*last words: the end is near"):
+        stand_in("print('the end is near'); raise SystemExit(7)")
+    with pytest.raises(WorkloadFailed, match="killed by signal 9"):
+        stand_in("import os; os.kill(os.getpid(), 9)")
+
+
+def test_an_error_result_keeps_its_code_place_and_mend(stand_in):
+    with pytest.raises(BadInput) as caught:
+        stand_in("""
+            import json, sys, os
+            out = json.load(open(sys.argv[2]))["out_dir"]
+            error = dict(code="no_entry_point", message="has no entry point", where="/w.py", fix="add one", exit_code=2)
+            json.dump(dict(status="error", error=error), open(os.path.join(out, "result.json"), "w"))
+        """)
+    assert caught.value.as_dict() == {"code": "no_entry_point", "message": "has no entry point", "where": "/w.py", "fix": "add one"}
+
+
+def test_an_endless_workload_ends_with_its_children(stand_in, tmp_path):
+    with pytest.raises(WorkloadFailed, match="did not finish within 1"):
+        stand_in(f"""
+            import subprocess, sys, time, signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+            time.sleep(60)
+        """, timeout_s=1)
+    child = int((tmp_path / "child").read_text())
+    for _ in range(100):
+        state = Path(f"/proc/{child}/stat")
+        if not state.exists() or state.read_text().split()[2] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("a child of the workload still runs")
+
+
+def test_the_cpu_run_hides_cuda_and_our_own_path(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+    monkeypatch.setenv("KERNELWRIGHT_USER_PYTHONPATH", "/theirs")
+    assert processes.probe_environment("cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    assert processes.probe_environment("auto")["PYTHONPATH"] == "/theirs"
+    monkeypatch.delenv("KERNELWRIGHT_USER_PYTHONPATH")
+    assert "PYTHONPATH" not in processes.probe_environment("auto")
+
+
+def test_peaks_are_kept_and_a_broken_cache_is_no_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    peak = ProbePeak(name="bandwidth", value=20.0, unit="GB/s", method="copy")
+    assert load_peaks("a") == ()
+    store_peaks("a", [peak])
+    assert load_peaks("a") == (peak,) and load_peaks("b") == ()
+    next((tmp_path / "peaks").iterdir()).write_text("{")
+    assert load_peaks("a") == ()
+    assert os.path.isdir(tmp_path / "peaks")
