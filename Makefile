@@ -4,7 +4,7 @@ PREPARE = $(PYTHON) src/kernelwright/setup/prepare.py
 CLIENTS = build/clients
 CLAUDE_CODE = @anthropic-ai/claude-code@2.1.329
 
-.PHONY: test check test-clients bench lock wheel clean
+.PHONY: test check test-clients bench lock wheel
 
 test: check ## checks, then all tests; only those marked gpu are skipped, where there is no GPU
 	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest $(PYTEST_ARGS)
@@ -23,8 +23,8 @@ $(CLIENTS)/node_modules: Makefile
 	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLAUDE_CODE)
 	@touch $@
 
-bench: ## benchmarks; writes to build/bench
-	@python=$$($(PREPARE) --dev --torch) && $$python bench/run.py --out build/bench $(BENCH_ARGS)
+bench: ## benchmarks, each with its peer in the same run; figures go to out/bench
+	@python=$$($(PREPARE) --dev --torch) && $$python bench/run.py $(BENCH_ARGS)
 
 lock: ## resolve the pinned dependencies anew; needs uv
 	uv pip compile pyproject.toml --group environment --universal --generate-hashes --python-version 3.10 \
@@ -34,6 +34,3 @@ lock: ## resolve the pinned dependencies anew; needs uv
 
 wheel: ## a wheel in dist/
 	$(PYTHON) -m pip wheel --no-deps --wheel-dir dist .
-
-clean: ## all that git ignores, the environment included
-	git clean -fdX

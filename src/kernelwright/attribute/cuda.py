@@ -74,12 +74,14 @@ def _three(sizes: list[int] | None) -> tuple[int, int, int] | None:
 
 def _graph_operator(calls: Calls, index: int, launch: int, kernels: list[Kernel]) -> Operator:
     names = [kernel.kernel_name for kernel in kernels]
-    point = calls.trace.runtime
-    stage = calls.stage_at(int(point.process[launch]), int(point.thread[launch]), int(point.start_ns[launch]))
+    runtime = calls.trace.runtime
+    start = int(runtime.start_ns[launch])
     return Operator(
-        operator_id=f"{GRAPH_LAUNCH}_{index}", operator_name=GRAPH_LAUNCH, call_index=index, step=calls.step_at(int(point.start_ns[launch])),
-        is_fused=any(is_generated(name) for name in names), stage=stage, kernels=tuple(kernels), aggregated=aggregate(kernels),
-        fused_ops=tuple(dict.fromkeys(part for name in names for part in fused_operators(name))))
+        operator_id=f"{GRAPH_LAUNCH}_{index}", operator_name=GRAPH_LAUNCH, call_index=index, step=calls.step_at(start),
+        is_fused=any(is_generated(name) for name in names),
+        fused_ops=tuple(dict.fromkeys(part for name in names for part in fused_operators(name))),
+        stage=calls.stage_at(int(runtime.process[launch]), int(runtime.thread[launch]), start), kernels=tuple(kernels),
+        aggregated=aggregate(kernels))
 
 
 def _warnings(calls: Calls, work: DeviceWork, unattributed: list[Kernel]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ _KERNEL = re.compile(r"^(?:triton_[a-z]{2,4}|(?:graph_\d+_)?cpp)_fused_(?P<opera
 _GENERATED = ("triton_", "cpp_fused_")
 _REGION = re.compile(r"^(?:Torch-Compiled Region|CompiledFunction)")
 
-OPERATORS_WITH_UNDERSCORES = frozenset("""
+_VOCABULARY = """
     _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _convolution _embedding_bag _log_softmax _log_softmax_backward_data
     _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _softmax
     _softmax_backward_data _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
@@ -33,7 +33,8 @@ OPERATORS_WITH_UNDERSCORES = frozenset("""
     sigmoid_backward silu_backward slice_backward slice_scatter split_with_sizes tanh_backward threshold_backward true_divide
     upsample_bilinear2d upsample_nearest2d upsample_nearest2d_backward var_mean view_as_complex view_as_real zeros_like
     zero_
-""".split())
+"""
+OPERATORS_WITH_UNDERSCORES = frozenset(_VOCABULARY.split())
 """Names of more than one word that Inductor's kernels are named after (ATen names as of torch 2.4 to 2.13)."""
 _LONGEST = max(name.count("_") + 1 for name in OPERATORS_WITH_UNDERSCORES)
 

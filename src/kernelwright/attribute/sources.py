@@ -96,8 +96,9 @@ class _Finder:
 
     def _own(self, row: int) -> Place:
         module, frame = int(self._modules[row]), int(self._frames[row])
-        name = self.calls.trace.ranges.name(module).removeprefix(MODULE_PREFIX) if module >= 0 else None
-        return name, self._line_of_frame[frame] if frame >= 0 else None
+        name = self.calls.trace.ranges.name(module).removeprefix(MODULE_PREFIX) if module >= 0 else ""
+        # The outermost model's own path is empty.
+        return name or None, self._line_of_frame[frame] if frame >= 0 else None
 
 
 def user_line(frame: str) -> str | None:

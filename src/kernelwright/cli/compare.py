@@ -71,11 +71,15 @@ def _check_gate(profiles: list[Profile]) -> None:
 
 
 def find_profile(named: str, root: Path) -> Path:
-    """A folder or file as it is; else the newest stored profile of the kernel, version or KERNEL:VERSION of that name.
+    """A file or a profile's folder as it is; a folder of profiles: its newest; else the newest stored profile of the
+    kernel, version or KERNEL:VERSION of that name.
 
     root: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>. Raises BadInput with what there is.
     """
     path = Path(named)
+    if path.is_dir() and not (path / "profile.json").exists():
+        inside = [file.parent for depth in range(1, 5) for file in path.glob("*/" * depth + "profile.json")]
+        return max(inside, key=lambda folder: folder.name, default=path)
     if path.exists():
         return path
     stored = _stored(root)

@@ -26,7 +26,7 @@ LOG_TAIL_CHARACTERS = 300
 class WorkerFailed(Exception):
     """A worker gave an error instead of a reply, or none at all. `code`: the probe's error code, or died, timeout, noisy, forged."""
 
-    def __init__(self, code: str, message: str, *, where: str = "", fix: str = "", exit_code: int = 4, trace: str = "") -> None:
+    def __init__(self, code: str, message: str, *, where: str = "", fix: str = "", exit_code: int = 4, trace: str = "", role: str = "candidate") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -34,6 +34,8 @@ class WorkerFailed(Exception):
         self.fix = fix
         self.exit_code = exit_code
         self.trace = trace
+        self.role = role
+        """Whose worker it was."""
 
 
 class Worker:
@@ -70,7 +72,9 @@ class Worker:
         try:
             _write_all(self._request, json.dumps({"id": identity, "op": op, **fields}).encode() + b"\n")
         except OSError as error:
-            raise self._died(op) from error
+            failure = self._died(op)
+            failure.role = self.role
+            raise failure from error
 
     def receive(self, *, timeout_s: float, deadline: Deadline | None = None) -> dict[str, Any]:
         """The reply to the last command. Raises WorkerFailed (and the worker is ended, but after an error reply), OutOfTime."""
@@ -79,14 +83,15 @@ class Worker:
         try:
             line = self._read_line(op, timeout_s, deadline)
             reply = _parse(line, identity)
-        except (WorkerFailed, OutOfTime):
-            self.close(grace_s=0)
+        except WorkerFailed as error:
+            error.role = self.role
+            self.close()
+            raise
+        except OutOfTime:
+            self.close()
             raise
         if reply.get("ok") is not True:
-            error = reply.get("error") if isinstance(reply.get("error"), dict) else {}
-            assert isinstance(error, dict)
-            raise WorkerFailed(str(error.get("code", "unknown")), str(error.get("message", "no reason given"))[:1000], where=str(error.get("where", "")),
-                               fix=str(error.get("fix", "")), exit_code=int(error.get("exit_code", 4)), trace=str(error.get("traceback", ""))[:20000])
+            raise _reported(reply.get("error"), self.role)
         return reply
 
     def ask(self, op: str, *, timeout_s: float, deadline: Deadline | None = None, **fields: Any) -> dict[str, Any]:
@@ -167,6 +172,15 @@ class Worker:
             if fd >= 0:
                 with contextlib.suppress(OSError):
                     os.close(fd)
+
+
+def _reported(found: Any, role: str) -> WorkerFailed:
+    """The error object of a reply, checked field by field."""
+    told = found if isinstance(found, dict) else {}
+    exit_code = told.get("exit_code")
+    return WorkerFailed(str(told.get("code", "unknown")), str(told.get("message", "no reason given"))[:1000], where=str(told.get("where", "")),
+                        fix=str(told.get("fix", "")), exit_code=exit_code if isinstance(exit_code, int) else 4,
+                        trace=str(told.get("traceback", ""))[:20000], role=role)
 
 
 def _parse(line: bytes, identity: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import ast
 import keyword
 import pprint
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -64,7 +64,8 @@ def render_source(
     params = {name: value for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
     return _template().render(
         title=_comment(f"{workload.name}: {', '.join(item.name for item in ordered)}. Written by kernelwright {__version__}."),
-        headline=[_comment(line) for line in headline], imports=sorted(imports, key=_import_order),
+        headline=[_comment(line) for line in headline], imports=_sorted(line for line in imports if " torch" not in line),
+        torch_imports=_sorted(line for line in imports if " torch" in line),
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
         helpers=helpers.functions, rewrites=[function for source in sources for function in source.functions],
@@ -112,9 +113,8 @@ def _comment(text: str) -> str:
     return line.replace("\\", "/").replace('"', "'")[:200]
 
 
-def _import_order(line: str) -> tuple[bool, bool, str]:
-    third_party = " torch" in line
-    return third_party, line.startswith("from "), line
+def _sorted(lines: Iterable[str]) -> list[str]:
+    return sorted(lines, key=lambda line: (line.startswith("from "), line))
 
 
 @lru_cache(maxsize=1)

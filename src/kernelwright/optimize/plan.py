@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..model.verdict import Experiment
+from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
 from .passes import CATALOGUE, Context, Pass
@@ -69,7 +69,7 @@ def next_round(context: Context, precision: Precision, done: Mapping[str, Experi
     wanted = list(_equal_combinations(context, done))
     for lower in (item for item in CATALOGUE.values() if item.precision != "equal" and item.refusal(context) is None):
         if ORDER_OF_PRECISION.index(lower.precision) <= ORDER_OF_PRECISION.index(precision):
-            wanted += _lower_combinations(lower, context, done)
+            wanted += _lower_combinations(lower, done)
     found: dict[str, Candidate] = {}
     for names in wanted:
         item = candidate(names, context)
@@ -105,15 +105,14 @@ def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> lis
         wanted += [{*extra, "cuda_graph"} for extra in ([*helpers, *_best_plain_compile(done)], _best_plain_compile(done)) if extra]
     # A layout or a fold that gains nothing alone can gain under a compiler, which sees the whole graph.
     layouts = {name for name in ("fold_conv_bn", "channels_last") if CATALOGUE[name].refusal(context) is None}
-    usable = {name for name in layouts if name in done and done[name].verdict and done[name].verdict.verdict not in ("WRONG", "CHEAT", "FAILED")}
+    usable = {name for name in layouts if name in done and not _bad(done[name])}
     if usable and runtimes:
         wanted.append({*usable, runtimes[0]})
     return wanted
 
 
-def _lower_combinations(lower: Pass, context: Context, done: Mapping[str, Experiment]) -> list[set[str]]:
-    alone = done.get(lower.name)
-    if alone is not None and alone.verdict is not None and alone.verdict.verdict in ("WRONG", "CHEAT", "FAILED"):
+def _lower_combinations(lower: Pass, done: Mapping[str, Experiment]) -> list[set[str]]:
+    if lower.name in done and _bad(done[lower.name]):
         return []
     top = best(done.values(), ("equal",))
     wanted = [{lower.name, *row.passes} for row in top[:1]]
@@ -133,6 +132,10 @@ def _best_plain_compile(done: Mapping[str, Experiment]) -> list[str]:
     rows = [row for name in ("compile_max_autotune_no_cudagraphs", "compile_default")
             if (row := done.get(name)) is not None and row.verdict is not None and row.verdict.speedup is not None]
     return [max(rows, key=lambda row: (row.verdict and row.verdict.speedup) or 0.0).name] if rows else []
+
+
+def _bad(row: Experiment) -> bool:
+    return row.verdict is None or row.verdict.verdict not in ACCEPTABLE
 
 
 def _is_runtime(item: Pass) -> bool:

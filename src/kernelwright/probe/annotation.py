@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from .results import compress
 from .timers import synchronize
 
 STEP = "kernelwright.step"
+STAGE = "stage:"
 MODULE = "kernelwright.module:"
 DEFAULT_STEPS = 5
 STEPS_CAP_S = 5.0
@@ -39,14 +40,15 @@ def step_count(asked: int | None, call_s: float) -> int:
 def record_timeline(call: Callable[[], Any], device: str, out_dir: str, steps: int, call_s: float) -> list[str]:
     """Pass A into out_dir/trace.json.gz; returns warnings."""
     _start_profiler(call if call_s < 1.0 else lambda: torch.ones(1, device=device), device)
-    with profile(activities=_activities(device), record_shapes=True, profile_memory=True) as profiler:
+    with nvtx_stages(), profile(activities=_activities(device), record_shapes=True, profile_memory=True) as profiler:
         _steps(call, device, steps)
     return _export(profiler, device, out_dir, TRACE_FILE)
 
 
 def record_stacks(call: Callable[[], Any], model: Any, device: str, out_dir: str) -> list[str]:
     """Pass B into out_dir/trace_stacks.json.gz; returns warnings. model: gets module ranges when it is an nn.Module."""
-    with module_ranges(model), profile(activities=_activities(device), record_shapes=True, with_stack=True) as profiler:
+    options = {"activities": _activities(device), "record_shapes": True, "with_stack": True}
+    with nvtx_stages(), module_ranges(model), profile(**options) as profiler:
         _steps(call, device, 1)
     return _export(profiler, device, out_dir, STACKS_FILE)
 
@@ -77,6 +79,32 @@ def _export(profiler: profile, device: str, out_dir: str, name: str) -> list[str
     if device == "cuda" and not has_kernels:
         return [f"{name} holds no GPU kernels: another profiler may hold CUPTI, or the driver does not permit it"]
     return []
+
+
+@contextmanager
+def nvtx_stages() -> Iterator[None]:
+    """Within it, a torch.cuda.nvtx range "stage:NAME" is a profiler range of that name too: torch.profiler records no NVTX."""
+    nvtx = torch.cuda.nvtx
+    push, pop = nvtx.range_push, nvtx.range_pop
+    open_ranges: list[Any] = []
+
+    def range_push(message: str, *args: Any, **kwargs: Any) -> Any:
+        depth = push(message, *args, **kwargs)
+        span = record_function(message) if str(message).startswith(STAGE) else nullcontext()
+        span.__enter__()
+        open_ranges.append(span)
+        return depth
+
+    def range_pop() -> Any:
+        if open_ranges:
+            open_ranges.pop().__exit__(None, None, None)
+        return pop()
+
+    nvtx.range_push, nvtx.range_pop = range_push, range_pop
+    try:
+        yield
+    finally:
+        nvtx.range_push, nvtx.range_pop = push, pop
 
 
 @contextmanager

@@ -15,6 +15,7 @@ EXIT_WORKLOAD_FAILED = 4
 EXIT_INTERRUPTED = 130
 
 CALLERS = ("loaders.py", "importing.py", "training.py")
+_CUDA_PHRASES = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _HERE = os.path.realpath(os.path.dirname(__file__))
 
 
@@ -76,9 +77,14 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
                              fix=f"install the package that provides {error.name!r} there, or name another interpreter with --python")
     if isinstance(error, MemoryError) or "OutOfMemoryError" in names or "can't allocate memory" in text:
         return workload_failed("out_of_memory", text, fix="use smaller inputs, or free memory that other processes hold on this device")
+    if any(phrase in text for phrase in _CUDA_PHRASES):
+        return machine_lacks("no_cuda", f"the workload asks for CUDA by itself: {text}",
+                             fix="let it follow torch.cuda.is_available() (or take a `device` argument), or run where a GPU can be used")
     if "InvalidCxxCompiler" in names or "No working C++ compiler" in str(error):
         return machine_lacks("no_cxx_compiler", "torch.compile needs a C++ compiler on this machine and found none",
                              fix="install g++ (Debian: apt-get install g++), or run without --compile-mode")
+    if "TritonMissing" in names or "working triton installation" in str(error):
+        return machine_lacks("no_triton", "torch.compile needs Triton on this GPU and found none", fix="install triton beside torch")
     if _is_internal(error.__traceback__):
         return workload_failed("probe_internal", f"kernelwright's probe failed: {text}",
                                fix="please report this with the traceback in raw/result.json")

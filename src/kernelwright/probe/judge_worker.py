@@ -116,11 +116,13 @@ class Worker:
                 "buffers_changed": self._buffers_changed(), "outputs": [describe(path, leaf) for path, leaf in self.outputs]}
 
     def op_export(self, message: Message) -> Message:
-        """Write the latest outputs, the inputs as that call left them, or the output of the last timed call."""
+        """Write the latest outputs, the inputs as that call left them, a round's untouched inputs, or the output of the last timed call."""
         if message["what"] == "timed" and self.timer is not None:
             leaves = self.program.leaves(self.timer.last_output)
         elif message["what"] == "inputs":
             leaves = tree.leaves(self.called)
+        elif message["what"] == "pristine":
+            leaves = tree.leaves(self.rounds[message["round"]])
         else:
             leaves = self.outputs
         return {"bytes": write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])}

@@ -31,18 +31,21 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"kernelwright probe: bad request {argv[0]}: {error}\n")
         return 2
     sys.argv = [request["workload"]["path"]]
-    session = Session(request)
-    result = session.result
-    try:
-        session.run()
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - the outermost edge: a failing workload must still leave a result
-        failure = describe(error, request["workload"]["path"])
-        result.update(status="error", error=failure.as_dict())
-        code = failure.exit_code
-    write_json(os.path.join(request["out_dir"], RESULT_FILE), result)
+    result = carry_out(request)
+    code = int(result["error"]["exit_code"]) if result["error"] else 0
     _leave(code)
     return code
+
+
+def carry_out(request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out a request; returns the result, which is in out_dir/result.json by then. Raises OSError when it can't be written."""
+    session = Session(request)
+    try:
+        session.run()
+    except BaseException as error:  # noqa: BLE001 - the outermost edge: a failing workload must still leave a result
+        session.result.update(status="error", error=describe(error, request["workload"]["path"]).as_dict())
+    write_json(os.path.join(request["out_dir"], RESULT_FILE), session.result)
+    return session.result
 
 
 def _read_request(path: str) -> dict[str, Any]:
@@ -161,7 +164,7 @@ class Session:
         """A part whose failure costs its own figures, not the run: becomes a warning."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the outermost edge of optional parts: they run the user's code in unusual ways
+        except Exception as error:  # the outermost edge of optional parts: they run the user's code in unusual ways
             failure = describe(error, self.request["workload"]["path"])
             if isinstance(error, ProbeFailure):
                 raise

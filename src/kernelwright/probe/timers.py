@@ -109,7 +109,7 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
     timer are repeated back to back inside one sample (then the GPU may hide host time; calls_per_sample says so).
     With flush_l2, twice the last shared cache is written before each sample, outside of it, and a sample is one call.
     """
-    repeats = 1 if flush_l2 else min(MAX_CALLS_PER_SAMPLE, max(1, math.ceil(SHORTEST_SAMPLE_S[device] / max(call_s, 1e-7))))
+    repeats = 1 if flush_l2 else min(MAX_CALLS_PER_SAMPLE, max(1, math.ceil(round(SHORTEST_SAMPLE_S[device] / max(call_s, 1e-7), 6))))
     flush = _flusher(device) if flush_l2 else None
     sample = _cuda_sample if device == "cuda" else _cpu_sample
     if device == "cuda":

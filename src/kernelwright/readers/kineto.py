@@ -158,9 +158,9 @@ class _Columns:
         matrix = np.array(self.rows, dtype=np.int64).reshape(-1, 9)
         # Start order, the longer first; with equal times Kineto's "Ev Idx" tells which was opened first.
         order = np.lexsort((matrix[:, 8], -matrix[:, 1], matrix[:, 0]))
-        columns = [np.ascontiguousarray(matrix[order, column]) for column in range(8)]
-        return EventTable(columns[0] - origin, columns[1] - origin, *columns[2:], names=tuple(self.names),
-                          args=tuple(self.args[i] for i in order))
+        start, end, name, stream, device, process, thread, correlation = (np.ascontiguousarray(matrix[order, c]) for c in range(8))
+        return EventTable(start_ns=start - origin, end_ns=end - origin, name_id=name, stream=stream, device=device, process=process,
+                          thread=thread, correlation=correlation, names=tuple(self.names), args=tuple(self.args[i] for i in order))
 
 
 def _no_details(event: _Event, args: _Args) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from .baseline import baseline_rows
 from .figures import configuration, headline, title
 from .numbers import gain, pct, us, usable
 from .templates import render
-from .text import NA, Safe, cell, first_sentences
+from .text import NA, Safe, cell, first_sentences, named
 
 CHARACTERS_A_TOKEN = 4
 TOKEN_LIMIT = 1500
@@ -72,11 +72,11 @@ def _render(profile: Profile, baseline: Profile | None, room: Room) -> str:
     rows, left = stage_rows(profile, room)
     return render(
         "contract.md.j2",
-        title=cell(title(profile), 2 * room.name),
+        title=named(title(profile), 2 * room.name),
         configuration=_configuration(profile, room),
         stages=rows, left=left,
         bottleneck=f"{kind}-bound" if kind else NA,
-        root_cause=cell(first_sentences(profile.bottleneck.root_cause, 2, room.root_cause) or NA, room.root_cause),
+        root_cause=named(first_sentences(profile.bottleneck.root_cause, 2, room.root_cause), room.root_cause),
         whole_call=None if profile.stages else _whole_call(profile, room),
         opportunities=opportunities(profile, room), distance=_distance(profile),
         comparison=baseline_rows(profile, baseline) if baseline is not None else [],
@@ -86,7 +86,7 @@ def _render(profile: Profile, baseline: Profile | None, room: Room) -> str:
 def _configuration(profile: Profile, room: Room) -> list[tuple[Safe, Safe]]:
     pairs = configuration(profile)
     shown = pairs if len(pairs) <= room.columns else pairs[: room.columns - 1]
-    cells = [(cell(name, room.name), cell(value, room.name)) for name, value in shown]
+    cells = [(named(name, room.name), named(value, room.name)) for name, value in shown]
     if len(shown) < len(pairs):
         cells.append((cell("..."), cell(f"{len(pairs) - len(shown)} more")))
     return cells
@@ -101,8 +101,8 @@ def stage_rows(profile: Profile, room: Room = ROOMS[0]) -> tuple[list[StageRow],
 
 def _row(stage: Stage, room: Room) -> StageRow:
     issue = stage.key_issue or ("none" if stage.bottleneck else NA)
-    return StageRow(cell(stage.name or NA, room.name), us(stage.duration_ns), pct(stage.tc_pct), pct(stage.dram_pct),
-                    pct(stage.occupancy_pct), stage.bottleneck or NA, cell(issue, room.name))
+    return StageRow(named(stage.name, room.name), us(stage.duration_ns), pct(stage.tc_pct), pct(stage.dram_pct),
+                    pct(stage.occupancy_pct), stage.bottleneck or NA, named(issue, room.name))
 
 
 def _whole_call(profile: Profile, room: Room) -> StageRow:
@@ -110,7 +110,7 @@ def _whole_call(profile: Profile, room: Room) -> StageRow:
     figures = headline(profile)
     issue = profile.findings[0].name if profile.findings else NA
     return StageRow(cell(""), us(figures.duration_ns), pct(figures.tc_pct), pct(figures.dram_pct),
-                    pct(figures.occupancy_pct), profile.bottleneck.kind or NA, cell(issue, room.name))
+                    pct(figures.occupancy_pct), profile.bottleneck.kind or NA, named(issue, room.name))
 
 
 def opportunities(profile: Profile, room: Room = ROOMS[0]) -> list[Opportunity]:
@@ -120,13 +120,16 @@ def opportunities(profile: Profile, room: Room = ROOMS[0]) -> list[Opportunity]:
 
 
 def _opportunity(finding: Finding, room: Room) -> Opportunity:
-    trigger = finding.trigger if "=" in finding.trigger else f"{finding.rule}={finding.trigger}"
-    return Opportunity(_dashless(finding.name, room), gain(finding.estimated_gain_pct), _dashless(trigger, room))
+    metric, _, value = finding.trigger.partition("=")
+    if not value.strip():
+        metric, value = finding.rule, finding.trigger
+    trigger = Safe(f"{_field(metric, room.name // 2)}={_field(value, room.name // 2)}")
+    return Opportunity(_field(finding.name, room.name), gain(finding.estimated_gain_pct), trigger)
 
 
-def _dashless(text: str, room: Room) -> Safe:
-    """An em dash parts the fields of the line, so none may stand inside one."""
-    return cell((text or NA).replace("—", "-"), room.name)
+def _field(text: str, limit: int) -> Safe:
+    """An em dash parts the fields of an opportunity, so none may stand inside one."""
+    return named(text.replace("—", "-"), limit)
 
 
 def _distance(profile: Profile) -> Opportunity:

@@ -13,7 +13,7 @@ from .text import Safe, cell, first_sentences
 
 MOST_STAGES = 20
 MOST_KERNELS = 15
-MOST_ROWS = 12
+MOST_ROWS = 10
 """Findings, undecided rules and warnings: the first of each; profile.json has them all."""
 MOST_PARAMETERS = 24
 

@@ -17,6 +17,11 @@ def usable(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def _fixed(number: float, decimals: int) -> str:
+    """Fixed decimals; what rounds to zero has no minus sign."""
+    return f"{round(number, decimals) + 0.0:.{decimals}f}"
+
+
 def two(value: float | None) -> str:
     """Two decimals; two significant digits below 0.1, so that a small figure never reads as zero."""
     number = usable(value)
@@ -25,7 +30,7 @@ def two(value: float | None) -> str:
     decimals = 2
     if 0 < abs(number) < 0.1:
         decimals = min(_DECIMALS_MOST, 1 - math.floor(math.log10(abs(number))))
-    return f"{number:.{decimals}f}"
+    return _fixed(number, decimals)
 
 
 def us(value_ns: float | None) -> str:
@@ -36,19 +41,19 @@ def us(value_ns: float | None) -> str:
 def pct(value: float | None) -> str:
     """A percentage with one decimal, without its sign (the heading has it)."""
     number = usable(value)
-    return NA if number is None else f"{number:.1f}"
+    return NA if number is None else _fixed(number, 1)
 
 
 def percent(value: float | None) -> str:
     """A percentage with one decimal and its sign."""
     number = usable(value)
-    return NA if number is None else f"{number:.1f}%"
+    return NA if number is None else f"{_fixed(number, 1)}%"
 
 
 def whole_pct(value: float | None) -> str:
     """A whole percentage with its sign, as the development log has it."""
     number = usable(value)
-    return NA if number is None else f"{number:.0f}%"
+    return NA if number is None else f"{_fixed(number, 0)}%"
 
 
 def amount(value: float | None) -> str:
@@ -56,7 +61,7 @@ def amount(value: float | None) -> str:
     number = usable(value)
     if number is None:
         return NA
-    return f"{number:.0f}" if abs(number - round(number)) < 0.05 else f"{number:.1f}"
+    return _fixed(number, 0 if abs(number - round(number)) < 0.05 else 1)
 
 
 def gain(estimate_pct: float | None) -> str:

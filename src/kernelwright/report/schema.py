@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic.json_schema import GenerateJsonSchema
+
 from ..model.base import Record
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
@@ -19,13 +21,20 @@ _PUBLISHED: dict[str, tuple[type[Record], str, str]] = {
 }
 
 
+class _AsWritten(GenerateJsonSchema):
+    """We write every field, also those that have a default when a document is read."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+
 def schemas() -> dict[str, dict[str, Any]]:
     """File name -> schema of the document as it is written (draft 2020-12)."""
     return {name: _schema(*entry) for name, entry in _PUBLISHED.items()}
 
 
 def _schema(model: type[Record], identity: str, title: str) -> dict[str, Any]:
-    body = model.model_json_schema(mode="serialization")
+    body = model.model_json_schema(mode="serialization", schema_generator=_AsWritten)
     version = model.model_fields["schema_version"].default
     head = {"$schema": DIALECT, "$id": f"{identity}:{version}", "title": title}
     return {**head, **{key: value for key, value in body.items() if key != "title"}}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from ..model.resources import resource
 from . import numbers
 from .text import bullet, cell, code
 
@@ -23,7 +23,7 @@ def _inert(value: Any) -> str:
 def environment() -> jinja2.Environment:
     """Undefined names are errors; every printed value is made inert for Markdown. Raises KernelwrightError."""
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(str(Path(__file__).parents[3] / "templates")), undefined=jinja2.StrictUndefined, autoescape=False,
+        loader=jinja2.FileSystemLoader(str(resource("templates"))), undefined=jinja2.StrictUndefined, autoescape=False,
         finalize=_inert, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     env.filters.update(cell=cell, bullet=bullet, code=code)
     for name in ("us", "pct", "percent", "whole_pct", "two", "amount", "si", "figure", "signed", "gain", "faster_or_slower"):

@@ -49,9 +49,14 @@ def cell(value: object, limit: int = 200) -> Safe:
     return Safe(_TAG_START.sub(r"\\<", text))
 
 
+def named(value: object, limit: int = 200) -> Safe:
+    """`cell`, or "n/a" where nothing visible is left."""
+    return Safe(cell(value, limit) or NA)
+
+
 def bullet(value: object, limit: int = 400) -> Safe:
-    """`cell` for the start of a list item: no heading, quote, rule or nested list can begin there."""
-    return Safe(_BLOCK_START.sub(r"\\\1", cell(value, limit)))
+    """`named` for the start of a list item: no heading, quote, rule or nested list can begin there."""
+    return Safe(_BLOCK_START.sub(r"\\\1", named(value, limit)))
 
 
 def code(value: object, limit: int = 200) -> Safe:

@@ -187,7 +187,7 @@ def _creation(tool: str, environment: Path) -> list[str | Path]:
 def _installation(tool: str, python: Path, lock: Path) -> list[str | Path]:
     options: list[str | Path] = ["--require-hashes", "--only-binary", ":all:", "-r", lock]
     if tool == "pip":
-        return [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *options]
+        return [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off", *options]
     return [tool, "pip", "install", "--python", python, *options]
 
 

@@ -41,7 +41,18 @@ def _install(python: Path, environment: Path, runner: Runner) -> None:
     if stamp is not None:  # a kill from here on leaves "not complete", and the next use makes the environment anew
         stamp.complete = False
         write_stamp(environment, stamp)
-    command: list[str | Path] = [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", TORCH]
+    command: list[str | Path] = [
+        python,
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--progress-bar",
+        "off",
+        TORCH,
+    ]
     index = os.environ.get("KERNELWRIGHT_TORCH_INDEX")
     if index:
         command += ["--extra-index-url", index]

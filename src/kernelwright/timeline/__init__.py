@@ -1,1 +1,5 @@
 """Pure interval mathematics on int64 nanoseconds, and the summary of the profiled steps."""
+
+from .summary import summarize
+
+__all__ = ["summarize"]

@@ -46,9 +46,9 @@ def outside_operators(trace: Trace) -> list[tuple[Int64, Int64]]:
 def summarize(trace: Trace, *, attributed_ns: int, unattributed_ns: int) -> TimelineSummary:
     """Sums over all steps. The two times come from attribution; measured_ns is computed here on its own."""
     shares = _cuda_shares(trace) if trace.is_cuda else _cpu_shares(trace)
-    return TimelineSummary(
-        steps=len(trace.steps), step_wall_ns=tuple(int(d) for d in trace.steps.duration_ns), measured_ns=measured_ns(trace),
-        attributed_ns=attributed_ns, unattributed_ns=unattributed_ns, **shares)
+    return TimelineSummary.model_validate({
+        "steps": len(trace.steps), "step_wall_ns": tuple(int(d) for d in trace.steps.duration_ns), "measured_ns": measured_ns(trace),
+        "attributed_ns": attributed_ns, "unattributed_ns": unattributed_ns, **shares})
 
 
 def _cuda_shares(trace: Trace) -> dict[str, int | float | None]:

@@ -1,1 +1,41 @@
-""""""
+"""The rules, one a file. A rule takes the draft profile and its entry of knowledge/bottlenecks.yaml; it never guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...model.profile import Profile
+from ...roofline.knowledge import Rule
+from ..common import Outcome
+from . import (
+    elementwise_fusion,
+    heavy_copies,
+    host_bound,
+    host_outside_operators,
+    l2_hit,
+    launch_gaps,
+    occupancy,
+    roof_distance,
+    small_kernels,
+    spilling,
+    stage_far_from_roof,
+    tensor_cores_unused,
+    waves,
+)
+
+RULES: dict[str, Callable[[Profile, Rule], Outcome]] = {
+    "roof_distance": roof_distance.check,
+    "launch_gaps": launch_gaps.check,
+    "host_bound": host_bound.check,
+    "small_kernels": small_kernels.check,
+    "elementwise_fusion": elementwise_fusion.check,
+    "stage_far_from_roof": stage_far_from_roof.check,
+    "heavy_copies": heavy_copies.check,
+    "host_outside_operators": host_outside_operators.check,
+    "tensor_cores_unused": tensor_cores_unused.check,
+    "occupancy": occupancy.check,
+    "l2_hit": l2_hit.check,
+    "spilling": spilling.check,
+    "waves": waves.check,
+}
+"""Name in knowledge/bottlenecks.yaml -> rule."""

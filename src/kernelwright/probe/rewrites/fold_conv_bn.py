@@ -43,8 +43,10 @@ def fold_conv_bn(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
         follows = type(convolution) in pairs and type(norm) is pairs[type(convolution)]
         if not follows or called.count(node.target) != 1 or called.count(before.target) != 1:
             continue
-        if norm.running_mean is None or norm.running_var is None or norm.training:
+        if norm.running_mean is None or norm.running_var is None or norm.training or convolution.training:
             continue
+        if any(part._forward_hooks or part._forward_pre_hooks for part in (convolution, norm)):
+            continue  # e.g. weight_norm, which computes the weight anew in a hook
         # The traced copy has parents of its own, so the original keeps its modules.
         parent, _dot, leaf = before.target.rpartition(".")
         setattr(traced.get_submodule(parent), leaf, fuse_conv_bn_eval(convolution, norm))

@@ -1,0 +1,90 @@
+"""Memory-, compute- or latency-bound, or honestly undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..model.profile import Bottleneck, BottleneckKind, Kernel, Profile
+from ..roofline.knowledge import bottlenecks, metrics
+from .common import all_kernels, is_cpu_timeline, peak_origin
+
+PIPES = ("tensor", "fma", "alu", "fp64")
+"""Entries of knowledge/metrics.yaml whose busiest one is Compute%."""
+
+
+def classify(compute_pct: float | None, bandwidth_pct: float | None) -> BottleneckKind | None:
+    """Which resource is busy. One high: that one; both low: Latency; both high: the larger. None: not enough is known.
+
+    With only one figure known, a high one decides and a low one decides nothing.
+    """
+    high = bottlenecks().high
+    compute_high = compute_pct is not None and compute_pct >= high.compute_pct
+    bandwidth_high = bandwidth_pct is not None and bandwidth_pct >= high.bandwidth_pct
+    if compute_high and bandwidth_high:
+        return "Compute" if (compute_pct or 0.0) > (bandwidth_pct or 0.0) else "Memory"
+    if compute_high or bandwidth_high:
+        return "Compute" if compute_high else "Memory"
+    return None if compute_pct is None or bandwidth_pct is None else "Latency"
+
+
+def bottleneck(profile: Profile) -> Bottleneck:
+    """The whole workload: by counters when there are any, else by its position against the peaks, else by idle time."""
+    texts = bottlenecks().texts
+    counted = counter_shares(profile)
+    if counted is not None:
+        return Bottleneck(kind=classify(*counted), root_cause=texts["counters"].format(compute=counted[0], bandwidth=counted[1])
+                          + _idle_sentence(profile))
+    work = profile.work
+    compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
+    kind = classify(compute, bandwidth)
+    if kind is not None:
+        key = "position" if compute is not None and bandwidth is not None else "compute_only" if bandwidth is None else "memory_only"
+        text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile))
+        return Bottleneck(kind=kind, root_cause=text + _idle_sentence(profile))
+    return _by_idle_time(profile) or _undecided(profile)
+
+
+def counter_shares(profile: Profile) -> tuple[float, float] | None:
+    """(busiest arithmetic pipe %, DRAM %) weighted by kernel time; None unless counters cover every kernel's time."""
+    table = metrics()
+    pipes = [weighted(all_kernels(profile), table[pipe].names) for pipe in PIPES]
+    dram = weighted(all_kernels(profile), table["dram"].names)
+    return None if dram is None or None in pipes else (max(pipe for pipe in pipes if pipe is not None), dram)
+
+
+def weighted(kernels: Iterable[Kernel], names: tuple[str, ...]) -> float | None:
+    """Time-weighted mean of the first known metric; None when some kernel that took time lacks it."""
+    total, weight = 0.0, 0
+    for kernel in kernels:
+        if kernel.category != "kernel" or kernel.duration_ns == 0:
+            continue
+        value = next((kernel.metrics.raw[name] for name in names if name in kernel.metrics.raw), None)
+        if value is None:
+            return None
+        total, weight = total + value * kernel.duration_ns, weight + kernel.duration_ns
+    return total / weight if weight else None
+
+
+def _by_idle_time(profile: Profile) -> Bottleneck | None:
+    """Idle time caps both averages: busy at most 100% - idle, so above some idle share both must be low."""
+    timeline, high = profile.timeline, bottlenecks().high
+    if timeline is None or timeline.idle_share_pct is None:
+        return None
+    if 100.0 - timeline.idle_share_pct >= min(high.compute_pct, high.bandwidth_pct):
+        return None
+    key = "idle_cpu" if is_cpu_timeline(profile) else "idle"
+    return Bottleneck(kind="Latency", root_cause=bottlenecks().texts[key].format(idle=timeline.idle_share_pct))
+
+
+def _undecided(profile: Profile) -> Bottleneck:
+    roof = profile.roofline
+    has_peaks = roof is not None and any((roof.peak_compute, roof.peak_bandwidth, roof.datasheet_compute, roof.datasheet_bandwidth))
+    return Bottleneck(kind=None, root_cause=bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"])
+
+
+def _idle_sentence(profile: Profile) -> str:
+    timeline = profile.timeline
+    if timeline is None or timeline.idle_share_pct is None:
+        return ""
+    key = "and_outside" if is_cpu_timeline(profile) else "and_idle"
+    return bottlenecks().texts[key].format(idle=timeline.idle_share_pct)

@@ -1,0 +1,82 @@
+"""What several rules need: shares of the call's time, the best known fraction of a roof."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..model.base import Abstained
+from ..model.profile import Finding, Kernel, Operator, Profile
+
+Outcome = Finding | Abstained | None
+"""A finding; why the rule could not be decided; or None: decided, and healthy."""
+NO_TIMELINE = "no timeline in this capture"
+NO_COUNTERS = "no hardware counters in this capture"
+
+
+def all_kernels(profile: Profile) -> Iterable[Kernel]:
+    """Every measured row of the profile, attributed or not."""
+    for operator in profile.operators:
+        yield from operator.kernels
+    yield from profile.unattributed_kernels
+
+
+def is_cpu_timeline(profile: Profile) -> bool:
+    """True when the timeline holds operator self times instead of device work."""
+    return profile.timeline is not None and profile.timeline.cpu_bound_share_pct is None
+
+
+def call_share_pct(profile: Profile, duration_ns: int) -> float | None:
+    """Share of the whole call's time that some device (CPU: operator) time is, 0..100.
+
+    duration_ns: over all steps. The whole is the span of the steps, idle time included; on the CPU the measured time.
+    """
+    timeline = profile.timeline
+    if timeline is None:
+        return None
+    whole = timeline.measured_ns if is_cpu_timeline(profile) else timeline.span_ns
+    return min(100.0 * duration_ns / whole, 100.0) if whole > 0 else None
+
+
+def matching(operators: Iterable[Operator], pattern: str) -> list[Operator]:
+    """Operators whose name matches."""
+    compiled = re.compile(pattern)
+    return [operator for operator in operators if compiled.search(operator.operator_name)]
+
+
+def time_of(operators: Iterable[Operator]) -> int:
+    """Their device time over all steps, ns."""
+    return sum(operator.aggregated.total_duration_ns for operator in operators)
+
+
+def heaviest_source(operators: Iterable[Operator]) -> str | None:
+    """The source line that holds most of their time."""
+    times: dict[str, int] = {}
+    for operator in operators:
+        if operator.source:
+            times[operator.source] = times.get(operator.source, 0) + operator.aggregated.total_duration_ns
+    return max(times, key=lambda source: times[source]) if times else None
+
+
+def best_of(compute_pct: float | None, bandwidth_pct: float | None) -> tuple[float, str] | None:
+    """(share of the binding roof in %, at most 100; "compute" or "memory"); None when neither is known.
+
+    The roof that is nearer is the one that binds: performance can't exceed either.
+    """
+    known = [(value, name) for value, name in ((compute_pct, "compute"), (bandwidth_pct, "memory")) if value is not None]
+    if not known:
+        return None
+    value, name = max(known)
+    return min(value, 100.0), name
+
+
+def peak_origin(profile: Profile) -> str:
+    """"measured" or "datasheet": where the ceilings come from."""
+    roof = profile.roofline
+    measured = roof is not None and (roof.peak_compute is not None or roof.peak_bandwidth is not None)
+    return "measured" if measured else "datasheet"
+
+
+def bounded(gain_pct: float) -> float:
+    """A gain inside 0..100."""
+    return min(max(gain_pct, 0.0), 100.0)

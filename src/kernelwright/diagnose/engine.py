@@ -1,0 +1,47 @@
+"""Runs all rules on a profile and ranks what they found."""
+
+from __future__ import annotations
+
+from ..model.base import Abstained
+from ..model.profile import Finding, Profile, Stage
+from ..roofline.knowledge import bottlenecks
+from ..roofline.stages import is_real
+from .bottleneck import bottleneck, classify
+from .common import best_of
+from .rules import RULES
+
+
+def diagnose(draft: Profile) -> Profile:
+    """The profile with bottleneck, findings (largest estimated gain first), abstentions and the stages' verdicts.
+
+    Works on what the capture has: without a timeline the rules that need one abstain.
+    """
+    findings: list[Finding] = []
+    abstained: list[Abstained] = []
+    for name, check in RULES.items():
+        outcome = check(draft, bottlenecks().rules[name])
+        if isinstance(outcome, Finding):
+            findings.append(outcome)
+        elif isinstance(outcome, Abstained):
+            abstained.append(outcome)
+    findings.sort(key=lambda finding: (-finding.estimated_gain_pct, finding.rule))
+    return draft.model_copy(update={
+        "bottleneck": bottleneck(draft), "findings": tuple(findings), "abstained": (*draft.abstained, *abstained),
+        "stages": tuple(_judged(stage, findings) for stage in draft.stages)})
+
+
+def _judged(stage: Stage, findings: list[Finding]) -> Stage:
+    if not is_real(stage):
+        return stage
+    # Counters would be compute and DRAM shares of this stage; without them its position against the peaks decides.
+    bandwidth = stage.dram_pct if stage.dram_pct is not None else stage.bandwidth_pct
+    return stage.model_copy(update={"bottleneck": classify(stage.compute_pct, bandwidth), "key_issue": _key_issue(stage, findings)})
+
+
+def _key_issue(stage: Stage, findings: list[Finding]) -> str | None:
+    """The largest finding about this stage in a few words, else how near it is to its roof."""
+    for finding in findings:
+        if finding.stage == stage.name and (words := bottlenecks().rules[finding.rule].key_issue):
+            return words
+    best = best_of(stage.compute_pct, stage.bandwidth_pct)
+    return None if best is None else f"{best[0]:.0f}% of {best[1]} roof"

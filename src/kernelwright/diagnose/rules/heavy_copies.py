@@ -1,0 +1,36 @@
+"""Copies, casts and layout conversions that take a visible share of the time."""
+
+from __future__ import annotations
+
+import re
+
+from ...model.base import Abstained
+from ...model.profile import Finding, Profile
+from ...roofline.knowledge import Rule
+from ..common import NO_TIMELINE, Outcome, bounded, call_share_pct, heaviest_source
+
+NAME = "heavy_copies"
+
+
+def check(profile: Profile, rule: Rule) -> Outcome:
+    """Copy operators, memory copies, and conversion kernels inside other operators; at most all of them could go."""
+    if profile.timeline is None:
+        return Abstained(name=NAME, reason=NO_TIMELINE)
+    by_operator, by_kernel = re.compile(rule.patterns["operators"]), re.compile(rule.patterns["kernels"])
+    duration, count, owners = 0, 0, []
+    for operator in profile.operators:
+        whole = by_operator.search(operator.operator_name) is not None
+        rows = [k for k in operator.kernels if whole or k.category == "memcpy" or by_kernel.search(k.kernel_name)]
+        if rows:
+            owners.append(operator)
+            duration, count = duration + sum(row.duration_ns for row in rows), count + len(rows)
+    rows = [k for k in profile.unattributed_kernels if k.category == "memcpy"]
+    duration, count = duration + sum(row.duration_ns for row in rows), count + len(rows)
+    share = call_share_pct(profile, duration)
+    if share is None or share < rule.thresholds["share_pct"]:
+        return None
+    names = {operator.stage or operator.operator_name for operator in owners}
+    return Finding(
+        rule=NAME, name=rule.name, detail=rule.detail.format(share=share, count=count / profile.timeline.steps),
+        stage=next(iter(names)) if len(names) == 1 else None, where=heaviest_source(owners), estimated_gain_pct=bounded(share),
+        trigger=f"copy_share={share:.0f}%", evidence="timeline", hint=rule.hint)

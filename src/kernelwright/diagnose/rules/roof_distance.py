@@ -1,0 +1,36 @@
+"""How far one call is from the roof that binds it. Always a finding, if only to say that the distance is not known."""
+
+from __future__ import annotations
+
+from ...model.profile import Finding, Profile
+from ...roofline.knowledge import Rule
+from ..common import best_of, bounded, peak_origin
+
+NAME = "roof_distance"
+
+
+def check(profile: Profile, rule: Rule) -> Finding:
+    """At the roof the call would take best% of its time, so 100 - best is the most there is to gain."""
+    work = profile.work
+    best = best_of(work.compute_pct, work.bandwidth_pct) if work is not None else None
+    if best is None:
+        reason = rule.texts[_unknown(profile)]
+        return Finding(rule=NAME, name=rule.name, detail=rule.texts["unknown"].format(reason=reason), estimated_gain_pct=0.0,
+                       trigger="roof_share=n/a", evidence="analytic", hint=rule.hint)
+    share, roof = best
+    gain = bounded(100.0 - share)
+    near = share >= rule.thresholds["near_pct"]
+    return Finding(
+        rule=NAME, name=rule.name, detail=rule.detail.format(best=share, roof=roof, origin=peak_origin(profile), gain=gain),
+        estimated_gain_pct=gain, trigger=f"{roof}_roof_share={share:.0f}%", evidence="analytic",
+        hint=rule.texts["near"] if near else rule.hint)
+
+
+def _unknown(profile: Profile) -> str:
+    work, roof = profile.work, profile.roofline
+    if profile.timing is None:
+        return "no_time"
+    if work is None or (work.flops is None and work.min_bytes is None):
+        return "no_work"
+    has_peaks = roof is not None and any((roof.peak_compute, roof.peak_bandwidth, roof.datasheet_compute, roof.datasheet_bandwidth))
+    return "no_work" if has_peaks else "no_peaks"

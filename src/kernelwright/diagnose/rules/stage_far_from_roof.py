@@ -1,0 +1,31 @@
+"""The heaviest stage, when it is far below its own roof."""
+
+from __future__ import annotations
+
+from ...model.base import Abstained
+from ...model.profile import Finding, Profile
+from ...roofline.knowledge import Rule
+from ...roofline.stages import is_real
+from ..common import NO_TIMELINE, Outcome, best_of, bounded, call_share_pct
+
+NAME = "stage_far_from_roof"
+
+
+def check(profile: Profile, rule: Rule) -> Outcome:
+    """Amdahl: share of the call x (1 - best fraction of a roof)."""
+    if profile.timeline is None:
+        return Abstained(name=NAME, reason=NO_TIMELINE)
+    stage = next((stage for stage in profile.stages if is_real(stage)), None)
+    if stage is None:
+        return Abstained(name=NAME, reason="no stage has attributed time")
+    best = best_of(stage.compute_pct, stage.bandwidth_pct)
+    share = call_share_pct(profile, round(stage.duration_ns * profile.timeline.steps))
+    if best is None or share is None:
+        return Abstained(name=NAME, reason=f"neither FLOPs nor bytes of the heaviest stage, {stage.name}, are known")
+    if best[0] >= rule.thresholds["best_pct"] or share < rule.thresholds["share_pct"]:
+        return None
+    return Finding(
+        rule=NAME, name=rule.name.format(stage=stage.name), stage=stage.name, where=stage.source,
+        detail=rule.detail.format(stage=stage.name, share=share, best=best[0], roof=best[1]),
+        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), trigger=f"stage_roof_share={best[0]:.0f}%", evidence="analytic",
+        hint=rule.hint)

@@ -1,0 +1,185 @@
+"""The correctness half: rounds of fresh inputs, the candidate first, then the reference, compared by the parent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..model.errors import BadInput, WorkloadFailed
+from ..model.verdict import Correctness, OutputError, VerdictName
+from ..model.workload import Precision
+from .correctness import PRECISION_ORDER, UNDECIDABLE, Expected, check_round, same_values
+from .exchange import Exchange, Seeds
+from .tensors import Leaf
+
+REFILLED_ROUND = 1
+"""This round's inputs are copied into the tensors that the round before used: same address, other values."""
+YARDSTICKS: dict[str, tuple[str, ...]] = {"tf32": ("flags",), "bf16": ("autocast", "converted")}
+MAX_REASONS = 4
+
+
+@dataclass
+class RoundResult:
+    """What became of one round."""
+
+    number: int
+    errors: tuple[OutputError, ...]
+    problem: str | None
+    """A structural difference, or inputs that were written to."""
+    got: Sequence[Leaf]
+    expected: Expected
+
+    @property
+    def passed(self) -> bool:
+        """No structural problem and every leaf within its limit."""
+        return self.problem is None and all(error.passed for error in self.errors)
+
+
+@dataclass
+class Rounds:
+    """Runs the rounds of one judgement. `level` is the precision that the candidate declares."""
+
+    reference: Exchange
+    candidate: Exchange
+    seeds: Seeds
+    count: int
+    level: Precision
+    inputs_folder: Path
+    results: list[RoundResult] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    oracle: str = "float64"
+    first_call_s: float = 0.0
+    repeatable: bool = True
+    """The reference gives the same output when called again (no random numbers drawn, no buffers changed)."""
+
+    def share_inputs(self) -> None:
+        """Every round's inputs, made in the reference's process and read in the candidate's."""
+        jittered: list[str] = []
+        for number in range(self.count):
+            file = self.inputs_folder / f"inputs{number}.tensors"
+            made = self.reference.ask("make_inputs", round=number, seed=self.seeds.of(f"inputs {number}"), file=str(file))
+            jittered = made["jittered"]
+            try:
+                self.candidate.ask("take_inputs", round=number, file=str(file))
+            finally:
+                file.unlink(missing_ok=True)
+        if jittered:
+            names = ", ".join(name or "the input" for name in jittered[:4])
+            self.notes.append(f"the workload's generator ignores its seed ({names}): scaled element by element by 0.5 to 1.5 in later rounds")
+
+    def run(self) -> None:
+        """All rounds; stops after a structural problem."""
+        for number in range(self.count):
+            result = self._round(number)
+            self.results.append(result)
+            if result.problem is not None:
+                return
+
+    def verdict(self) -> tuple[VerdictName | None, Correctness]:
+        """WRONG or CHEAT with its reasons, or None when everything is right."""
+        failed = [result for result in self.results if not result.passed]
+        errors = tuple(error for result in self.results for error in result.errors)
+        if not failed:
+            self._check_decidable(errors)
+            return None, self._correctness(True, errors, ())
+        stale = self._stale(failed)
+        if stale:
+            return "CHEAT", self._correctness(False, errors, (stale,))
+        reasons = [result.problem for result in failed if result.problem]
+        reasons += [f"round {error.round + 1}: {error.note}" for error in errors if not error.passed]
+        drop = self._undeclared_drop(failed)
+        if drop:
+            reasons.insert(0, drop)
+        if not self.repeatable:
+            reasons.append("the workload draws random numbers or changes its buffers: a candidate must draw and change the same")
+        return "WRONG", self._correctness(False, errors, tuple(reasons[:MAX_REASONS]))
+
+    def check_timed(self, pool_index: int) -> str | None:
+        """The output of the last timed call against a new run of the reference on the inputs that call had."""
+        seed = self.seeds.of("timed sample")
+        got = self.candidate.export("timed", seed)
+        result = self._compare(pool_index, got, self._expected(pool_index, seed, self.level))
+        if result.passed:
+            return None
+        detail = result.problem or next(error.note for error in result.errors if not error.passed)
+        return f"the checked calls were right, the output of the last timed call is not: {detail}"
+
+    def _round(self, number: int) -> RoundResult:
+        seed = self.seeds.of(f"sample {number}")
+        called = self.candidate.ask("call", round=number, seed=self.seeds.of(f"call {number}"), refill=number == REFILLED_ROUND)
+        if number == 0:
+            self.first_call_s = float(called["call_s"])
+        got = self.candidate.export("outputs", seed)
+        after = self.candidate.export("inputs", seed)
+        expected = self._expected(number, seed, self.level)
+        result = self._compare(number, got, expected)
+        pristine = self.reference.export("pristine", seed, round=number)
+        if result.problem is None and not same_values(after, pristine):
+            if same_values(self.reference.export("inputs", seed), pristine):
+                result.problem = "it writes to its inputs, which the reference leaves alone"
+        return result
+
+    def _expected(self, number: int, sample_seed: int, level: Precision) -> Expected:
+        call_seed = self.seeds.of(f"call {number}")
+        called = self.reference.ask("call", round=number, seed=call_seed, refill=False)
+        reference = self.reference.export("outputs", sample_seed)
+        if not reference:
+            raise BadInput("no_output", "the workload's output holds no tensor or number, so nothing can be compared", where="workload",
+                           fix="return what it computes")
+        random = bool(called["drew_random_numbers"])
+        if random or called["buffers_changed"]:
+            self.repeatable = False
+        oracle, why = None, "the workload draws random numbers"
+        if not random:
+            reply, oracle = self.reference.run("oracle", sample_seed, round=number, seed=call_seed)
+            why = str(reply.get("reason", ""))
+        if oracle is None:
+            self.oracle = f"reference ({why})"
+        return Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=self._yardsticks(number, sample_seed, level))
+
+    def _yardsticks(self, number: int, sample_seed: int, level: Precision) -> list[list[Leaf]]:
+        runs = []
+        for how in YARDSTICKS.get(level, ()):
+            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=self.seeds.of(f"call {number}"), precision=level, how=how)
+            if leaves is not None:
+                runs.append(leaves)
+        return runs
+
+    def _compare(self, number: int, got: Sequence[Leaf], expected: Expected) -> RoundResult:
+        count = len(expected.reference)
+        usable = Expected(expected.reference, expected.oracle, expected.oracle_is_reference, [run for run in expected.yardstick if len(run) == count])
+        errors, problem = check_round(got, usable, round_number=number, level=self.level)
+        return RoundResult(number, errors, problem, got, usable)
+
+    def _stale(self, failed: Sequence[RoundResult]) -> str | None:
+        """A right output given again for other inputs."""
+        for result in failed:
+            for earlier in self.results:
+                if earlier.number < result.number and earlier.passed and same_values(earlier.got, result.got):
+                    where = "the same tensors refilled with other values" if result.number == REFILLED_ROUND else "new inputs"
+                    return f"stale or cached result: on {where} it returned round {earlier.number + 1}'s output again"
+        return None
+
+    def _undeclared_drop(self, failed: Sequence[RoundResult]) -> str | None:
+        if any(result.problem for result in failed):
+            return None
+        for lower in PRECISION_ORDER[PRECISION_ORDER.index(self.level) + 1 :]:
+            if all(self._passes_at(result, lower) for result in failed):
+                return f"undeclared precision drop: as inaccurate as {lower}, but declared {self.level}"
+        return None
+
+    def _passes_at(self, result: RoundResult, level: Precision) -> bool:
+        runs = self._yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level)
+        expected = Expected(result.expected.reference, result.expected.oracle, result.expected.oracle_is_reference,
+                            [run for run in runs if len(run) == len(result.expected.reference)])
+        errors, problem = check_round(result.got, expected, round_number=result.number, level=level)
+        return problem is None and all(error.passed for error in errors)
+
+    def _check_decidable(self, errors: Sequence[OutputError]) -> None:
+        if errors and all(error.reference_error > UNDECIDABLE for error in errors):
+            raise WorkloadFailed("ill_conditioned", "the workload's own error against float64 is above 10% on every output, so no candidate can be judged",
+                                 where="workload", fix="use inputs on which the computation is well-conditioned")
+
+    def _correctness(self, passed: bool, errors: tuple[OutputError, ...], reasons: tuple[str, ...]) -> Correctness:
+        return Correctness(passed=passed, oracle=self.oracle, rounds=len(self.results), errors=errors, reasons=(*reasons, *self.notes))

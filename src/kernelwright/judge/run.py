@@ -1,0 +1,186 @@
+"""judge(): one candidate against its workload, to a verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..capture.lock import device_lock
+from ..model.errors import BadInput
+from ..model.verdict import Comparison, Correctness, Verdict, VerdictName
+from ..model.workload import Precision, WorkloadRef
+from .channel import Worker, WorkerFailed
+from .correctness import PRECISION_ORDER
+from .exchange import Exchange, Seeds
+from .options import Deadline, JudgeOptions, Say
+from .reasons import verdict_of
+from .rounds import Rounds
+from .session import ReferenceSession, sha256_of, silent
+from .timing import Timed, compare
+
+ENTRY_CODES = ("no_entry_point", "bad_precision")
+"""The candidate's file is not what the judge takes: bad input, not a verdict."""
+
+
+def judge(
+    workload: WorkloadRef, candidate: Path, options: JudgeOptions | None = None, *, session: ReferenceSession | None = None,
+    deadline_s: float | None = None, say: Say = silent,
+) -> Verdict:
+    """Judge one candidate file.
+
+    session: a live reference of the same workload (its options hold then for the reference; device and python must agree).
+    deadline_s: time.monotonic() value after which OutOfTime is raised, the candidate's process ended.
+    Raises BadInput (no such file, no usable entry), MachineLacks, WorkloadFailed (the reference itself fails), OutOfTime.
+    """
+    options = options or (session.options if session is not None else JudgeOptions())
+    candidate = candidate.absolute()
+    if not candidate.is_file():
+        raise BadInput("no_such_candidate", "no such file", where=str(candidate))
+    deadline = Deadline(deadline_s)
+    deadline.check("starting")
+    with contextlib.ExitStack() as stack:
+        if session is None:
+            session = stack.enter_context(ReferenceSession(workload, options, say=say))
+        return _Judgement(workload, candidate, options, session, deadline, say).verdict()
+
+
+class _Refused(Exception):
+    """Ends a judgement early with its verdict."""
+
+    def __init__(self, name: VerdictName, *reasons: str) -> None:
+        super().__init__(name)
+        self.name = name
+        self.reasons = reasons
+
+
+@dataclass
+class _Judgement:
+    workload: WorkloadRef
+    candidate: Path
+    options: JudgeOptions
+    session: ReferenceSession
+    deadline: Deadline
+    say: Say
+    declared: Precision = "equal"
+    setup_s: float | None = None
+    correctness: Correctness | None = None
+    timed: Timed | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def verdict(self) -> Verdict:
+        start = time.monotonic()
+        self.hashes = {path: sha256_of(path) for path in (self.workload.path, self.candidate)}
+        self.seeds = Seeds(self.session.seed, self.hashes[self.candidate])
+        name: VerdictName
+        try:
+            name, reasons = self._run()
+        except _Refused as refused:
+            name, reasons = refused.name, refused.reasons
+        changed = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
+        if changed:
+            name, reasons = "CHEAT", (f"{', '.join(changed)} changed while it was judged",)
+        environment = self.session.facts.get("environment", {})
+        comparison = self.timed.comparison if self.timed is not None else None
+        return Verdict(
+            verdict=name, precision=self.options.precision, declared_precision=self.declared,
+            speedup=_shown(comparison, name), interval=comparison.interval if comparison is not None and _shown(comparison, name) else None,
+            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
+            candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
+            device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
+            seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
+
+    def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
+        folder = self.session.shared
+        with Worker("candidate", self.session.interpreter.path, folder, device=self.options.device) as worker:
+            worker.send("load", **self.session.load_request())
+            reference = self.session.ready(self.deadline)
+            mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
+            with self._failures():
+                facts = worker.receive(timeout_s=self.options.timeout_s, deadline=self.deadline)
+            self._same_weights(reference, mine, facts)
+            self._build(mine)
+            rounds = self._check_outputs(reference, mine)
+            if not self.options.timing:
+                return "AMBIGUOUS", ("right; timing was not asked for",)
+            return self._time(reference, mine, rounds)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """A failure of the candidate's worker is a verdict; one of the reference's is the workload's own."""
+        try:
+            yield
+        except WorkerFailed as error:
+            if error.role == "reference":
+                raise self.session.failure(error) from error
+            raise _Refused(*verdict_of(error)) from error
+
+    def _same_weights(self, reference: Exchange, mine: Exchange, facts: dict[str, Any]) -> None:
+        theirs = self.session.facts["state"]
+        if facts["state"] == theirs:
+            return
+        if facts["state"].keys() != theirs.keys():
+            raise _Refused("FAILED", "the workload builds another model in the candidate's process than in the reference's")
+        file = mine.folder / "state.tensors"
+        with self._failures():
+            reference.ask("dump_state", file=str(file))
+            loaded = mine.ask("load_state", file=str(file))["loaded"]
+        file.unlink(missing_ok=True)
+        if not loaded:
+            raise _Refused("FAILED", "the workload's weights do not follow the seed, and could not be copied between the processes")
+        self.notes.append("the workload's weights do not follow the seed: the reference's were copied")
+
+    def _build(self, mine: Exchange) -> None:
+        try:
+            built = mine.ask("build", candidate=str(self.candidate), seed=self.session.workload_seed)
+        except WorkerFailed as error:
+            if error.code in ENTRY_CODES:
+                raise BadInput(error.code, error.message, where=error.where or str(self.candidate), fix=error.fix) from error
+            raise _Refused(*verdict_of(error)) from error
+        self.setup_s = float(built["build_s"])
+        self.notes += [str(note) for note in built["notes"]]
+        self.declared = built["precision"] if built["precision"] in PRECISION_ORDER else "equal"
+        if PRECISION_ORDER.index(self.declared) > PRECISION_ORDER.index(self.options.precision):
+            raise _Refused("WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
+
+    def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
+        self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
+        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared)
+        with self._failures():
+            rounds.share_inputs()
+            rounds.run()
+            name, self.correctness = rounds.verdict()
+        self.setup_s = (self.setup_s or 0.0) + rounds.first_call_s
+        if name is not None:
+            raise _Refused(name, *self.correctness.reasons)
+        return rounds
+
+    def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
+        self.say(f"judging {self.candidate.name}: right on {self.options.rounds} rounds; timing")
+        lock = device_lock(f"judge {self.candidate.name}", self.say) if self.options.lock else contextlib.nullcontext()
+        with self._failures():
+            with lock:
+                self.timed = compare(reference, mine, self.options.max_timing_s)
+            self.notes += self.timed.notes
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            late = rounds.check_timed(self.timed.last_pool_index) if rounds.repeatable else None
+        if late is not None:
+            return "CHEAT", (late,)
+        assert self.correctness is not None
+        return self.timed.decision, (_words(self.timed), *self.correctness.reasons)
+
+
+def _shown(comparison: Comparison | None, name: VerdictName) -> float | None:
+    """A speed-up is only stated of a candidate that was found right."""
+    return comparison.speedup if comparison is not None and name not in ("WRONG", "CHEAT", "FAILED") else None
+
+
+def _words(timed: Timed) -> str:
+    comparison, (low, high) = timed.comparison, timed.comparison.interval
+    interval = f"{comparison.speedup:.3f}x, 95% interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
+    seen = f"a difference of {comparison.smallest_detectable_effect_pct:.1f}% would have been seen"
+    return f"{interval}; {seen}" if timed.decision != "AMBIGUOUS" else f"too noisy to tell: {interval}; {seen}, a smaller one may be there"

@@ -1,0 +1,122 @@
+"""The reference's worker, kept alive over many candidates so that its start-up is paid once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..capture.interpreter import Interpreter, find_interpreter
+from ..model.errors import ERROR_BY_EXIT_CODE, BadInput, WorkloadFailed
+from ..model.workload import WorkloadRef
+from .channel import Worker, WorkerFailed
+from .exchange import Exchange, Seeds
+from .options import Deadline, JudgeOptions, Say
+
+
+def silent(_line: str) -> None:
+    """Takes a progress line and drops it."""
+
+
+class ReferenceSession:
+    """`with ReferenceSession(workload, options) as session: judge(..., session=session)`.
+
+    The worker starts on entering (its imports run beside the caller's work) and again by itself after it died.
+    Raises BadInput, MachineLacks, WorkloadFailed when the workload itself cannot be run.
+    """
+
+    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent) -> None:
+        self.workload = workload
+        self.options = options or JudgeOptions()
+        self.say = say
+        self.seed = secrets.randbits(48) if self.options.seed is None else self.options.seed
+        self.workload_seed = Seeds(self.seed).of("workload")
+        self.facts: dict[str, Any] = {}
+        """The load reply: environment, training, form, state checksums."""
+        self.interpreter: Interpreter
+        self.worker: Worker | None = None
+        self._loading = False
+        self._folders: list[Path] = []
+
+    def __enter__(self) -> ReferenceSession:
+        if not self.workload.path.is_file():
+            raise BadInput("no_such_workload", "no such file", where=str(self.workload.path))
+        self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
+        self.private = self._folder("judge-reference")
+        self.shared = self._folder("judge-candidate")
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the reference's process and remove (or, with keep_dir, keep) the files."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+        for folder in self._folders:
+            if self.options.keep_dir is not None:
+                _keep_logs(folder, self.options.keep_dir)
+            shutil.rmtree(folder, ignore_errors=True)
+        self._folders.clear()
+
+    def load_request(self) -> dict[str, Any]:
+        """What both workers are told to load."""
+        return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
+                "device": self.options.device, "seed": self.workload_seed}
+
+    def ready(self, deadline: Deadline) -> Exchange:
+        """The reference's side, loaded and reset; starts it again when it has died."""
+        if self.worker is None or self.worker.process.poll() is not None:
+            self._start()
+        assert self.worker is not None
+        side = Exchange(self.worker, self.private, self.options.timeout_s, deadline)
+        try:
+            if self._loading:
+                self.facts = self.worker.receive(timeout_s=self.options.timeout_s, deadline=deadline)
+                self._loading = False
+            side.ask("reset")
+        except WorkerFailed as error:
+            raise self.failure(error) from error
+        return side
+
+    def failure(self, error: WorkerFailed) -> Exception:
+        """The reference failed: the workload's own failure, with the exit code the probe gave it."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+        message = error.message if error.code not in ("died", "timeout", "noisy", "forged", "malformed") else f"the workload's process {error.message}"
+        kind = ERROR_BY_EXIT_CODE.get(error.exit_code, WorkloadFailed)
+        return kind(error.code, message, where=error.where or str(self.workload.path), fix=error.fix)
+
+    def _start(self) -> None:
+        self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device)
+        self.worker.send("load", **self.load_request())
+        self._loading = True
+
+    def _folder(self, name: str) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix=f"kernelwright-{name}-"))
+        self._folders.append(folder)
+        return folder
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file; "" when it cannot be read (deleted meanwhile)."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _keep_logs(folder: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for log in folder.glob("*.log"):
+        shutil.move(str(log), str(target / log.name))

@@ -1,0 +1,273 @@
+"""The whole loop: baseline, search, confirmation, closing profile, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from ..judge.options import OutOfTime
+from ..model.capture import ProbeResult
+from ..model.errors import BadInput, KernelwrightError
+from ..model.files import write_json_atomic, write_text_atomic
+from ..model.profile import Profile
+from ..model.verdict import Experiment, Verdict
+from ..model.workload import WorkloadRef
+from ..pipeline.profile import safe_name
+from . import state as states
+from .budget import Budget
+from .generate import render_source, write_source
+from .ledger import Ledger
+from .passes import CATALOGUE, Context
+from .search import CONFIRMATION, Say, Search, line_of
+from .stages import OptimizeOptions, RealStages, Stages
+from .summary import Ending, Kept, document, gain, render_report, result_line
+
+CLOSING_PROFILE_S = 50.0
+"""The closing profile and the report may take 60 s in all."""
+CONFIRM_TRIES = 3
+OPTIMIZED = "optimized.py"
+ANEW = "start anew without --resume"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an optimisation gives back."""
+
+    out_dir: Path
+    kept: tuple[str, ...]
+    """Names of the passes in optimized.py, innermost first; empty when nothing was kept."""
+    speedup: float
+    interval: tuple[float, float] | None
+    optimized: Path | None
+    report: Path
+    devlog: Path | None
+    contract: Path
+    interrupted: bool
+    line: str
+    """One sentence with the outcome."""
+
+
+def optimize(
+    workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None = None, *, stages: Stages | None = None,
+    say: Say = lambda _line: None,
+) -> Outcome:
+    """Optimise one workload. Artifacts go to out_dir, else out/optimize/<workload>/<timestamp>/ (with resume: the latest there).
+
+    KeyboardInterrupt ends the search, not the documents: the outcome is then marked `interrupted`. Raises BadInput for a resume
+    that does not fit, and what the baseline's profile raises (error.json is left).
+    """
+    stages = stages or RealStages(options, say)
+    now = stages.where(workload)
+    folder = _folder(workload, options, out_dir)
+    with _alone(folder):
+        try:
+            return _Run(workload, options, stages, folder, now, say).run()
+        except KernelwrightError as error:
+            write_json_atomic(folder / "error.json", error.as_dict())
+            raise
+
+
+class _Run:
+    """One optimisation in its folder."""
+
+    def __init__(
+        self, workload: WorkloadRef, options: OptimizeOptions, stages: Stages, folder: Path, now: dict[str, str], say: Say
+    ) -> None:
+        self.workload, self.options, self.stages, self.folder, self.now, self.say = workload, options, stages, folder, now, say
+        self.budget = Budget(options.budget_s)
+        self.notes: list[str] = []
+        self.interrupted = False
+
+    def run(self) -> Outcome:
+        """See `optimize`."""
+        self.reported_before = (self.folder / "report.json").is_file()
+        self.context = self._resumed() if self.options.resume else self._baseline()
+        self.search = Search(
+            workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
+            ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
+        )
+        kept = self._search_and_confirm()
+        used_s = self.budget.used_s()
+        after = self._closing_profile() if kept is not None and not self.interrupted else None
+        return self._documents(kept, after, used_s)
+
+    def _baseline(self) -> Context:
+        try:
+            run = self.stages.profile(self.workload, self.folder / "baseline", None, self.options.budget_s)
+        except KernelwrightError as error:
+            if error.code == "timeout" and not self.options.timeout_s:
+                raise BadInput("budget_too_short", f"the baseline's profile alone takes more than {self.options.budget_s:g} s",
+                               where="--budget", fix="give a larger --budget") from error
+            raise
+        return self._started(run.profile, run.result)
+
+    def _started(self, profile: Profile, result: ProbeResult) -> Context:
+        assert result.facts is not None and result.environment is not None
+        self.state = states.State(
+            workload=str(self.workload.path), workload_sha256=states.sha256_of(self.workload.path), version=self.workload.version,
+            params=self.workload.params, precision=self.options.precision, device=result.environment.device,
+            device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
+            budget_s=self.options.budget_s, started_utc=states.utc_now(), options={"clocks": self.options.clocks},
+        )
+        states.save(self.folder, self.state)
+        return Context(facts=result.facts, environment=result.environment, profile=profile)
+
+    def _resumed(self) -> Context:
+        self.state = states.load(self.folder)
+        states.check_same(self.state, self.workload, {**self.now, "precision": self.options.precision})
+        folder = self.folder / "baseline"
+        try:
+            profile, result = Profile.load(folder), ProbeResult.model_validate_json((folder / "raw" / "result.json").read_bytes())
+        except (OSError, ValidationError) as error:
+            raise BadInput("broken_baseline", "the earlier run's baseline can't be read", where=str(folder), fix=ANEW) from error
+        if result.facts is None or result.environment is None:
+            raise BadInput("broken_baseline", "the earlier run's baseline is incomplete", where=str(folder), fix=ANEW)
+        self.state = self.state.model_copy(update={"budget_s": self.options.budget_s})
+        self.say(f"resuming {self.folder}")
+        return Context(facts=result.facts, environment=result.environment, profile=profile)
+
+    def _search_and_confirm(self) -> Kept | None:
+        """The kept candidate, with optimized.py written. An interrupt or the end of the budget keeps the best so far."""
+        try:
+            with self.stages.judging(self.workload) as judge:
+                self.search.judge = judge
+                self.search.run()
+                return self._confirm()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.say("interrupted: writing the best so far")
+        except OutOfTime as error:
+            self.notes.append(f"The budget ended early: {error.message}.")
+        return self._keep_best()
+
+    def _confirm(self) -> Kept | None:
+        """Judge optimized.py itself; where that is not FASTER, the next best candidate's."""
+        for row in self.search.best()[:CONFIRM_TRIES]:
+            file = self._write_optimized(Kept(row, None))
+            if self.budget.left_s() <= 0:
+                return self._keep_best(row)
+            fresh = row.model_copy(update={
+                "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name})", "candidate_file": OPTIMIZED, "verdict": None,
+                "ladder_row": False, "started_utc": states.utc_now(), "tags": {"role": CONFIRMATION, "of": row.name}})
+            result = self.search.judge_file(file, fresh, self.budget.left_s())
+            faster = result.verdict is not None and result.verdict.verdict == "FASTER"
+            self.search.ledger.append(result.model_copy(update={"kept": faster}))
+            self.say(line_of(result))
+            if faster:
+                kept = Kept(row, result)
+                self._write_optimized(kept)
+                return kept
+            if result.status == "out_of_budget":
+                return self._keep_best(row)
+            word = result.verdict.verdict if result.verdict else result.reason
+            self.notes.append(f"{row.name} was not confirmed: the second judgement said {word}.")
+        (self.folder / OPTIMIZED).unlink(missing_ok=True)
+        return None
+
+    def _keep_best(self, row: Experiment | None = None) -> Kept | None:
+        row = row or next(iter(self.search.best()), None)
+        if row is None:
+            (self.folder / OPTIMIZED).unlink(missing_ok=True)
+            return None
+        kept = Kept(row, None)
+        self._write_optimized(kept)
+        self.notes.append(f"{row.name} was judged once; there was no time to confirm it by a second judgement.")
+        return kept
+
+    def _write_optimized(self, kept: Kept) -> Path:
+        environment = self.context.environment
+        headline = [
+            f"Judged {gain(kept.verdict)} faster than the original ({states.utc_now()[:10]}, {environment.device_name}, torch"
+            f" {environment.torch_version}).",
+            "Needs torch alone; WORKLOAD is read only by get_model_and_input() and by `python optimized.py`.",
+        ]
+        passes = [CATALOGUE[name] for name in kept.row.passes]
+        text = render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,
+                             headline=headline, standalone=True)
+        return write_source(self.folder / OPTIMIZED, text)
+
+    def _closing_profile(self) -> Profile | None:
+        optimized = WorkloadRef(path=self.folder / OPTIMIZED, name=self.workload.name)
+        try:
+            run = self.stages.profile(optimized, self.folder / "after", self.context.profile, CLOSING_PROFILE_S)
+        except KernelwrightError as error:
+            self.notes.append(f"optimized.py was not profiled: {error.message}.")
+            return None
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return None
+        return run.profile
+
+    def _documents(self, kept: Kept | None, after: Profile | None, used_s: float) -> Outcome:
+        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
+        end = Ending(
+            workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
+            baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes)
+        devlog = self._log(end)
+        report = write_text_atomic(self.folder / "report.md", render_report(end))
+        write_json_atomic(self.folder / "report.json", document(end))
+        verdict = kept.verdict if kept else None
+        return Outcome(
+            out_dir=self.folder, kept=kept.row.passes if kept else (), speedup=(verdict.speedup or 1.0) if verdict else 1.0,
+            interval=verdict.interval if verdict else None, optimized=self.folder / OPTIMIZED if kept else None, report=report,
+            devlog=devlog, contract=self.folder / ("after" if after is not None else "baseline") / "contract.md",
+            interrupted=self.interrupted, line=result_line(end))
+
+    def _log(self, end: Ending) -> Path | None:
+        place = {"optimization": str(self.folder)}
+        entries: list[tuple[Profile, list[str], dict[str, Any]]] = []
+        if not self.reported_before:
+            entries.append((end.baseline, [] if end.after else [result_line(end)], {**place, "role": "baseline"}))
+        if end.after is not None:
+            kept = list(end.kept.row.passes) if end.kept else []
+            entries.append((end.after, [result_line(end)], {**place, "role": "optimized", "kept": kept}))
+        try:
+            return self.stages.log(self.workload, entries)
+        except KernelwrightError as error:
+            self.notes.append(f"No development log entry was written: {error.line()}")
+            return None
+
+
+def _no_judge(*_: object) -> Verdict:
+    raise AssertionError("the judge is set when its session is open")
+
+
+def _folder(workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None) -> Path:
+    parent = Path.cwd() / "out" / "optimize" / safe_name(workload.name)
+    if options.resume:
+        return out_dir.resolve() if out_dir is not None else states.latest_run(parent)
+    folder = out_dir or parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
+                       fix="name a writable folder with --out DIR") from error
+    if (folder / states.STATE_FILE).exists():
+        raise BadInput("folder_in_use", "holds an optimisation already", where=str(folder),
+                       fix="add --resume to go on with it, or name another folder")
+    return folder.resolve()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One optimisation a folder: two would mix their ledgers."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BadInput("already_running", "another optimisation works in this folder", where=str(folder),
+                       fix=f"wait for it, or {ANEW}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+        (folder / ".lock").unlink(missing_ok=True)
+
+

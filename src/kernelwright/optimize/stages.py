@@ -1,0 +1,104 @@
+"""What the optimisation needs of the stages below it. One protocol, so that the search can be tested without torch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..capture.interpreter import find_interpreter, gpu_visible
+from ..devlog import DevlogFiles, add_entry, log_for
+from ..judge import JudgeOptions, ReferenceSession, judge
+from ..model.profile import Profile
+from ..model.verdict import Verdict
+from ..model.workload import Device, Precision, WorkloadRef
+from ..pipeline.profile import ProfileOptions, ProfileRun, profile
+from ..report import write_profile
+from .search import JudgeCandidate, Say
+
+OPTIMIZED_VERSION = "optimized"
+"""The version name under which optimized.py stands in contracts and the development log."""
+
+
+@dataclass(frozen=True)
+class OptimizeOptions:
+    """The defaults are those of the command line."""
+
+    budget_s: float = 600.0
+    precision: Precision = "equal"
+    resume: bool = False
+    device: Device = "auto"
+    clocks: str = "none"
+    python: str | None = None
+    timeout_s: float | None = None
+    """Longest time of one profile, and of one step of a judgement."""
+    seed: int = 0
+    command: tuple[str, ...] = field(default=())
+
+
+class Stages(Protocol):
+    """The stages below the search."""
+
+    def where(self, workload: WorkloadRef) -> dict[str, str]:
+        """{"device": "cuda" or "cpu", "torch": version}: what a run would use now, known without importing torch."""
+
+    def profile(self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float) -> ProfileRun:
+        """An annotation profile with all its documents in `folder`; with a baseline it is that of the optimised version."""
+
+    def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
+        """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
+
+    def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
+        """Append (profile, insights, extra) to the development log; the Markdown file."""
+
+
+@dataclass(frozen=True)
+class RealStages:
+    """The stages as they are."""
+
+    options: OptimizeOptions
+    say: Say
+
+    def where(self, workload: WorkloadRef) -> dict[str, str]:
+        """See Stages."""
+        interpreter = find_interpreter(self.options.python, workload.path, self.options.device, self.say)
+        on_gpu = self.options.device == "cuda" or (self.options.device == "auto" and interpreter.torch_build != "cpu" and gpu_visible())
+        return {"device": "cuda" if on_gpu else "cpu", "torch": interpreter.torch_version}
+
+    def profile(self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float) -> ProfileRun:
+        """See Stages."""
+        options = ProfileOptions(
+            device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
+            timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
+        )
+        run = profile(workload, "annotation", folder, options, say=self.say)
+        if baseline is not None:
+            metadata = run.profile.capture_metadata.model_copy(update={"version": OPTIMIZED_VERSION})
+            run = dataclasses.replace(run, profile=run.profile.model_copy(update={"capture_metadata": metadata}))
+        write_profile(run.profile, run.out_dir, baseline=baseline, params_doc=run.params)
+        return run
+
+    @contextlib.contextmanager
+    def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
+        """See Stages."""
+        options = JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
+                               timeout_s=self.options.timeout_s or self.options.budget_s)
+        with ReferenceSession(workload, options, say=self.say) as session:
+
+            def judge_candidate(candidate: Path, precision: Precision, seconds: float) -> Verdict:
+                allowed = options.model_copy(update={"precision": precision})
+                return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
+
+            yield judge_candidate
+
+    def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
+        """See Stages."""
+        log = log_for(workload, Path.cwd() / "out")
+        for document, insights, extra in entries:
+            add_entry(document, log, insights=insights, extra=extra)
+        return DevlogFiles.of(log).markdown

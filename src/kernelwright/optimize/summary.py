@@ -1,0 +1,177 @@
+"""What an optimisation says at its end: the figures of report.md and report.json, taken from verdicts and profiles alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model.profile import Profile
+from ..model.verdict import Experiment, Verdict
+from ..model.workload import WorkloadRef
+from ..report.figures import headline
+from ..report.numbers import two, us
+from ..report.templates import render
+from .passes import CATALOGUE
+from .plan import LADDER, ORDER_OF_PRECISION, best
+from .state import State
+
+NA = "n/a"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The candidate that became optimized.py."""
+
+    row: Experiment
+    confirmation: Experiment | None
+    """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that counts: the confirmation's where there is one."""
+        source = self.confirmation or self.row
+        assert source.verdict is not None
+        return source.verdict
+
+
+@dataclass(frozen=True)
+class Ending:
+    """All that the documents are made of."""
+
+    workload: WorkloadRef
+    state: State
+    folder: Path
+    rows: Sequence[Experiment]
+    """One a candidate, in order, without confirmations."""
+    confirmations: Sequence[Experiment]
+    kept: Kept | None
+    baseline: Profile
+    after: Profile | None
+    used_s: float
+    interrupted: bool
+    notes: Sequence[str]
+
+
+def result_line(end: Ending) -> str:
+    """One sentence with the outcome."""
+    where = f"{end.state.device_name}, torch {end.state.torch_version}"
+    if end.kept is None:
+        tried = sum(row.verdict is not None for row in end.rows)
+        return f"Nothing better than the original was found ({tried} candidates judged; {where})."
+    kept, verdict = end.kept, end.kept.verdict
+    sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
+    precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
+    return f"{kept.row.name} is {gain(verdict)} faster than the original at {precision} ({sure}; {where})."
+
+
+def gain(verdict: Verdict | None) -> str:
+    """"1.84x [1.80, 1.88]", or n/a."""
+    if verdict is None or verdict.speedup is None:
+        return NA
+    interval = f" [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]" if verdict.interval else ""
+    return f"{verdict.speedup:.2f}x{interval}"
+
+
+def values(end: Ending) -> dict[str, Any]:
+    """The variables of templates/optimize_report.md.j2."""
+    shown = [row for row in end.rows if row.status != "not_applicable"]
+    return {
+        "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
+        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end), "change": _before_after(end),
+        "confirmations": [_experiment(row, None) for row in end.confirmations],
+        "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
+        "kept": _kept(end), "by_precision": _by_precision(end), "notes": list(end.notes),
+        "training": end.baseline.capture_metadata.training,
+        "optimized": str(end.folder / "optimized.py") if end.kept else None,
+        "inputs": [{"path": spec.path or "input", "shape": "x".join(map(str, spec.shape)) or "scalar", "dtype": spec.dtype}
+                   for spec in end.baseline.inputs],
+    }
+
+
+def render_report(end: Ending) -> str:
+    """report.md."""
+    return render("optimize_report.md.j2", **values(end))
+
+
+def document(end: Ending) -> dict[str, Any]:
+    """report.json: the same figures for programs."""
+    view = values(end)
+    view["state"] = end.state.model_dump()
+    view["rows"] = [row.model_dump(mode="json") for row in end.rows]
+    view["confirmed"] = [row.model_dump(mode="json") for row in end.confirmations]
+    return view
+
+
+def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
+    verdict = row.verdict
+    word = verdict.verdict if verdict is not None else {"out_of_budget": "out of budget"}.get(row.status, row.status.replace("_", " "))
+    if row.status == "failed":
+        word = "FAILED"
+    return {
+        "index": row.index, "name": row.name, "verdict": word, "gain": gain(verdict), "precision": row.precision,
+        "reason": row.reason, "predicted": row.predicted, "elapsed_s": f"{row.elapsed_s:.0f}", "file": row.candidate_file,
+        "kept": kept is not None and row.name == kept.row.name,
+    }
+
+
+def _ladder(end: Ending) -> list[dict[str, str]]:
+    known = {row.name: row for row in end.rows}
+    table = []
+    for name in LADDER:
+        row = known.get(name)
+        if row is None:
+            continue
+        comparison = row.verdict.comparison if row.verdict else None
+        table.append({
+            "name": name, "before": us(comparison.reference.median_ns) if comparison else NA,
+            "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict),
+            "note": row.reason if comparison is None else (row.verdict.verdict if row.verdict else ""),
+        })
+    return table
+
+
+def _by_precision(end: Ending) -> list[dict[str, str]]:
+    """The best FASTER row at equal precision and below it, apart."""
+    found = []
+    for level in ORDER_OF_PRECISION:
+        rows = best(end.rows, (level,))
+        if rows:
+            found.append({"precision": level, "name": rows[0].name, "gain": gain(rows[0].verdict), "file": rows[0].candidate_file})
+        elif level == "equal":
+            found.append({"precision": level, "name": "none", "gain": NA, "file": NA})
+    return found
+
+
+def _kept(end: Ending) -> dict[str, Any] | None:
+    if end.kept is None:
+        return None
+    return {
+        "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
+        "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
+        "passes": [{"name": name, "why": CATALOGUE[name].why} for name in end.kept.row.passes],
+    }
+
+
+def _before_after(end: Ending) -> list[dict[str, str]]:
+    """Durations from the judge's paired timing; achieved rates are the original's work over those durations."""
+    before, after = headline(end.baseline), headline(end.after) if end.after is not None else None
+    comparison = end.kept.verdict.comparison if end.kept else None
+    old_ns = comparison.reference.median_ns if comparison else before.duration_ns
+    new_ns = comparison.candidate.median_ns if comparison else None
+    work = end.baseline.work
+    flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
+    rows = [
+        ("Duration (us)", us(old_ns), us(new_ns)),
+        ("Achieved TFLOP/s", _rate(flops, old_ns, 1e3), _rate(flops, new_ns, 1e3)),
+        ("Achieved GB/s", _rate(moved, old_ns, 1.0), _rate(moved, new_ns, 1.0)),
+        ("Launches a call", two(before.launches), two(after.launches if after else None)),
+        ("Idle share (%)", two(before.idle_pct), two(after.idle_pct if after else None)),
+    ]
+    return [{"metric": metric, "before": old, "after": new} for metric, old, new in rows]
+
+
+def _rate(amount: float | None, duration_ns: float | None, scale: float) -> str:
+    """amount / duration: FLOP/ns / 1e3 = TFLOP/s, B/ns = GB/s."""
+    return NA if amount is None or duration_ns is None or duration_ns <= 0 else two(amount / duration_ns / scale)

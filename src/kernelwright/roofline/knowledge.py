@@ -1,0 +1,123 @@
+"""Loads the data files of knowledge/ into checked records: devices, metrics, bottleneck rules."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError
+
+from ..model.base import Record
+from ..model.errors import MachineLacks
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (_PACKAGE.parents[1] / "knowledge", _PACKAGE / "knowledge")
+"""A checkout's root, or inside an installed package."""
+
+T = TypeVar("T", bound=Record)
+
+
+class Device(Record):
+    """Datasheet of one device model: dense figures, no structured sparsity."""
+
+    name: str
+    pattern: str
+    """Regular expression searched, ignoring case, in the name that torch reports."""
+    compute_tflops: dict[Literal["float32", "tf32", "bfloat16", "float16", "float64"], float]
+    bandwidth_gbs: float | None = None
+    source: str
+    url: str
+
+
+class DeviceFile(Record):
+    """`devices.yaml`. The first device whose pattern matches counts."""
+
+    devices: tuple[Device, ...]
+
+
+class Metric(Record):
+    """One hardware counter with its healthy range."""
+
+    names: tuple[str, ...]
+    """ncu metric names; the first that a kernel has counts."""
+    label: str
+    unit: str
+    healthy_above: float | None = None
+    healthy_at_most: float | None = None
+    action: str
+    """Short imperative words for the finding."""
+    hint: str
+
+
+class MetricFile(Record):
+    """`metrics.yaml`."""
+
+    metrics: dict[str, Metric]
+
+
+class High(Record):
+    """From which share of its peak, in %, a resource counts as busy, and what bounds a workload then."""
+
+    compute_pct: float
+    bandwidth_pct: float
+
+
+class Rule(Record):
+    """Wording and thresholds of one rule."""
+
+    name: str
+    detail: str
+    """str.format text; each rule says which figures it fills in."""
+    hint: str
+    thresholds: dict[str, float] = Field(default_factory=dict)
+    patterns: dict[str, str] = Field(default_factory=dict)
+    """Regular expressions over operator or kernel names."""
+    texts: dict[str, str] = Field(default_factory=dict)
+    """Further wording by case."""
+    key_issue: str = ""
+
+
+class BottleneckFile(Record):
+    """`bottlenecks.yaml`."""
+
+    high: High
+    texts: dict[str, str]
+    rules: dict[str, Rule]
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All datasheets."""
+    return _load("devices.yaml", DeviceFile).devices
+
+
+@cache
+def metrics() -> dict[str, Metric]:
+    """Counters by short name."""
+    return _load("metrics.yaml", MetricFile).metrics
+
+
+@cache
+def bottlenecks() -> BottleneckFile:
+    """Thresholds and rules."""
+    return _load("bottlenecks.yaml", BottleneckFile)
+
+
+def datasheet(device_name: str) -> Device | None:
+    """Datasheet of a device by the name that torch reports; None when it is not known."""
+    return next((device for device in devices() if re.search(device.pattern, device_name, re.IGNORECASE)), None)
+
+
+def _load(name: str, model: type[T]) -> T:
+    fix = "reinstall kernelwright"
+    path = next((folder / name for folder in _FOLDERS if (folder / name).is_file()), None)
+    if path is None:
+        raise MachineLacks("knowledge_missing", f"the data file {name} is missing", where=str(_FOLDERS[0]), fix=fix)
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return model.model_validate(content)
+    except (yaml.YAMLError, ValidationError) as error:
+        raise MachineLacks("knowledge_broken", f"the data file is not valid: {error}", where=str(path), fix=fix) from error

@@ -1,0 +1,2 @@
+def optimize(model, inputs):
+    raise ValueError("no luck with this shape")

@@ -1,0 +1,3 @@
+"""A user's module that is called like one of the probe's."""
+
+NAME = "the user's timers"

@@ -1,0 +1,284 @@
+"""The environment is whole or gone, whatever happens while it is made. A tiny lock of one local wheel stands for the real one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {src!r})
+from kernelwright.setup.build import Wanted, ensure
+from kernelwright.setup.errors import SetupError
+from kernelwright.setup.start import report, say
+try:
+    print(ensure(Path(sys.argv[1]), say, Wanted(locks=(Path(sys.argv[2]),), modules=("tinything",), needed_mb={needed_mb})))
+except SetupError as error:
+    sys.exit(report(error, sys.argv))
+"""
+
+
+class Bench:
+    """A package source with one tiny wheel, a lock that pins it, and a place for an environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = folder / "place" / "env"
+        self.lock = folder / "tiny.lock"
+        self.wheels = folder / "wheels"
+        self.wheels.mkdir()
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        self.variables = {
+            "PATH": f"{self.tools}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+        self.pin("1.0")
+
+    def pin(self, version: str) -> None:
+        """Add the wheel of this version and make the lock pin it."""
+        wheel = self.wheels / f"tinything-{version}-py3-none-any.whl"
+        info = f"tinything-{version}.dist-info"
+        with zipfile.ZipFile(wheel, "w") as file:
+            file.writestr("tinything.py", f"__version__ = {version!r}\n")
+            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tinything\nVersion: {version}\n")
+            file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            file.writestr(f"{info}/RECORD", "")
+        self.lock.write_text(f"tinything=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+
+    def start(self, *arguments: str, needed_mb: int = 1, prelude: str = "") -> subprocess.Popen[str]:
+        """One use of the environment, running."""
+        code = prelude + DRIVER.format(src=str(SRC), needed_mb=needed_mb)
+        command = [sys.executable, "-c", code, str(self.environment), str(self.lock), *arguments]
+        return subprocess.Popen(command, env=self.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def use(self, *arguments: str, needed_mb: int = 1, prelude: str = "") -> subprocess.CompletedProcess[str]:
+        """One use of the environment, to its end."""
+        process = self.start(*arguments, needed_mb=needed_mb, prelude=prelude)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def stamp(self) -> dict[str, object]:
+        """The stamp's fields."""
+        fields: dict[str, object] = json.loads((self.environment / "kernelwright-env.json").read_text())
+        return fields
+
+    def installed(self) -> str:
+        """The version of the pinned package inside the environment."""
+        code = "import tinything; print(tinything.__version__)"
+        return subprocess.run([self.environment / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+    def wait_until_half_made(self) -> None:
+        """Until the stamp of a build that is under way is there, and a file of the interpreter beside it."""
+        end = time.monotonic() + 60
+        while not (self.environment / "pyvenv.cfg").exists():
+            assert time.monotonic() < end, "the build did not start"
+            time.sleep(0.01)
+        assert self.stamp()["complete"] is False
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_two_first_uses_at_once_make_one_environment(bench: Bench) -> None:
+    both = [bench.start(), bench.start()]
+    answers = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert {out.strip() for out, _ in answers} == {str(bench.environment / "bin" / "python")}
+    assert sum("making kernelwright's environment" in err for _, err in answers) == 1
+    assert sum("waiting for it" in err for _, err in answers) == 1
+    assert bench.installed() == "1.0"
+    before = bench.stamp()
+    again = bench.use()
+    assert (again.returncode, again.stderr) == (0, "")  # ready: nothing to say, nothing made anew
+    assert bench.stamp() == before
+    assert not list(bench.environment.parent.glob("*.log"))
+
+
+def test_a_changed_lock_is_installed_and_what_else_was_installed_stays(bench: Bench) -> None:
+    assert bench.use().returncode == 0
+    site = next((bench.environment / "lib").glob("python3*/site-packages"))
+    (site / "torch_stand_in.py").write_text("")
+    bench.pin("2.0")
+    assert bench.use().returncode == 0
+    assert bench.installed() == "2.0"
+    assert (site / "torch_stand_in.py").exists()
+
+    bench.pin("3.0")
+    (bench.wheels / "tinything-3.0-py3-none-any.whl").unlink()
+    failed = bench.use()
+    assert failed.returncode == 3
+    assert bench.installed() == "2.0"  # a failed update leaves the environment as it was
+    (bench.environment / "bin" / "python").unlink()
+    assert bench.use().returncode == 3
+    assert not bench.environment.exists()  # but one without an interpreter can't be kept
+
+
+def test_a_killed_build_is_repaired_by_the_next_use(bench: Bench) -> None:
+    first = bench.start()
+    bench.wait_until_half_made()
+    first.kill()
+    first.wait()
+    second = bench.use()
+    assert second.returncode == 0, second.stderr
+    assert "half-made" in second.stderr
+    assert bench.stamp()["complete"] is True
+    assert bench.installed() == "1.0"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_build_leaves_nothing(bench: Bench, number: signal.Signals) -> None:
+    process = bench.start("--json")
+    bench.wait_until_half_made()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert json.loads(out)["error"]["code"] == "interrupted"
+    assert not bench.environment.exists()
+
+
+def test_a_replaced_base_interpreter_of_the_same_version_needs_no_installation(bench: Bench) -> None:
+    assert bench.use().returncode == 0
+    stamp = bench.stamp()
+    (bench.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another"}))
+    again = bench.use()
+    assert (again.returncode, again.stderr) == (0, "")
+    assert bench.stamp() == stamp
+
+
+def test_an_environment_of_another_python_version_is_made_anew(bench: Bench) -> None:
+    assert bench.use().returncode == 0
+    stamp = bench.stamp()
+    (bench.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another", "python_version": "3.7"}))
+    (bench.environment / "left-over").write_text("")
+    assert bench.use().returncode == 0
+    assert bench.stamp() == stamp
+    assert not (bench.environment / "left-over").exists()
+
+
+def test_a_folder_of_someone_else_is_never_touched(bench: Bench) -> None:
+    bench.environment.mkdir(parents=True)
+    (bench.environment / "thesis.tex").write_text("all of it")
+    refused = bench.use("--json")
+    assert refused.returncode == 3
+    assert json.loads(refused.stdout)["error"]["code"] == "environment_not_ours"
+    assert [path.name for path in bench.environment.iterdir()] == ["thesis.tex"]
+
+
+def test_no_package_index(bench: Bench) -> None:
+    for wheel in bench.wheels.iterdir():
+        wheel.unlink()
+    failed = bench.use()
+    last = failed.stderr.splitlines()[-1]
+    assert failed.returncode == 3
+    assert "no package index could be reached" in last and "Fix:" in last and "KERNELWRIGHT_PYTHON" in last
+    log = bench.environment.parent / "env-setup.log"
+    assert str(log) in last and "No matching distribution" in log.read_text()
+    assert not bench.environment.exists()
+
+
+def test_a_download_that_differs_from_the_lock_is_refused(bench: Bench) -> None:
+    bench.lock.write_text(bench.lock.read_text().strip()[:-4] + "0000\n")
+    failed = bench.use("--json")
+    assert failed.returncode == 3
+    assert json.loads(failed.stdout)["error"]["code"] == "hash_mismatch"
+    assert not bench.environment.exists()
+
+
+def test_a_disk_that_is_too_small_is_found_out_before_anything_is_made(bench: Bench) -> None:
+    failed = bench.use("--json", needed_mb=10**9)
+    assert failed.returncode == 3
+    error = json.loads(failed.stdout)["error"]
+    assert error["code"] == "no_disk_space" and "KERNELWRIGHT_ENV" in error["fix"]
+    assert not bench.environment.exists()
+
+
+def test_a_disk_that_fills_up_on_the_way(bench: Bench) -> None:
+    """pip reports it as any other failure: a stand-in for the disk's free space decides."""
+    for wheel in bench.wheels.iterdir():
+        wheel.unlink()
+    full = "import shutil, collections\nU = collections.namedtuple('U', 'total used free')\nN = iter([10**12] + [10**6] * 9)\n"
+    failed = bench.use("--json", prelude=full + "shutil.disk_usage = lambda path: U(10**12, 0, next(N))\n")
+    assert failed.returncode == 3
+    assert json.loads(failed.stdout)["error"]["code"] == "no_disk_space"
+
+
+@pytest.mark.parametrize("missing", ["ensurepip", "venv"])
+def test_a_python_without_ensurepip_or_venv(bench: Bench, missing: str) -> None:
+    block = f"""
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name == {missing!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Block())
+"""
+    failed = bench.use("--json", prelude=block)
+    assert failed.returncode == 3
+    error = json.loads(failed.stdout)["error"]
+    assert error["code"] == "no_ensurepip" and "-venv" in error["fix"]
+    assert not bench.environment.exists()
+
+
+def test_uv_is_used_where_it_is_and_pip_where_it_fails(bench: Bench) -> None:
+    """A stand-in for uv writes down how it was called, and fails: pip takes over."""
+    uv = bench.tools / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {bench.folder}/uv-calls\necho "error: Failed to fetch"\nexit 2\n')
+    uv.chmod(0o755)
+    used = bench.use()
+    assert used.returncode == 0, used.stderr
+    assert "trying venv and pip" in used.stderr
+    assert (bench.folder / "uv-calls").read_text().startswith("venv --allow-existing --python")
+    assert bench.installed() == "1.0"
+
+
+def test_uv_alone_is_enough(bench: Bench) -> None:
+    """A stand-in that does with venv and pip what it is asked: every option must be the one that uv knows, and pip is not needed."""
+    uv = bench.tools / "uv"
+    uv.write_text(
+        f"""#!{sys.executable}
+import subprocess, sys
+if sys.argv[1:4] == ["venv", "--allow-existing", "--python"]:
+    sys.exit(subprocess.call([sys.argv[4], "-m", "venv", sys.argv[5]]))
+assert sys.argv[1:4] == ["pip", "install", "--python"], sys.argv
+assert sys.argv[5:9] == ["--require-hashes", "--only-binary", ":all:", "-r"], sys.argv
+sys.exit(subprocess.call([sys.argv[4], "-m", "pip", "install", *sys.argv[5:]]))
+"""
+    )
+    uv.chmod(0o755)
+    used = bench.use()
+    assert used.returncode == 0, used.stderr
+    assert "with uv" in used.stderr and "with pip" not in used.stderr
+    assert bench.installed() == "1.0"
+
+
+def test_a_place_that_cannot_be_written_to(bench: Bench) -> None:
+    (bench.folder / "file").write_text("")
+    bench.environment = bench.folder / "file" / "env"
+    failed = bench.use("--json")
+    assert failed.returncode == 3
+    error = json.loads(failed.stdout)["error"]
+    assert error["code"] == "environment_not_writable" and "KERNELWRIGHT_ENV" in error["fix"]
+
+
+def test_variables_of_the_user_do_not_send_packages_elsewhere(bench: Bench) -> None:
+    bench.variables |= {"PIP_TARGET": str(bench.folder / "elsewhere"), "PIP_USER": "1", "PYTHONPATH": str(bench.folder / "nowhere")}
+    assert bench.use().returncode == 0
+    assert bench.installed() == "1.0"
+    assert not (bench.folder / "elsewhere").exists()

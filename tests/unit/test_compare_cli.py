@@ -1,0 +1,78 @@
+"""compare as a user calls it: names, folders, the gate's exit code, JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import builders
+from kernelwright.cli import main
+from kernelwright.report import write_profile
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """Two runs of v4, one of v5 and one of another kernel, as profile_kernel stores them."""
+    monkeypatch.chdir(tmp_path)
+
+    def store(stamp, median_us, kernel="mla", version="v4", **changes):
+        profile = builders.event(capture_metadata=builders.metadata(mode="event", model_name=kernel, version=version, **changes),
+                                 timing=builders.timing(median_us))
+        folder = tmp_path / "out" / "profiles" / "event" / kernel / "default" / stamp
+        write_profile(profile, folder, params_doc={"kernel": kernel, "version": version})
+        return folder
+
+    return {"old": store("20260101-000000-000000", 2000.0), "v4": store("20260102-000000-000000", 1000.0),
+            "v5": store("20260103-000000-000000", 1050.0, version="v5"),
+            "other": store("20260104-000000-000000", 1000.0, kernel="other", version="v5", device_name="NVIDIA A100")}
+
+
+def _json(argv, capsys):
+    code = main([*argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_names_mean_the_newest_stored_profile(stored, capsys):
+    code, answer = _json(["compare", "v4", "mla:v5"], capsys)
+    assert code == 0 and answer["status"] == "ok" and answer["profiles"] == [str(stored["v4"]), str(stored["v5"])]
+    assert [row["change"] for row in answer["rows"]] == ["first", "slower"] and answer["gate"] is None
+
+
+def test_folders_and_files_are_taken_as_they_are(stored, capsys):
+    code, answer = _json(["compare", str(stored["old"]), str(stored["v5"] / "profile.json"), "out/profiles/event/other"], capsys)
+    assert code == 0 and [row["duration_us"] for row in answer["rows"]] == [2000.0, 1050.0, 1000.0]
+    assert any("NVIDIA A100" in warning for warning in answer["warnings"])
+
+
+@pytest.mark.parametrize(("limit", "code"), [("3%", 5), ("3", 5), ("6", 0), ("0", 5)])
+def test_gate(stored, capsys, limit, code):
+    assert main(["compare", "v4", "mla:v5", "--fail-above", limit]) == code
+    assert ("Gate: FAILED" in capsys.readouterr().out) == (code == 5)
+
+
+def test_gate_in_json_names_what_failed(stored, capsys):
+    code, answer = _json(["compare", "v4", "mla:v5", "--fail-above", "3%"], capsys)
+    assert code == 5 and answer["status"] == "ok" and answer["gate"] == {"limit_pct": 3.0, "failed": ["B"]}
+
+
+@pytest.mark.parametrize(("argv", "words"), [
+    (["v4"], "at least two"), (["v4", "v9"], "mla:v4, mla:v5, other:v5"), (["v4", "v5"], "mla:v5, other:v5"), (["v4", "."], "profile.json"),
+    (["v4", "mla:v5", "--fail-above", "x"], "percentage"), (["v4", "mla:v5", "--fail-above", "-1"], "percentage"),
+    (["v4", "mla:v5", "--fail-above", "nan"], "percentage"), (["v4", "other", "--fail-above", "3"], "NVIDIA A100"),
+    (["v4", "mla:v5", "--b=3"], "--b"),
+])
+def test_bad_usage_is_one_line_and_exit_2(stored, capsys, argv, words, tmp_path, monkeypatch):
+    if "." in argv:
+        (tmp_path / "empty").mkdir()
+        monkeypatch.chdir(tmp_path / "empty")
+        argv = [str(stored["v4"]), "."]
+    assert main(["compare", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and words in err
+
+
+def test_a_broken_profile_is_one_line(stored, capsys):
+    (stored["v5"] / "profile.json").write_text('{"schema_version": ')
+    assert main(["compare", "v4", str(stored["v5"])]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

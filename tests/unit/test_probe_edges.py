@@ -1,0 +1,133 @@
+"""Failures described, files written whole, recordings' ranges, the environment."""
+
+import gzip
+import json
+import types
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from kernelwright.probe import annotation, calibrate, environment, failures, results
+
+
+def test_the_innermost_line_of_the_users_folder_is_named(tmp_path):
+    helper, workload = tmp_path / "helper.py", tmp_path / "workload.py"
+    helper.write_text("import json\ndef read():\n    return json.loads('{')\n", encoding="utf-8")
+    namespace = {}
+    exec(compile(helper.read_text(encoding="utf-8"), str(helper), "exec"), namespace)
+    with pytest.raises(ValueError) as caught:
+        namespace["read"]()
+    failure = failures.describe(caught.value, str(workload))
+    assert failure.where == f"{helper}:3" and failure.exit_code == 4 and "JSONDecodeError" in failure.message
+    assert "json.loads" in failure.trace
+
+
+@pytest.mark.parametrize(("error", "code", "exit_code"), [
+    (MemoryError(), "out_of_memory", 4), (torch.OutOfMemoryError("CUDA out of memory"), "out_of_memory", 4),
+    (KeyboardInterrupt(), "interrupted", 130), (SystemExit(3), "workload_exited", 4),
+    (RuntimeError("InvalidCxxCompiler: No working C++ compiler found"), "no_cxx_compiler", 3),
+    (RuntimeError("Found no NVIDIA driver on your system"), "no_cuda", 3)])
+def test_known_causes(error, code, exit_code):
+    failure = failures.describe(error, "/w.py")
+    assert (failure.code, failure.exit_code) == (code, exit_code)
+
+
+def test_results_hold_no_nan_and_no_half_files(tmp_path):
+    path = tmp_path / "result.json"
+    results.write_json(str(path), {"a": float("nan"), "b": [float("inf"), 1.5], "c": "\udc80"})
+    assert json.loads(path.read_text(encoding="utf-8"))["b"] == [None, 1.5]
+    with pytest.raises(TypeError):
+        results.write_json(str(path), {"a": object()})
+    assert [item.name for item in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_sought_bytes_are_found_across_blocks(tmp_path):
+    for offset in (0, (1 << 20) - 3, 1 << 20):
+        plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
+        plain.write_bytes(b"x" * offset + b"needle" + b"x" * 10)
+        assert results.compress(str(plain), str(packed), b"needle") and not plain.exists()
+        assert gzip.decompress(packed.read_bytes()) == b"x" * offset + b"needle" + b"x" * 10
+    plain.write_bytes(b"nothing")
+    assert not results.compress(str(plain), str(packed), b"needle")
+
+
+def annotations(run):
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        run()
+    return [event.name for event in profiler.events() if event.name.startswith(("kernelwright.", "stage:"))]
+
+
+def test_module_ranges_nest_and_leave_no_hooks():
+    class Failing(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("inside")
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU()))
+
+    def run():
+        with annotation.module_ranges(model):
+            model(torch.ones(1, 2))
+            torch.nn.ReLU()(torch.ones(1))  # not of the model
+        model(torch.ones(1, 2))
+
+    assert sorted(annotations(run)) == [f"kernelwright.module:{path}" for path in ("", "0", "1", "1.0")]
+    failing = Failing()
+    with pytest.raises(ValueError, match="inside"), annotation.module_ranges(failing):
+        failing(torch.ones(1))
+    assert annotations(lambda: model(torch.ones(1, 2))) == []
+
+
+def test_nvtx_stages_become_ranges(monkeypatch):
+    depth = []
+    fake = types.SimpleNamespace(push=lambda message: depth.append(message) or len(depth), pop=lambda: depth.pop())
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", fake.push)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", fake.pop)
+
+    def run():
+        with annotation.nvtx_stages(), torch.cuda.nvtx.range("stage:a"), torch.cuda.nvtx.range("other"), record_function("stage:b"):
+            assert depth == ["stage:a", "other"]
+
+    assert sorted(annotations(run)) == ["stage:a", "stage:b"] and depth == []
+    assert torch.cuda.nvtx.range_push is fake.push
+
+
+def test_slow_steps_are_profiled_fewer_times():
+    assert [annotation.step_count(None, s) for s in (0.001, 1.1, 60.0)] == [5, 4, 1]
+    assert annotation.step_count(9, 60.0) == 9
+
+
+def test_a_visible_gpu_that_torch_cannot_use_is_said_not_hidden(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(environment, "visible_gpu", lambda: True)
+    for asked in ("auto", "cuda"):
+        with pytest.raises(failures.ProbeFailure) as caught:
+            environment.resolve_device(asked)
+        assert caught.value.exit_code == 3 and "--device cpu" in caught.value.fix
+    assert environment.resolve_device("cpu") == "cpu"
+    monkeypatch.setattr(environment, "visible_gpu", lambda: False)
+    assert environment.resolve_device("auto") == "cpu"
+
+
+def test_hidden_gpus_are_not_visible(monkeypatch):
+    monkeypatch.setattr(environment.glob, "glob", lambda pattern: ["/dev/nvidia0"])
+    for value in ("", "-1", "NoDevFiles"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert not environment.visible_gpu()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert environment.visible_gpu()
+
+
+def test_old_torch_is_refused(monkeypatch):
+    environment.check_torch()
+    monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
+    with pytest.raises(failures.ProbeFailure, match="too old"):
+        environment.check_torch()
+
+
+def test_a_dtype_too_slow_for_a_ceiling_is_left_out(monkeypatch):
+    monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget: 60.0)
+    assert calibrate._matmul("bfloat16", "cpu") is None
+    monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget: 1e-3 if run.args[0].shape[0] <= 512 else 60.0)
+    assert calibrate._matmul("float32", "cpu") == {"name": "matmul:float32", "value": pytest.approx(2 * 512**3 / 1e-3 / 1e12),
+                                                   "unit": "TFLOP/s", "method": "matmul 512^3 float32, random normal data"}

@@ -1,0 +1,124 @@
+"""Workloads of forms 1 to 3, loaded in this process."""
+
+import importlib
+import pickle
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright.probe import loaders, tree
+from kernelwright.probe.failures import ProbeFailure
+
+WORKLOADS = Path(__file__).resolve().parents[1] / "data" / "workloads"
+
+
+@pytest.fixture(autouse=True)
+def clean_imports():
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith((str(WORKLOADS), "/tmp", str(Path(__file__).anchor) + "private")):
+            del sys.modules[name]
+
+
+def load(path, **options):
+    return loaders.load(str(path), device="cpu", **options)
+
+
+def test_same_seed_same_workload_other_seed_other_inputs():
+    one, other = load(WORKLOADS / "mlp.py", seed=3), load(WORKLOADS / "mlp.py", seed=3)
+    assert torch.equal(one.args[0], other.args[0]) and torch.equal(one.step(), other.step())
+    (fresh,), _ = one.fresh_inputs(4)
+    assert fresh.shape == one.args[0].shape and not torch.equal(fresh, one.args[0])
+    assert torch.equal(fresh, one.fresh_inputs(4)[0][0])
+
+
+def test_train_mode_without_a_loss_is_inference():
+    workload = load(WORKLOADS / "mlp.py")
+    assert workload.model.training and not workload.training
+    assert all(weight.grad is None for weight in workload.model.parameters())
+
+
+def test_training_step_starts_from_empty_gradients():
+    workload = load(WORKLOADS / "training.py")
+    assert workload.training
+    workload.step()
+    first = workload.model.layer.weight.grad.clone()
+    workload.step()
+    assert torch.equal(first, workload.model.layer.weight.grad) and first.abs().sum() > 0
+    workload.model.eval()
+    assert load(WORKLOADS / "training.py").model.layer.weight.grad is not first
+
+
+def test_a_training_step_whose_function_has_no_loss_fails_clearly():
+    workload = load(WORKLOADS / "training.py")
+    with pytest.raises(ProbeFailure, match="no scalar loss"):
+        workload.step(fn=lambda x, target: x)
+
+
+def test_params_reach_the_signature_and_the_module():
+    workload = load(WORKLOADS / "nested.py", params={"rows": "3", "columns": "2"})
+    assert workload.kwargs["x"].shape == (3, 2) and workload.args == ()
+    assert workload.params == {"rows": 3, "columns": 2}
+
+
+def test_kernelbench_model_and_model_new_get_equal_weights():
+    workload = load(WORKLOADS / "kernelbench.py", seed=5)
+    again = loaders.build_kernelbench_model(workload.module, workload.module.Model, workload.params, "cpu", 5)
+    assert torch.equal(workload.model.weight, again.weight)
+    assert workload.model.offset == 0.5 and len(workload.args) == 2 and workload.args[0].shape == (5, 16)
+
+
+def test_versions_default_to_the_last_and_agree_with_the_reference():
+    workload = load(WORKLOADS / "versions.py")
+    assert workload.version == "v2" and workload.model is workload.module.v2
+    assert (workload.flops(), workload.bytes_moved()) == (36.0, 84.0)
+    expected = workload.reference(*workload.args)
+    assert torch.allclose(workload.step().double(), expected) and torch.allclose(workload.step(fn=workload.module.v1).double(), expected)
+
+
+def test_import_by_name_gives_the_same_module_and_leaves_no_bytecode(tmp_path):
+    path = tmp_path / "own_name_of_a_workload.py"
+    path.write_text("import torch\nclass Net(torch.nn.ReLU): pass\ndef get_model_and_input(): return Net(), torch.ones(2)\n", encoding="utf-8")
+    workload = load(path)
+    assert importlib.import_module("own_name_of_a_workload") is workload.module
+    assert type(pickle.loads(pickle.dumps(workload.model))) is workload.module.Net
+    assert [item.name for item in tmp_path.iterdir()] == ["own_name_of_a_workload.py"]
+
+
+@pytest.mark.parametrize("name", ["random.py", "my-net.py", "2nd.py", "class.py"])
+def test_any_file_name_loads_and_hides_no_library(name, tmp_path):
+    import random
+
+    path = tmp_path / name
+    path.write_text("import torch\nfrom dataclasses import dataclass\n@dataclass\nclass Out:\n    y: torch.Tensor\n"
+                    "def get_model_and_input(): return (lambda x: Out(x)), torch.ones(2)\n", encoding="utf-8")
+    assert [leaf for leaf, _ in tree.leaves(load(path).step())] == ["y"]
+    assert sys.modules["random"] is random
+    assert loaders.import_file(str(path)) is loaders.import_file(str(path))
+
+
+def test_a_rewritten_candidate_of_equal_size_is_not_stale(tmp_path):
+    for answer in ("11", "22"):
+        path = tmp_path / "candidate_of_a_test.py"
+        path.write_text(f"ANSWER = {answer}\n", encoding="utf-8")
+        assert int(answer) == loaders.import_file(str(path)).ANSWER
+        del sys.modules["candidate_of_a_test"]
+
+
+def test_a_failed_import_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "half_made_workload.py"
+    path.write_text("x = 1\nraise ValueError('no')\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no"):
+        load(path)
+    assert "half_made_workload" not in sys.modules
+
+
+def test_losses():
+    loss = torch.ones((), requires_grad=True) * 2
+    assert loaders.find_loss(loss) is loss and loaders.find_loss({"loss": loss}) is loss
+    assert loaders.find_loss(torch.ones(())) is None and loaders.find_loss((loss,)) is None and loaders.find_loss({}) is None
+    assert loaders.find_loss(torch.ones(1, requires_grad=True) * 2) is None
