@@ -127,7 +127,8 @@ def test_options_belong_to_the_verb_they_are_shown_with(options_by_verb: dict[st
 
 
 def test_skills_named_exist() -> None:
-    named = {match for page in PAGES for line in code_of(page) for match in re.findall(r"(?:^|\s)/([a-z][a-z-]+)(?=\s|$)", line)} - {"plugin"}
+    lines = [line for page in PAGES for line in code_of(page)]
+    named = {match for line in lines for match in re.findall(r"(?:^|\s)/([a-z][a-z-]+)(?=\s|$)", line)} - {"plugin"}
     assert named == {"optimize", "profile-kernel"}
     assert all((ROOT / "skills" / name / "SKILL.md").is_file() for name in named)
 

@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from kernelwright.model.capture import OpRecord, ProbeRequest, ProbeResult
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +63,6 @@ def test_event_of_a_model_with_parameters(tmp_path):
     assert peaks["bandwidth"].unit == "GB/s" and peaks["bandwidth"].value > 0.1
     assert peaks["matmul:float32"].unit == "TFLOP/s" and peaks["matmul:float32"].value > 0.0005
     assert set(result.phases_s) >= {"import_torch", "load", "warmup", "time", "count", "calibrate"}
-    added = sum(result.phases_s[name] for name in ("time", "count"))
-    assert added < 2.0
     assert result.trace_file is result.stacks_file is result.ops_file is None
 
 
@@ -93,6 +89,20 @@ def test_annotation_leaves_steps_modules_stages_and_operators(tmp_path):
     assert addmm.dims == ((64,), (8, 32), (32, 64)) and addmm.dtype == "float32"
     assert addmm.bytes == 4 * (64 + 8 * 32 + 32 * 64 + 8 * 64)
     assert result.timing.samples_ns
+
+
+def test_an_event_run_imports_no_compiler(tmp_path):
+    """torch._dynamo alone takes over a second to import; all that event mode adds must stay below two."""
+    workload = written(tmp_path, """
+import atexit, pathlib, sys, torch
+atexit.register(lambda: pathlib.Path(__file__).with_suffix(".modules").write_text("\\n".join(sys.modules)))
+def get_model_and_input():
+    return torch.nn.Linear(8, 4), torch.randn(2, 8)
+""")
+    assert probe(tmp_path, workload).work.flops == 2 * 2 * 8 * 4
+    loaded = (tmp_path / "workload.modules").read_text(encoding="utf-8").splitlines()
+    assert "torch" in loaded and "kernelwright_probe.count" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(loaded)
 
 
 def test_no_stacks_when_not_asked_for(tmp_path):

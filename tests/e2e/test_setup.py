@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src"
+INSTALL_TORCH = SRC / "kernelwright" / "setup" / "install_torch.py"
 DRIVER = """
 import sys
 from pathlib import Path
@@ -51,14 +52,19 @@ class Bench:
 
     def pin(self, version: str) -> None:
         """Add the wheel of this version and make the lock pin it."""
-        wheel = self.wheels / f"tinything-{version}-py3-none-any.whl"
-        info = f"tinything-{version}.dist-info"
+        wheel = self.wheel("tinything", version)
+        self.lock.write_text(f"tinything=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+
+    def wheel(self, name: str, version: str) -> Path:
+        """A wheel of one module that knows its version."""
+        wheel = self.wheels / f"{name}-{version}-py3-none-any.whl"
+        info = f"{name}-{version}.dist-info"
         with zipfile.ZipFile(wheel, "w") as file:
-            file.writestr("tinything.py", f"__version__ = {version!r}\n")
-            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tinything\nVersion: {version}\n")
+            file.writestr(f"{name}.py", f"__version__ = {version!r}\n")
+            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
             file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             file.writestr(f"{info}/RECORD", "")
-        self.lock.write_text(f"tinything=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+        return wheel
 
     def start(self, *arguments: str, needed_mb: int = 1, prelude: str = "") -> subprocess.Popen[str]:
         """One use of the environment, running."""
@@ -77,9 +83,9 @@ class Bench:
         fields: dict[str, object] = json.loads((self.environment / "kernelwright-env.json").read_text())
         return fields
 
-    def installed(self) -> str:
-        """The version of the pinned package inside the environment."""
-        code = "import tinything; print(tinything.__version__)"
+    def installed(self, name: str = "tinything") -> str:
+        """The version of a package inside the environment."""
+        code = f"import {name}; print({name}.__version__)"
         return subprocess.run([self.environment / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
     def wait_until_half_made(self) -> None:
@@ -209,16 +215,6 @@ def test_a_disk_that_is_too_small_is_found_out_before_anything_is_made(bench: Be
     assert not bench.environment.exists()
 
 
-def test_a_disk_that_fills_up_on_the_way(bench: Bench) -> None:
-    """pip reports it as any other failure: a stand-in for the disk's free space decides."""
-    for wheel in bench.wheels.iterdir():
-        wheel.unlink()
-    full = "import shutil, collections\nU = collections.namedtuple('U', 'total used free')\nN = iter([10**12] + [10**6] * 9)\n"
-    failed = bench.use("--json", prelude=full + "shutil.disk_usage = lambda path: U(10**12, 0, next(N))\n")
-    assert failed.returncode == 3
-    assert json.loads(failed.stdout)["error"]["code"] == "no_disk_space"
-
-
 @pytest.mark.parametrize("missing", ["ensurepip", "venv"])
 def test_a_python_without_ensurepip_or_venv(bench: Bench, missing: str) -> None:
     block = f"""
@@ -282,3 +278,41 @@ def test_variables_of_the_user_do_not_send_packages_elsewhere(bench: Bench) -> N
     assert bench.use().returncode == 0
     assert bench.installed() == "1.0"
     assert not (bench.folder / "elsewhere").exists()
+
+
+def install_torch(bench: Bench, python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a verb runs where no interpreter has torch."""
+    return subprocess.run([python, INSTALL_TORCH, *arguments], env=bench.variables, capture_output=True, text=True, timeout=120)
+
+
+def test_torch_into_the_environment_with_the_cpu_build_preferred(bench: Bench) -> None:
+    assert bench.use().returncode == 0
+    python = bench.environment / "bin" / "python"
+
+    failed = install_torch(bench, python, "--json")  # nothing offers torch yet
+    assert failed.returncode == 3
+    error = json.loads(failed.stdout)["error"]
+    assert error["code"] == "no_package_index" and "--python" in error["fix"]
+    assert bench.stamp()["complete"] is True  # the failure did no harm
+
+    bench.wheel("torch", "2.13.0")
+    bench.wheel("torch", "2.13.0+cpu")
+    bench.wheel("torch", "2.14.0")
+    done = install_torch(bench, python)
+    assert done.returncode == 0, done.stderr
+    assert bench.installed("torch") == "2.13.0+cpu"
+    assert bench.stamp()["complete"] is True
+    assert bench.use().stderr == ""
+    assert "installing torch" not in install_torch(bench, python).stderr
+
+
+def test_torch_is_never_put_into_an_interpreter_of_the_user(bench: Bench) -> None:
+    bench.variables["KERNELWRIGHT_PYTHON"] = sys.executable
+    refused = install_torch(bench, Path(sys.executable), "--json")
+    assert refused.returncode == 3
+    assert json.loads(refused.stdout)["error"]["code"] == "torch_missing"
+    del bench.variables["KERNELWRIGHT_PYTHON"]
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    refused = install_torch(bench, base)
+    assert refused.returncode == 3
+    assert "no virtual environment" in refused.stderr and len(refused.stderr.splitlines()) == 1

@@ -105,7 +105,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         bottleneck=Bottleneck(kind=draw(st.sampled_from([None, "Memory", "Compute", "Latency"])), root_cause=draw(TEXT)))
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(profiles(), st.booleans())
 def test_any_profile_keeps_the_format_and_the_budget(profile: Profile, with_baseline: bool) -> None:
     text = render_contract(profile, profile if with_baseline else None)

@@ -12,7 +12,8 @@ from contract_format import check_contract, split_row
 from golden_files import assert_golden
 from kernelwright.model.errors import BadInput
 from kernelwright.model.profile import Profile
-from kernelwright.report import render_report, write_profile
+from kernelwright.report import numbers, render_report, write_profile
+from kernelwright.report.text import first_sentences, sentence_count
 
 CASES = {
     "gpu_annotation": builders.gpu_annotation(), "with_counters": builders.with_counters(), "cpu_annotation": builders.cpu_annotation(),
@@ -108,3 +109,22 @@ def _tables_hold(text: str) -> None:
         cells = split_row(line)
         width = width or len(cells)
         assert len(cells) == width, line
+
+
+@pytest.mark.parametrize(("written", "text"), [
+    (numbers.two(0.0), "0.00"), (numbers.two(12.345), "12.35"), (numbers.two(0.00123), "0.0012"), (numbers.two(1e-12), "0.000000000"),
+    (numbers.two(float("nan")), "n/a"), (numbers.two(None), "n/a"), (numbers.us(1500.0), "1.50"), (numbers.pct(-0.01), "0.0"),
+    (numbers.whole_pct(61.6), "62%"), (numbers.amount(3.02), "3"), (numbers.amount(0.5), "0.5"), (numbers.si(1.2e9, "B"), "1.20 GB"),
+    (numbers.si(12.0, "B"), "12 B"),
+    (numbers.signed(3.14), "+3.1%"), (numbers.signed(-0.01), "+0.0%"), (numbers.signed(-2.0, " points"), "-2.0 points"),
+    (numbers.faster_or_slower(-10.0), "10.0% faster"), (numbers.faster_or_slower(0.06), "0.1% slower"), (numbers.gain(-0.0), "0.0%"),
+    (numbers.gain(float("inf")), "n/a"), (numbers.change_pct(0.0, 1.0), None), (numbers.change_pct(2.0, 1.0), -50.0),
+])
+def test_how_numbers_are_written(written: object, text: object) -> None:
+    assert written == text
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("One.", 1), ("It is 3.5 GB. Yes! No?", 3), ("e.g. this is one. 2 more", 2)])
+def test_sentences(text: str, count: int) -> None:
+    assert sentence_count(text) == count
+    assert sentence_count(first_sentences(text, 2)) == min(count, 2)

@@ -23,9 +23,9 @@ def written(tmp_path, text):
 
 
 def probe(tmp_path, workload, *, version=None, params=None, **options):
-    request = ProbeRequest.model_validate({"action": "describe", "workload": {"path": str(workload), "version": version, "params": params or {}},
-                                           "device": "cpu", "out_dir": str(tmp_path), **options})
-    run.carry_out(request.model_dump())
+    named = {"path": str(workload), "version": version, "params": params or {}}
+    request = {"action": "describe", "workload": named, "device": "cpu", "out_dir": str(tmp_path), **options}
+    run.carry_out(ProbeRequest.model_validate(request).model_dump())
     return ProbeResult.model_validate_json((tmp_path / "result.json").read_text(encoding="utf-8"))
 
 

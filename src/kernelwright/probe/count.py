@@ -54,6 +54,11 @@ class Recording:
 class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Appends every dispatched operator to a Recording."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would wrap __torch_dispatch__ in _disable_dynamo, whose first call imports torch._dynamo: 1.3 s. Nothing compiles it."""
+        return False
+
     def __init__(self, recording: Recording) -> None:
         super().__init__()
         self.recording = recording

@@ -18,7 +18,7 @@ from .failures import bad_input
 class _FreshSource(SourceFileLoader):
     """Compiles from source each time: no bytecode left in the user's folder, none stale after a quick rewrite of a candidate."""
 
-    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader's interface
+    def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 

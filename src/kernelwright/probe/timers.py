@@ -115,7 +115,8 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     taken: list[tuple[float, float, float]] = []
-    begin, check = time.perf_counter(), 0
+    least = MIN_SAMPLES_SLOW if call_s > SLOW_CALL_S else MIN_SAMPLES
+    begin, check = time.perf_counter(), least
     while True:
         if flush is not None:
             flush()
@@ -123,21 +124,19 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
         if samples is not None:
             if len(taken) >= samples:
                 break
-        elif len(taken) >= check:
-            check = max(MIN_SAMPLES_SLOW if call_s > SLOW_CALL_S else MIN_SAMPLES, math.ceil(len(taken) * 1.2))
-            if len(taken) > 1 and _enough([row[0] for row in taken], time.perf_counter() - begin, call_s):
+        elif len(taken) >= least:
+            if time.perf_counter() - begin > TIMING_CAP_S or len(taken) >= MAX_SAMPLES:
                 break
+            if len(taken) >= check:
+                if _is_precise([row[0] for row in taken]):
+                    break
+                check = math.ceil(1.2 * len(taken))
     return Timing([row[0] for row in taken], [row[1] for row in taken] if device == "cuda" else [], [row[2] for row in taken],
                   "cuda_events" if device == "cuda" else "perf_counter", repeats, flush is not None,
                   torch.cuda.max_memory_allocated() if device == "cuda" else None)
 
 
-def _enough(samples: list[float], spent_s: float, call_s: float) -> bool:
-    least = MIN_SAMPLES_SLOW if call_s > SLOW_CALL_S else MIN_SAMPLES
-    if len(samples) < least:
-        return False
-    if spent_s > TIMING_CAP_S or len(samples) >= MAX_SAMPLES:
-        return True
+def _is_precise(samples: list[float]) -> bool:
     low, high = median_interval(sorted(samples))
     return (high - low) / 2 <= PRECISION * statistics.median(samples)
 

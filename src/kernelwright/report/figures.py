@@ -32,7 +32,7 @@ class Headline:
     occupancy_pct: float | None
     """These three are means over the stages that have counters, weighted by duration."""
     launches: float | None
-    """Launches a step."""
+    """Launches a step; None on a CPU, which launches nothing."""
     idle_pct: float | None
 
 
@@ -52,7 +52,7 @@ def headline(profile: Profile) -> Headline:
         tc_pct=weighted(profile.stages, lambda stage: stage.tc_pct),
         dram_pct=weighted(profile.stages, lambda stage: stage.dram_pct),
         occupancy_pct=weighted(profile.stages, lambda stage: stage.occupancy_pct),
-        launches=timeline.launches / timeline.steps if timeline and timeline.steps else None,
+        launches=timeline.launches / timeline.steps if timeline and timeline.steps and profile.capture_metadata.device == "cuda" else None,
         idle_pct=usable(timeline.idle_share_pct) if timeline else None,
     )
 

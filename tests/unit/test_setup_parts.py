@@ -1,0 +1,93 @@
+"""The parts of the set-up that decide: where the environment lives, and what a failed installation means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kernelwright.setup import explain
+from kernelwright.setup.place import environment_folder
+from kernelwright.setup.stamp import lock_hash
+
+
+def test_the_environment_is_in_the_checkout(tmp_path: Path) -> None:
+    assert environment_folder(tmp_path, {"HOME": "/home/me"}) == tmp_path / ".venv"
+
+
+def test_the_user_moves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert environment_folder(tmp_path, {"KERNELWRIGHT_ENV": "/big/disk"}) == Path("/big/disk")
+    assert environment_folder(tmp_path, {"KERNELWRIGHT_ENV": "here"}) == tmp_path / "here"
+    assert environment_folder(tmp_path, {"KERNELWRIGHT_ENV": "~/there"}) == tmp_path / "there"
+
+
+def test_an_installed_plugin_keeps_it_through_updates(tmp_path: Path) -> None:
+    plugins = tmp_path / ".claude" / "plugins"
+    expected = plugins / "data" / "kernelwright-shop" / "env"
+    for version in ("0.1.0", "0.2.0"):
+        assert environment_folder(plugins / "cache" / "shop" / "kernelwright" / version, {}) == expected
+
+
+def test_a_hook_of_the_plugin_and_only_of_this_plugin_names_the_data_folder(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    variables = {"CLAUDE_PLUGIN_ROOT": str(checkout), "CLAUDE_PLUGIN_DATA": "/data/kernelwright"}
+    assert environment_folder(checkout, variables) == Path("/data/kernelwright/env")
+    assert environment_folder(checkout, {**variables, "CLAUDE_PLUGIN_ROOT": "/another/plugin"}) == checkout / ".venv"
+
+
+def test_a_checkout_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr("sys.platform", "linux")
+    variables = {"HOME": "/home/me"}
+    first, second = environment_folder(tmp_path / "a", variables), environment_folder(tmp_path / "b", variables)
+    assert first.parent == Path("/home/me/.local/share/kernelwright")
+    assert first != second
+    assert environment_folder(tmp_path / "a", {**variables, "XDG_DATA_HOME": "/x"}).parent == Path("/x/kernelwright")
+    (tmp_path / "a" / ".venv").mkdir(parents=True)  # made when it could be written to
+    assert environment_folder(tmp_path / "a", variables) == tmp_path / "a" / ".venv"
+
+
+OUTPUTS = {
+    "pip, index out of reach": ("ERROR: Could not find a version that satisfies the requirement six==1.16.0 (from versions: none)", "no_package_index"),
+    "uv, no name service": ("error: Request failed after 3 retries in 7.4s\n  cause: dns error\n  cause: error resolving DNS", "no_package_index"),
+    "uv, offline": ("hint: Packages were unavailable because the network was disabled.", "no_package_index"),
+    "pip, another file": ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "hash_mismatch"),
+    "uv, another file": ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "hash_mismatch"),
+    "venv, full disk": ("Error: [Errno 28] No space left on device", "no_disk_space"),
+    "anything else": ("Traceback ...\nImportError: libstdc++.so.6: cannot open shared object file\nbye", "setup_failed"),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_what_a_failed_installation_means(name: str, tmp_path: Path) -> None:
+    output, code = OUTPUTS[name]
+    error = explain.install_failed("installing", output, tmp_path, tmp_path / "the.log", ("numpy",))
+    assert error.code == code
+    assert error.exit_code == 3
+    assert error.fix and "\n" not in error.line()
+    assert ("the.log" in error.line()) == (code != "no_disk_space")
+    if code == "setup_failed":
+        assert "libstdc++" in error.message
+
+
+def test_a_full_disk_is_seen_though_the_installer_hides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = "Error: Command '['env/bin/python', '-m', 'ensurepip']' returned non-zero exit status 1."
+    monkeypatch.setattr(explain, "free_mb", lambda folder: 3)
+    error = explain.install_failed("making it", output, tmp_path, tmp_path / "log", ("numpy",))
+    assert error.code == "no_disk_space"
+    assert "3 MB free" in error.message
+
+
+def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    assert explain.free_mb(tmp_path / "not" / "yet") == pytest.approx(explain.free_mb(tmp_path), rel=0.05)
+
+
+def test_a_lock_has_one_hash_whatever_git_did_to_its_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "unix").write_bytes(b"a==1\nb==2\n")
+    (tmp_path / "dos").write_bytes(b"a==1\r\nb==2\r\n")
+    (tmp_path / "other").write_bytes(b"a==1\nb==3\n")
+    assert lock_hash(tmp_path / "unix") == lock_hash(tmp_path / "dos") != lock_hash(tmp_path / "other")

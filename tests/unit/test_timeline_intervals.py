@@ -1,0 +1,92 @@
+"""The vectorised interval mathematics against slow, obvious implementations."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.timeline import intervals
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=14)
+
+
+def arrays(pairs: list[tuple[int, int]], base: int = 2**60) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of (start, length) far beyond what float64 resolves, in nesting order."""
+    starts = np.array([base + start for start, _ in pairs], dtype=np.int64)
+    ends = np.array([base + start + length for start, length in pairs], dtype=np.int64)
+    order = intervals.nesting_order(starts, ends)
+    return starts[order], ends[order]
+
+
+def open_at(starts: np.ndarray, ends: np.ndarray, point: int, before: int | None = None) -> int:
+    """Most recently opened interval that holds the point, by looking at all."""
+    rows = [row for row in range(len(starts) if before is None else before) if starts[row] <= point < ends[row]]
+    return rows[-1] if rows else -1
+
+
+@given(INTERVALS)
+@settings(max_examples=300, deadline=None)
+def test_parents_are_the_innermost_open_interval(pairs: list[tuple[int, int]]) -> None:
+    starts, ends = arrays(pairs)
+    assert intervals.parents(starts, ends).tolist() == [open_at(starts, ends, starts[row], before=row) for row in range(len(starts))]
+
+
+@given(INTERVALS, st.lists(st.integers(-2, 60), max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_innermost_at_points(pairs: list[tuple[int, int]], offsets: list[int]) -> None:
+    starts, ends = arrays(pairs)
+    points = np.array([2**60 + offset for offset in offsets], dtype=np.int64)
+    found = intervals.innermost(starts, ends, intervals.parents(starts, ends), points)
+    assert found.tolist() == [open_at(starts, ends, point) for point in points]
+
+
+@given(INTERVALS)
+@settings(max_examples=300, deadline=None)
+def test_self_times_count_each_nanosecond_once(pairs: list[tuple[int, int]]) -> None:
+    starts, ends = arrays(pairs)
+    own = intervals.self_times(starts, ends, intervals.parents(starts, ends))
+    slow = [0] * len(starts)
+    for point in range(2**60, 2**60 + 60):
+        row = open_at(starts, ends, point)
+        if row >= 0:
+            slow[row] += 1
+    assert own.tolist() == slow
+    assert int(own.sum()) == intervals.union_length(starts, ends)
+
+
+@given(INTERVALS, st.integers(0, 20), st.integers(20, 60))
+@settings(max_examples=300, deadline=None)
+def test_union_and_gaps_share_out_a_window(pairs: list[tuple[int, int]], low: int, high: int) -> None:
+    starts, ends = arrays(pairs)
+    covered = {point for start, end in zip(starts, ends, strict=True) for point in range(start, end)}
+    assert intervals.union_length(starts, ends) == len(covered)
+    low, high = 2**60 + low, 2**60 + high
+    gap_starts, gap_ends = intervals.gaps(starts, ends, low, high)
+    free = {point for start, end in zip(gap_starts, gap_ends, strict=True) for point in range(start, end)}
+    assert free == set(range(low, high)) - covered
+    assert all(end < start for end, start in zip(gap_ends[:-1], gap_starts[1:], strict=True)), "gaps are disjoint, in order, maximal"
+
+
+@given(INTERVALS, INTERVALS)
+@settings(max_examples=200, deadline=None)
+def test_overlap_of_two_sets(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    def points(pairs: list[tuple[int, int]]) -> set[int]:
+        return {point for start, length in pairs for point in range(start, start + length)}
+
+    assert intervals.overlap_length(arrays(first), arrays(second)) == len(points(first) & points(second))
+
+
+def test_nesting_order_puts_the_longer_first_and_keeps_equal_ones() -> None:
+    starts = np.array([5, 0, 0, 0], dtype=np.int64)
+    ends = np.array([6, 3, 9, 3], dtype=np.int64)
+    assert intervals.nesting_order(starts, ends).tolist() == [2, 1, 3, 0]
+
+
+def test_a_million_siblings_take_few_rounds() -> None:
+    n = 1_000_000
+    starts = np.concatenate(([0], np.arange(1, n + 1) * 10)).astype(np.int64)
+    ends = np.concatenate(([n * 20], starts[1:] + 5)).astype(np.int64)
+    parent = intervals.parents(starts, ends)
+    assert parent[0] == -1 and not parent[1:].any()
+    assert int(intervals.self_times(starts, ends, parent)[0]) == n * 20 - 5 * n
