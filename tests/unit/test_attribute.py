@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trace_builder import TraceBuilder
 
 from kernelwright.attribute import Attributed, attribute
 from kernelwright.attribute.inductor import fused_operators
@@ -13,6 +12,7 @@ from kernelwright.attribute.sources import user_line
 from kernelwright.model.capture import OpRecord
 from kernelwright.model.profile import Operator
 from kernelwright.readers.kineto import Trace, read_kineto
+from trace_builder import TraceBuilder
 
 
 def read(builder: TraceBuilder, tmp_path: Path, name: str = "t.json") -> Trace:
@@ -74,7 +74,8 @@ def test_graph_launches_take_the_region_around_them_or_stand_for_themselves(tmp_
     region, replay = found["Torch-Compiled Region: 0/0_0"], found["cudaGraphLaunch_0"]
     assert region.is_fused and region.fused_ops == ("addmm", "relu") and region.aggregated.kernel_count == 2
     assert {kernel.attribution.confidence for kernel in (*region.kernels, *replay.kernels)} == {"low"}
-    assert replay.stage == "replay" and replay.step == 0 and [kernel.category for kernel in replay.kernels] == ["kernel", "memset", "kernel"]
+    assert replay.stage == "replay" and replay.step == 0 and [kernel.category for kernel in replay.kernels] == ["kernel", "memset",
+                                                                                                                "kernel"]
     assert replay.aggregated.total_duration_ns == 31 and replay.aggregated.dominant_kernel_id == replay.kernels[2].kernel_id
     assert adds_up(result)
 
@@ -134,7 +135,8 @@ def stacks_of(*, frames: bool = True) -> TraceBuilder:
     builder = TraceBuilder(device="").step(0, 1000)
     if frames:
         (builder.event("python_function", "kernelwright/probe/annotation.py(67): _steps", -5, 1005)
-         .event("python_function", "net.py(12): forward", 5, 500).event("python_function", "torch/nn/modules/linear.py(130): forward", 15, 110)
+         .event("python_function", "net.py(12): forward", 5, 500).event("python_function",
+                                                                        "torch/nn/modules/linear.py(130): forward", 15, 110)
          .event("python_function", "<built-in function linear>", 18, 105))
     return (builder.range("kernelwright.module:", 6, 480).range("kernelwright.module:blocks.0.fc", 14, 120)
             .op("aten::linear", 20, 100, Sequence_number=3, Fwd_thread_id=0).op("aten::addmm", 30, 90).op("aten::add", 200, 210)
@@ -183,7 +185,8 @@ def test_counted_work_goes_once_to_the_operator_that_holds_the_kernel(tmp_path: 
     conv = {"Input_Dims": [[1, 3, 8, 8], [4, 3, 3, 3], []], "Input_type": ["float", "float", ""]}
     builder = TraceBuilder()
     for step, start in enumerate((0, 1000)):
-        (builder.step(start, start + 900).op("aten::conv2d", start + 10, start + 200, **conv).op("aten::convolution", start + 20, start + 190, **conv)
+        (builder.step(start, start + 900).op("aten::conv2d", start + 10, start + 200, **conv).op("aten::convolution", start + 20,
+                                                                                                 start + 190, **conv)
          .op("aten::cudnn_convolution", start + 30, start + 100, **conv).launch(10 * step + 1, start + 40, start + 50)
          .op("aten::add_", start + 120, start + 150).launch(10 * step + 2, start + 130, start + 140)
          .kernel("implicit_gemm", start + 300, start + 400, 10 * step + 1).kernel("bias", start + 400, start + 410, 10 * step + 2))

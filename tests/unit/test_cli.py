@@ -1,6 +1,7 @@
 """The command line's own edge: parameters, durations, errors as one line or one object, exit codes."""
 
 import argparse
+import importlib
 import json
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from kernelwright.cli import common, main
 from kernelwright.cli.main import VERBS, build_parser
 from kernelwright.model.errors import BadInput
+
+EDGE = importlib.import_module("kernelwright.cli.main")  # the package's attribute `main` is the function
 
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5m", 90), ("2h", 7200)])
@@ -51,13 +54,13 @@ def test_every_verb_has_help_that_names_its_options(verb, capsys):
 
 
 def test_an_interrupt_exits_130(monkeypatch, capsys):
-    monkeypatch.setattr("kernelwright.cli.main._run", lambda argv: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(EDGE, "_run", lambda argv: (_ for _ in ()).throw(KeyboardInterrupt))
     assert main(["doctor", "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
 
 
 def test_a_fault_of_our_own_is_still_one_line(monkeypatch, capsys):
-    monkeypatch.setattr("kernelwright.cli.main._run", lambda argv: 1 / 0)
+    monkeypatch.setattr(EDGE, "_run", lambda argv: 1 / 0)
     assert main(["doctor"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "ZeroDivisionError" in err

@@ -122,6 +122,28 @@ def test_triton_launches_are_noticed(monkeypatch):
     assert JITFunction.run is original
 
 
+def test_a_cuda_graph_is_noticed(monkeypatch):
+    class CUDAGraph:
+        def replay(self):
+            return None
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", CUDAGraph)
+    found, _ = count.count(workload(lambda a: (CUDAGraph().replay(), a @ a)[1], torch.randn(4, 4)))
+    assert found["flops"] is None and "CUDA graphs" in found["flops_source"]
+
+
+def test_parameters_that_share_one_storage_count_once_each():
+    flat = torch.randn(3 * 16)
+    module = torch.nn.Module()
+    module.first, module.second = (torch.nn.Parameter(flat[start:start + 16].view(4, 4)) for start in (0, 16))
+    module.tied = module.first
+    module.forward = lambda x: x @ module.first @ module.second @ module.tied.t()
+    found, records = count.count(workload(module, torch.randn(2, 4)))
+    assert found["min_bytes"] == 4 * (8 + 2 * 16 + 8)
+    assert count.covered([flat, module.first, module.second]) == 4 * 3 * 16
+    assert [record["bytes"] for record in records if record["name"] == "aten::mm"] == [4 * (8 + 16 + 8)] * 3
+
+
 def test_custom_operators_are_not_counted_as_nothing():
     library = torch.library.Library("kernelwright_test", "DEF")
     library.define("twice(Tensor x) -> Tensor")

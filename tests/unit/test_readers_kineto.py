@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_builder import BASE_NS, TraceBuilder
 
 from kernelwright.model.errors import BadInput, KernelwrightError
 from kernelwright.readers.kineto import read_kineto
+from trace_builder import BASE_NS, TraceBuilder
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
@@ -79,7 +79,8 @@ def test_a_trace_without_device_work_is_a_cpu_trace(tmp_path: Path) -> None:
     ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a"}]}', "bad_trace"),
     ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1e300, "dur": 1}]}', "bad_trace"),
     ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "args": {"correlation": "x"}}]}', "bad_trace"),
-    ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "args": {"stream": 99999999999999999999}}]}', "bad_trace"),
+    (TraceBuilder().step(0, 10).event("kernel", "k", 1, 2, stream=10**20).text(), "bad_trace"),
+    (TraceBuilder().step(0, 10).op("aten::a", 1, 2, pid=-10**30).text(), "bad_trace"),
     ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": "NaN", "dur": 1}]}', "bad_trace"),
 ])
 def test_files_that_are_no_traces_give_one_clear_line(tmp_path: Path, text: str, code: str) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trace_builder import TraceBuilder
-
 from kernelwright.model.profile import TimelineSummary
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.timeline.summary import measured_ns, summarize
+from trace_builder import TraceBuilder
 
 
 def summary(builder: TraceBuilder, tmp_path: Path) -> TimelineSummary:

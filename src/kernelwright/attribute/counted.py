@@ -40,7 +40,8 @@ def counted_work(calls: Calls, ops: Sequence[OpRecord], heaviest_ns: Mapping[int
             covered.add(row)
             holder = _heaviest_below(calls, row, heaviest_ns)
             if holder is not None:
-                assigned[holder] = (record.flops, record.bytes)
+                # A view moves nothing: no figure rather than 0 bytes.
+                assigned[holder] = (record.flops or None, record.bytes or None)
         unmatched = max(unmatched, sum(1 for records in waiting.values() for record in records if record.flops))
     warnings = [f"{unmatched} of {sum(1 for r in ops if r.flops)} operators with counted FLOPs have no counterpart in the timeline; "
                 "their FLOPs are missing from the stages"] if unmatched else []

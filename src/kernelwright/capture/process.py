@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -76,7 +77,5 @@ def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> 
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -32,7 +32,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="where to run (default: the GPU if there is one)")
     group.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: a new one under out/)")
-    group.add_argument("--clocks", type=clocks, default="none", metavar="none|lock|MHZ", help="GPU clocks (default: none, leave them alone)")
+    group.add_argument("--clocks", type=clocks, default="none", metavar="none|lock|MHZ", help="GPU clocks (default: none: left alone)")
     group.add_argument("--python", metavar="PATH", help="the interpreter that has the workload's torch")
     group.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time the workload may take, e.g. 90s or 10m")
 
@@ -41,12 +41,14 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that profiles."""
     group = parser.add_argument_group("profiling")
     group.add_argument("--warmup", type=count, metavar="N", help="warm-up calls (default: until stable)")
-    group.add_argument("--steps", type=positive_count, metavar="N", help="profiled steps or timing samples (default: annotation 5, event as many as needed)")
+    group.add_argument("--steps", type=positive_count, metavar="N",
+                       help="profiled steps or timing samples (default: annotation 5, event as many as needed)")
     group.add_argument("--baseline", metavar="DIR|VERSION", help="profile to compare with")
     group.add_argument("--ncu-executable", metavar="PATH", help="Nsight Compute's ncu")
     group.add_argument("--nsys-executable", metavar="PATH", help="Nsight Systems' nsys")
     group.add_argument("--ncu-sudo", action="store_true", help="run ncu under sudo")
-    group.add_argument("--compile-mode", choices=("eager", "inductor", "cudagraphs"), default="eager", help="profile the workload as it is, or under torch.compile")
+    group.add_argument("--compile-mode", choices=("eager", "inductor", "cudagraphs"), default="eager",
+                       help="profile the workload as it is, or under torch.compile")
     group.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
     group.add_argument("--device-name", metavar="NAME", help="device name in reports (default: as the driver says)")
     group.add_argument("--flush-l2", action="store_true", help="event mode: empty the L2 cache before each timed call")

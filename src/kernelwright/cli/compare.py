@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
 from ..model.profile import Profile
-from ..pipeline.baseline import load_profile
-from ..pipeline.profile import read_params
+from ..pipeline.stored import load_profile, read_params
 from ..report.compare import Comparison, compare, letter, render_comparison
 from ..report.figures import mismatch, title
 from .common import Answer, Say

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
 from ..model.errors import BadInput
-from ..pipeline.baseline import load_profile
-from ..pipeline.profile import read_params
+from ..pipeline.stored import load_profile, read_params
 from ..pipeline.target import find_project, load_project, resolve_target
 from .common import Answer, Say
 

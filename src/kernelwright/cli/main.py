@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_WORKLOAD_FAILED
-    except Exception as error:  # the outer edge: a fault of our own still ends in one line and, with --json, one object
+    except Exception as error:  # noqa: BLE001 - the outer edge: our own fault too ends in one line and, with --json, one object
         if os.environ.get("KERNELWRIGHT_DEBUG"):
             traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -86,9 +86,16 @@ def _run(argv: list[str]) -> Answer:
     if verb not in VERBS:
         raise BadInput("unknown_verb", f"unknown verb {argv[0]!r}", where="kernelwright", fix=f"one of: {', '.join(VERBS)}")
     parser = build_parser(verb)
-    args, unknown = parser.parse_known_args(argv[1:])
+    args, unknown = _parse(parser, argv[1:])
     answer: Answer = _module(verb).run(args, split_params(unknown, verb=parser.prog), say)
     return answer
+
+
+def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    if any(action.nargs == argparse.PARSER for action in parser._actions):  # argparse refuses to intermix sub-commands
+        return parser.parse_known_args(argv)
+    # `TARGET --mode event VERSION` is as good as `TARGET VERSION --mode event`.
+    return parser.parse_known_intermixed_args(argv)
 
 
 def _module(verb: str) -> ModuleType:

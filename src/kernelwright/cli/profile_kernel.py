@@ -9,8 +9,8 @@ from pathlib import Path
 from ..model.errors import KernelwrightError
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
-from ..pipeline.baseline import find_baseline
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
+from ..pipeline.stored import find_baseline
 from ..pipeline.target import resolve_target
 from ..report import baseline_refusal, render_contract, write_profile
 from .common import Answer, Say, add_profile_options, add_run_options
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     files = write_run(done, baseline)
     contract = render_contract(done.profile, baseline)
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
-    return Answer(data, contract, tail=f"\nreport: {files['report']}")
+    return Answer(data, contract.rstrip("\n"), tail=f"\nreport: {files['report']}")
 
 
 def write_run(done: ProfileRun, baseline: Profile | None = None) -> dict[str, Path]:

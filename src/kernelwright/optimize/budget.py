@@ -13,6 +13,8 @@ from .passes import CATALOGUE
 PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
 """Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
 CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
+AUTOTUNE_FACTOR = PRIOR_S["autotune"] / PRIOR_S["compile"]
+"""Until one was seen, tuning is expected to take this many times what compiling was seen to take."""
 CONFIRM_SHARE = 0.25
 """At most this share of the budget is held back for the final confirmation."""
 UNSEEN_SHARE = 0.5
@@ -47,8 +49,15 @@ def kind(passes: Iterable[str]) -> str:
 def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
     """(expected seconds to judge such a candidate, whether that rests on one of the same kind that was judged)."""
     wanted = kind(passes)
-    seen = [row.elapsed_s for row in done if row.status == "judged" and row.elapsed_s > 0 and kind(row.passes) == wanted]
-    return (statistics.median(seen), True) if seen else (PRIOR_S[wanted], False)
+    seen: dict[str, list[float]] = {}
+    for row in done:
+        if row.status == "judged" and row.elapsed_s > 0:
+            seen.setdefault(kind(row.passes), []).append(row.elapsed_s)
+    if wanted in seen:
+        return statistics.median(seen[wanted]), True
+    if wanted == "autotune" and "compile" in seen:
+        return AUTOTUNE_FACTOR * statistics.median(seen["compile"]), False
+    return PRIOR_S[wanted], False
 
 
 def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float) -> bool:

@@ -13,6 +13,8 @@ from .passes import CATALOGUE, Context, Pass
 LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
 ORDER_OF_PRECISION: tuple[Precision, ...] = ("equal", "tf32", "bf16")
+HOPELESS = 0.5
+"""A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
 RUNTIMES_COMBINED = 2
 """Combinations are built on this many of the best runtime passes."""
 
@@ -112,7 +114,8 @@ def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> lis
 
 
 def _lower_combinations(lower: Pass, done: Mapping[str, Experiment]) -> list[set[str]]:
-    if lower.name in done and _bad(done[lower.name]):
+    alone = done.get(lower.name)
+    if alone is not None and (_bad(alone) or (alone.verdict is not None and (alone.verdict.speedup or 1.0) < HOPELESS)):
         return []
     top = best(done.values(), ("equal",))
     wanted = [{lower.name, *row.passes} for row in top[:1]]

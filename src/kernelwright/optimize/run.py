@@ -19,7 +19,7 @@ from ..model.files import write_json_atomic, write_text_atomic
 from ..model.profile import Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
-from ..pipeline.profile import safe_name
+from ..pipeline.stored import safe_name
 from . import state as states
 from .budget import Budget
 from .generate import render_source, write_source

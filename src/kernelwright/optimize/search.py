@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ..judge.options import OutOfTime
 from ..model.verdict import Experiment, Verdict
@@ -24,6 +25,7 @@ NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
 CONFIRMATION = "confirmation"
+Status = Literal["judged", "not_applicable", "failed", "out_of_budget"]
 
 
 @dataclass
@@ -39,13 +41,15 @@ class Search:
     judge: JudgeCandidate
     say: Say
     no_compiler: str | None = field(default=None, init=False)
+    """The reason that the first compile candidate gave, once one has failed for want of a compiler."""
+    _overran: set[str] = field(default_factory=set, init=False)
 
     def run(self) -> None:
-        """Try candidates until none is left or the budget is spent; then note what the budget kept from running."""
+        """Try candidates until none is left or the budget is spent; then note why the others were not run."""
         self.no_compiler = next((row.reason for row in self.ledger.latest() if NO_COMPILER.search(row.reason)), None)
         while (item := self._pick()) is not None:
             self._try(item)
-        self._note_unaffordable()
+        self._note_untried()
 
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""
@@ -67,7 +71,7 @@ class Search:
         except OutOfTime as error:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         reason = verdict.reasons[0] if verdict.reasons else ""
-        status = "judged"
+        status: Status = "judged"
         if verdict.verdict == "FAILED":
             status = "not_applicable" if NOT_APPLICABLE in reason else "failed"
             reason = reason.split(NOT_APPLICABLE)[-1]
@@ -77,27 +81,25 @@ class Search:
         return {name: row for name, row in self.ledger.finished().items() if row.tags.get("role") != CONFIRMATION}
 
     def _pick(self) -> Candidate | None:
-        """The next candidate that the time left allows; rows that need no run are written on the way."""
+        """The next candidate that the time left allows. When time is short the cheap ones go first, combinations among them."""
         done = self._finished()
-        waiting = []
-        for item in first_round(self.context, self.precision):
-            if item.name in done:
-                continue
-            reason = refusal(item, self.context)
-            if reason is not None:
-                self._write(item, status="not_applicable", reason=reason)
-            elif self.no_compiler and any(name.startswith("compile_") for name in item.passes):
-                self._write(item, status="failed", reason=self.no_compiler)
-            else:
-                waiting.append(item)
+        waiting = [item for item in first_round(self.context, self.precision) if item.name not in done and self._why_not(item) is None]
         rows, left = list(done.values()), self.left_s()
         short = sum(estimate_s(item.passes, rows)[0] for item in waiting) > left
         if short or not waiting:
-            waiting += next_round(self.context, self.precision, done)
+            waiting += [item for item in next_round(self.context, self.precision, done) if self._why_not(item) is None]
         if short:
             waiting.sort(key=lambda item: estimate_s(item.passes, rows)[0])
-        tried = {row.name for row in self.ledger.rows if row.status == "out_of_budget" and row.tags.get("run") == self._run_tag()}
-        return next((item for item in waiting if item.name not in tried and worth_starting(item.passes, rows, left)), None)
+        return next((item for item in waiting if item.name not in self._overran and worth_starting(item.passes, rows, left)), None)
+
+    def _why_not(self, item: Candidate) -> tuple[Status, str] | None:
+        """Why a candidate need not run: it does not apply, or needs a compiler that is known to be missing."""
+        reason = refusal(item, self.context)
+        if reason is not None:
+            return "not_applicable", reason
+        if self.no_compiler and any(name.startswith("compile_") for name in item.passes):
+            return "failed", self.no_compiler
+        return None
 
     def _try(self, item: Candidate) -> None:
         row = self._row(item)
@@ -107,22 +109,22 @@ class Search:
         row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "failed" and NO_COMPILER.search(row.reason):
             self.no_compiler = row.reason
+        if row.status == "out_of_budget":
+            self._overran.add(row.name)
         self.ledger.append(row)
         self.say(line_of(row))
 
-    def _write(self, item: Candidate, *, status: str, reason: str) -> None:
-        row = self._row(item).model_copy(update={"status": status, "reason": reason})
-        self.ledger.append(row)
-        if status != "not_applicable":
-            self.say(line_of(row))
-
-    def _note_unaffordable(self) -> None:
+    def _note_untried(self) -> None:
         done = self._finished()
-        over = {row.name for row in self.ledger.latest() if row.status == "out_of_budget"}
         for item in [*first_round(self.context, self.precision), *next_round(self.context, self.precision, done)]:
-            if item.name not in done and item.name not in over:
-                expected = estimate_s(item.passes, done.values())[0]
-                self._write(item, status="out_of_budget", reason=f"about {expected:.0f} s expected, {self.left_s():.0f} s left")
+            if item.name in done or item.name in self._overran:
+                continue
+            expected = estimate_s(item.passes, done.values())[0]
+            status, reason = self._why_not(item) or ("out_of_budget", f"about {expected:.0f} s expected, {self.left_s():.0f} s left")
+            row = self._row(item).model_copy(update={"status": status, "reason": reason})
+            self.ledger.append(row)
+            if status != "not_applicable":
+                self.say(line_of(row))
 
     def _row(self, item: Candidate) -> Experiment:
         index = self.ledger.next_index()
@@ -130,11 +132,8 @@ class Search:
         return Experiment(
             index=index, name=item.name, passes=item.passes, precision=item.precision, ladder_row=item.ladder_row, status="judged",
             candidate_file=f"candidates/{index:02d}_{item.name.replace('+', '__')}.py", started_utc=utc_now(),
-            predicted="; ".join(CATALOGUE[name].predict(self.context) for name in own), tags={"run": self._run_tag()},
+            predicted="; ".join(CATALOGUE[name].predict(self.context) for name in own),
         )
-
-    def _run_tag(self) -> str:
-        return f"{self.budget.started:.3f}"
 
 
 def line_of(row: Experiment) -> str:

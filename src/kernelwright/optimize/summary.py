@@ -11,7 +11,7 @@ from ..model.profile import Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from ..report.figures import headline
-from ..report.numbers import two, us
+from ..report.numbers import amount, two, us
 from ..report.templates import render
 from .passes import CATALOGUE
 from .plan import LADDER, ORDER_OF_PRECISION, best
@@ -111,9 +111,18 @@ def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
         word = "FAILED"
     return {
         "index": row.index, "name": row.name, "verdict": word, "gain": gain(verdict), "precision": row.precision,
-        "reason": row.reason, "predicted": row.predicted, "elapsed_s": f"{row.elapsed_s:.0f}", "file": row.candidate_file,
+        "reason": _reason(row), "predicted": row.predicted, "elapsed_s": f"{row.elapsed_s:.0f}", "file": row.candidate_file,
         "kept": kept is not None and row.name == kept.row.name,
     }
+
+
+def _reason(row: Experiment) -> str:
+    """The judge's reason, but for timed rows only what the interval does not say already."""
+    comparison = row.verdict.comparison if row.verdict else None
+    if comparison is None or row.verdict is None or row.verdict.speedup is None:
+        return row.reason
+    seen = f"{comparison.smallest_detectable_effect_pct:.1f}%"
+    return f"{'too noisy: only ' if row.verdict.verdict == 'AMBIGUOUS' else ''}differences above {seen} can be seen"
 
 
 def _ladder(end: Ending) -> list[dict[str, str]]:
@@ -162,11 +171,12 @@ def _before_after(end: Ending) -> list[dict[str, str]]:
     new_ns = comparison.candidate.median_ns if comparison else None
     work = end.baseline.work
     flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
+    on_gpu = end.baseline.capture_metadata.device == "cuda"
     rows = [
         ("Duration (us)", us(old_ns), us(new_ns)),
         ("Achieved TFLOP/s", _rate(flops, old_ns, 1e3), _rate(flops, new_ns, 1e3)),
         ("Achieved GB/s", _rate(moved, old_ns, 1.0), _rate(moved, new_ns, 1.0)),
-        ("Launches a call", two(before.launches), two(after.launches if after else None)),
+        ("Launches a call", amount(before.launches if on_gpu else None), amount(after.launches if after and on_gpu else None)),
         ("Idle share (%)", two(before.idle_pct), two(after.idle_pct if after else None)),
     ]
     return [{"metric": metric, "before": old, "after": new} for metric, old, new in rows]

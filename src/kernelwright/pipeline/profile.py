@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +22,9 @@ from ..model.files import write_json_atomic
 from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .assemble import Run, assemble
+from .stored import params_folder, safe_name
 
 Say = Callable[[str], None]
-MAX_PARAMS_FOLDER = 100
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,8 @@ def _import_stages() -> None:
 
 
 def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
-    threads = os.environ.get("OMP_NUM_THREADS", "") or str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS") or cores
     where = "cpu" if options.device == "cpu" or not gpu_visible() else f"cuda {os.environ.get('CUDA_VISIBLE_DEVICES', '')} {_gpu_names()}"
     return f"{where}|{interpreter.torch_version}|{threads}|{__version__}"
 
@@ -158,16 +157,6 @@ def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, A
             target = parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
 
 
-def safe_name(text: str) -> str:
-    """A file name out of any text: letters, digits, "._=-" stay, the rest becomes "_"; at most 100 characters."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", text).strip("._")[:MAX_PARAMS_FOLDER] or "unnamed"
-
-
-def params_folder(params: Mapping[str, Any]) -> str:
-    """The <params> part of the artifact tree, e.g. "b=32_s=16_dtype=bfloat16"; "default" without parameters."""
-    return safe_name("_".join(f"{key}={value}" for key, value in params.items())) if params else "default"
-
-
 def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: Interpreter, folder: Path) -> dict[str, Any]:
     environment = run.result.environment
     return {
@@ -181,14 +170,3 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
         "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode, "flush_l2": options.flush_l2},
         "command": list(options.command), "phases_s": run.result.phases_s,
     }
-
-
-def read_params(folder: Path) -> dict[str, Any]:
-    """params.json of a stored profile. Raises BadInput."""
-    try:
-        document: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput("no_params", "has no readable params.json", where=str(folder), fix="name a profile's folder") from error
-    return document
-
-

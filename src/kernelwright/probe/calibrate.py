@@ -27,7 +27,8 @@ DTYPES = {"cuda": ("float32", "tf32", "bfloat16", "float16", "float64"), "cpu": 
 def peaks(device: str) -> list[dict[str, Any]]:
     """ProbePeak dicts: "bandwidth" in GB/s (1e9 B), "matmul:<dtype>" in TFLOP/s. Dtypes the device lacks are left out."""
     with torch.no_grad():
-        found = [_bandwidth(device)]
+        bandwidth = _bandwidth(device)
+        found = [bandwidth] if bandwidth is not None else []
         for dtype in DTYPES[device]:
             if _supported(dtype, device):
                 measured = _matmul(dtype, device)
@@ -38,11 +39,16 @@ def peaks(device: str) -> list[dict[str, Any]]:
     return found
 
 
-def _bandwidth(device: str) -> dict[str, Any]:
-    """A copy and a scaled copy between buffers several times the last cache; bytes read + bytes written over the fastest time."""
+def _bandwidth(device: str) -> dict[str, Any] | None:
+    """A copy and a scaled copy between buffers several times the last cache; bytes read + bytes written over the fastest time.
+
+    None when there is no memory for buffers that exceed the cache.
+    """
     cache = l2_bytes(device) or 32 * 1024**2
     size = max(4 * cache, (512 if device == "cuda" else 128) * 1024**2)
     size = min(size, (1024 if device == "cuda" else 256) * 1024**2, _free_bytes(device) // 8) // 4096 * 4096
+    if size < 2 * cache:
+        return None
     source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
     best = {"copy": _fastest(lambda: target.copy_(source), device, COPY_BUDGET_S),
@@ -53,7 +59,7 @@ def _bandwidth(device: str) -> dict[str, Any]:
 
 
 def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
-    """The fastest square product over SIZES; None when only the smallest fits the time or memory (a dtype that the CPU emulates)."""
+    """The fastest square product over SIZES; None without memory, or when a CPU has time for the smallest alone (it emulates the dtype)."""
     best: tuple[float, int] | None = None
     n = 0
     kind = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
@@ -67,7 +73,7 @@ def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
         # The next size takes 8 times as long: stop when one sample of it would not fit the budget.
         if 8 * seconds > MATMUL_BUDGET_S[device]:
             break
-    if best is None or n == SIZES[device][0]:
+    if best is None or (device == "cpu" and n == SIZES[device][0]):
         return None
     return {"name": f"matmul:{dtype}", "value": best[0], "unit": "TFLOP/s", "method": f"matmul {best[1]}^3 {dtype}, random normal data"}
 

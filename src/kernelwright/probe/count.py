@@ -44,7 +44,8 @@ class Recording:
     uncounted: set[str] = field(default_factory=set)
     """Operators that hide matrix work from the count."""
     own_formulas: bool = False
-    triton_launches: int = 0
+    hidden_launches: int = 0
+    """Triton kernels and CUDA graphs, which the dispatcher does not see."""
 
     @property
     def flops(self) -> float:
@@ -101,22 +102,25 @@ def _note(recording: Recording, func: Any, short: str, args: Any, kwargs: dict[s
 
 def _traffic(recording: Recording, func: Any, short: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> float:
     """Bytes of one operator: each distinct region of its inputs read once, each output written once. Views move nothing."""
-    writes_in_place = any(argument.alias_info is not None and argument.alias_info.is_write for argument in func._schema.arguments)
-    if short in _NO_TRAFFIC or (not writes_in_place and outputs and all(_is_view(tensor, inputs) for tensor in outputs)):
+    in_place = any(argument.alias_info is not None and argument.alias_info.is_write for argument in func._schema.arguments)
+    if short in _NO_TRAFFIC or (not in_place and outputs and all(_is_view(tensor, inputs) for tensor in outputs)):
         return 0.0
-    written = {_region_key(tensor): region_bytes(tensor) for tensor in outputs}
-    if writes_in_place and not outputs:
-        written = {_region_key(tensor): region_bytes(tensor) for tensor in inputs[:1]}
-    sources = inputs[1:] if short in _OVERWRITES else inputs
-    read = {_region_key(tensor): region_bytes(tensor) for tensor in sources}
-    out_bytes = sum(written.values())
+    written = outputs or (inputs[:1] if in_place else [])
+    out_bytes = covered(written)
+    read = inputs[1:] if short in _OVERWRITES or short in _GATHERS else inputs
+    in_bytes = covered(read)
+    _touch(recording, [*read, *written])
     if short in _GATHERS and inputs:
-        first = _region_key(inputs[0])
-        read[first] = min(read[first], out_bytes)
-    for (address, region), size in [*read.items(), *written.items()]:
-        known = recording.touched.setdefault(address, {})
-        known[region] = max(known.get(region, 0.0), size)
-    return float(sum(read.values()) + out_bytes)
+        in_bytes += min(covered(inputs[:1]), out_bytes)
+        _touch(recording, inputs[:1], limit=out_bytes)
+    return in_bytes + out_bytes
+
+
+def _touch(recording: Recording, tensors: list[torch.Tensor], limit: float = float("inf")) -> None:
+    for tensor in tensors:
+        known = recording.touched.setdefault(_address(tensor), {})
+        region = _region(tensor)
+        known[region] = max(known.get(region, 0.0), min(region_bytes(tensor), limit))
 
 
 def _is_view(output: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
@@ -125,52 +129,74 @@ def _is_view(output: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     return address != 0 and any(_address(tensor) == address for tensor in inputs)
 
 
-def _region_key(tensor: torch.Tensor) -> tuple[int, Region]:
+def _region(tensor: torch.Tensor) -> Region:
     try:
-        strides, offset = tuple(tensor.stride()), int(tensor.storage_offset())
+        return int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride())
     except (RuntimeError, NotImplementedError):
-        return id(tensor), (0, tuple(tensor.shape), ())
-    return _address(tensor) or id(tensor), (offset, tuple(tensor.shape), strides)
+        return 0, tuple(tensor.shape), ()
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Address of a tensor's storage; 0 for tensors without one (sparse, wrapper subclasses)."""
+    """Address of a tensor's storage; the object's id for tensors without one (sparse, wrapper subclasses, empty)."""
     try:
-        return int(tensor.untyped_storage().data_ptr())
+        return int(tensor.untyped_storage().data_ptr()) or id(tensor)
     except (RuntimeError, NotImplementedError):
-        return 0
+        return id(tensor)
 
 
-def region_bytes(tensor: torch.Tensor) -> float:
-    """Bytes of the storage that a tensor covers: expanded (stride 0) dimensions once, never more than its storage."""
-    size = float(tensor.element_size())
+def _storage_bytes(tensor: torch.Tensor) -> float:
     try:
-        for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
-            size *= length if stride != 0 or length == 0 else 1
-        return min(size, float(tensor.untyped_storage().nbytes()))
+        return float(tensor.untyped_storage().nbytes())
     except (RuntimeError, NotImplementedError):
         return float(tensor.numel() * tensor.element_size())
 
 
-@contextmanager
-def _counted_triton_launches(recording: Recording) -> Iterator[None]:
-    """Counts Triton kernels that Python launches: the dispatcher does not see them."""
-    jit = sys.modules.get("triton.runtime.jit")
-    function = getattr(jit, "JITFunction", None)
-    original = getattr(function, "run", None)
-    if function is None or original is None:
-        yield
-        return
+def covered(tensors: list[torch.Tensor], touched: dict[int, dict[Region, float]] | None = None) -> float:
+    """Bytes of the storage that the tensors cover together: each region once, never more than a storage holds.
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recording.triton_launches += 1
+    touched: also never more than was touched of that storage.
+    """
+    regions: dict[int, dict[Region, float]] = {}
+    limits: dict[int, float] = {}
+    for tensor in tensors:
+        address = _address(tensor)
+        regions.setdefault(address, {})[_region(tensor)] = region_bytes(tensor)
+        limits[address] = _storage_bytes(tensor)
+        if touched is not None:
+            limits[address] = min(limits[address], sum(touched.get(address, {}).values()))
+    return float(sum(min(sum(parts.values()), limits[address]) for address, parts in regions.items()))
+
+
+def region_bytes(tensor: torch.Tensor) -> float:
+    """Bytes of the storage that one tensor covers: expanded (stride 0) dimensions once, never more than its storage."""
+    size = float(tensor.element_size())
+    try:
+        strides = tensor.stride()
+    except (RuntimeError, NotImplementedError):
+        return float(tensor.numel() * tensor.element_size())
+    for length, stride in zip(tensor.shape, strides, strict=True):
+        size *= length if stride != 0 or length == 0 else 1
+    return min(size, _storage_bytes(tensor))
+
+
+@contextmanager
+def _hidden_launches(recording: Recording) -> Iterator[None]:
+    """Counts what Python launches past the dispatcher: Triton kernels and CUDA graph replays."""
+    owners = [(getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None), "run"), (torch.cuda.CUDAGraph, "replay")]
+    with ExitStack() as stack:
+        for owner, name in owners:
+            if owner is not None and hasattr(owner, name):
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, _counting(getattr(owner, name), recording))
+        yield
+
+
+def _counting(original: Callable[..., Any], recording: Recording) -> Callable[..., Any]:
+    def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording.hidden_launches += 1
         return original(self, *args, **kwargs)
 
-    function.run = run
-    try:
-        yield
-    finally:
-        function.run = original
+    return launch
 
 
 def record(call: Callable[[], Any], *, force_eager: bool = False) -> tuple[Recording, Any]:
@@ -179,7 +205,7 @@ def record(call: Callable[[], Any], *, force_eager: bool = False) -> tuple[Recor
     with ExitStack() as stack:
         if force_eager:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_counted_triton_launches(recording))
+        stack.enter_context(_hidden_launches(recording))
         stack.enter_context(OpRecorder(recording))
         output = call()
     return recording, output
@@ -216,8 +242,8 @@ def count(workload: LoadedWorkload) -> tuple[dict[str, Any], list[dict[str, Any]
 
 def _flops_reason(recording: Recording) -> str | None:
     """Why the counted FLOPs would be wrong; None when they hold."""
-    if recording.triton_launches:
-        return "the call launches Triton kernels, whose work torch cannot count: give the workload a flops(**params)"
+    if recording.hidden_launches:
+        return "the call launches Triton kernels or CUDA graphs, whose work torch cannot count: give the workload a flops(**params)"
     if recording.uncounted:
         return f"torch has no FLOP formula for {', '.join(sorted(recording.uncounted)[:3])}"
     if not recording.flops:
@@ -237,21 +263,11 @@ def _least_bytes(workload: LoadedWorkload, recording: Recording | None, output: 
     """
     model = workload.model
     weights = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
-    inputs = tree.tensors((workload.args, workload.kwargs))
-    watched = recording is not None and not recording.triton_launches and bool(recording.records)
-    weight_ids = {id(weight) for weight in weights}
-    known = recording.touched if recording is not None and watched else None
-    total, seen = 0.0, set[int]()
-    for tensor in [*inputs, *weights, *tree.tensors(output)]:
-        address = _address(tensor) or id(tensor)
-        if address in seen:
-            continue
-        seen.add(address)
-        if known is None or id(tensor) not in weight_ids:
-            total += region_bytes(tensor)
-        else:
-            total += min(sum(known.get(address, {}).values()), region_bytes(tensor))
-    if workload.training:
-        total += sum(region_bytes(weight.grad) for weight in weights if weight.grad is not None)
-        return total, "inputs + parameters + outputs + gradients once"
-    return total, "inputs + parameters + outputs once"
+    watched = recording is not None and bool(recording.records) and not recording.hidden_launches
+    own = {_address(weight) for weight in weights}
+    others = [tensor for tensor in tree.tensors((workload.args, workload.kwargs, output)) if _address(tensor) not in own]
+    total = covered(weights, recording.touched if recording is not None and watched else None) + covered(others)
+    if not workload.training:
+        return total, "inputs + parameters + outputs once"
+    total += covered([weight.grad for weight in weights if weight.grad is not None])
+    return total, "inputs + parameters + outputs + gradients once"

@@ -16,16 +16,16 @@ from .environment import l2_bytes
 WARMUP_AGREEMENT = 0.05
 """Warm-up ends when the medians of two successive windows differ by less than this share."""
 WARMUP_WINDOW = 5
-"""Calls in a window; one call a window when a call takes longer than WARMUP_SLOW_S."""
-WARMUP_SLOW_S = 0.3
-WARMUP_CAP_S = 3.0
+"""Calls in a window; 3 when a call takes longer than WARMUP_LONG_S, one when longer than WARMUP_SLOW_S."""
+WARMUP_LONG_S, WARMUP_SLOW_S = 0.05, 0.3
+WARMUP_CAP_S = 1.0
 """Longest warm-up after the first call (which may compile)."""
 WARMUP_FLOOR_S = {"cuda": 0.1, "cpu": 0.02}
 """Shortest warm-up: an idle H200 runs at 345 MHz and needs some load to reach its clock of 1980 MHz."""
 PRECISION = 0.01
 """Sampling ends when the 95% interval of the median lies within this share of it."""
-TIMING_CAP_S = 1.0
-"""... or after this long. Event mode may add 2 s in all to the workload's own time."""
+TIMING_CAP_S = 0.8
+"""... or after this long: with the warm-up, event mode stays below 2 s on top of the workload's own time."""
 MIN_SAMPLES, MIN_SAMPLES_SLOW, MAX_SAMPLES = 10, 5, 1000
 SLOW_CALL_S = 1.0
 SHORTEST_SAMPLE_S = {"cuda": 50e-6, "cpu": 20e-6}
@@ -84,8 +84,8 @@ def warm_up(call: Callable[[], Any], device: str, fixed: int | None = None) -> W
     begin, calls, previous, stable = time.perf_counter(), 1, math.inf, False
     while True:
         window = [_timed(call, device)]
-        while window[0] < WARMUP_SLOW_S and len(window) < WARMUP_WINDOW:
-            window.append(_timed(call, device))
+        size = 1 if window[0] > WARMUP_SLOW_S else 3 if window[0] > WARMUP_LONG_S else WARMUP_WINDOW
+        window += [_timed(call, device) for _ in range(size - 1)]
         calls += len(window)
         current, spent = statistics.median(window), time.perf_counter() - begin
         stable = abs(current - previous) <= WARMUP_AGREEMENT * previous

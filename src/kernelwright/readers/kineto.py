@@ -113,7 +113,10 @@ def read_kineto(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Trace:
     del data
     if not document.events:
         raise BadInput("empty_trace", "the trace holds no events", where=path.name, fix=_RECORD_AGAIN)
-    return _Builder(path.name).build(document)
+    try:
+        return _Builder(path.name).build(document)
+    except OverflowError as error:
+        raise BadInput("bad_trace", "an id in the trace is beyond 64 bits", where=path.name, fix=_RECORD_AGAIN) from error
 
 
 def _read_bounded(path: Path, max_bytes: int) -> bytes:

@@ -1,0 +1,245 @@
+"""Rules: each can find, stay silent and abstain; nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import builders
+from kernelwright.attribute.owned import aggregate
+from kernelwright.diagnose import diagnose
+from kernelwright.diagnose.bottleneck import classify
+from kernelwright.diagnose.rules import RULES
+from kernelwright.model.base import Figure
+from kernelwright.model.measurement import Measurement
+from kernelwright.model.profile import (
+    Attribution,
+    Bottleneck,
+    Finding,
+    Kernel,
+    Metrics,
+    Operator,
+    Profile,
+    Roof,
+    TimelineSummary,
+    WorkSummary,
+)
+from kernelwright.roofline import stages
+from kernelwright.roofline.knowledge import bottlenecks
+
+NO_ROOF = Roof(dtype="float32", peak_compute=None, peak_bandwidth=None, datasheet_compute=None, datasheet_bandwidth=None, ridge_point=None)
+STEPS = 2
+
+
+def kernel(name: str, duration_ns: int, category: str = "kernel", **raw: float) -> Kernel:
+    return Kernel.model_validate({
+        "kernel_id": name, "kernel_name": name, "stream_id": 7, "device_id": 0, "start_ns": 0, "end_ns": duration_ns,
+        "duration_ns": duration_ns, "category": category, "metrics": Metrics(raw=raw),
+        "attribution": Attribution(method="correlation", confidence="high")})
+
+
+def operator(name: str, *kernels: Kernel, **changes: object) -> Operator:
+    return Operator.model_validate({"operator_id": f"{name}_0", "operator_name": name, "call_index": 0, "step": 0, "kernels": kernels,
+                                    "aggregated": aggregate(kernels), **changes})
+
+
+def timeline(span_ns: int = 1_000_000, *, cpu: bool = False, measured_ns: int | None = None, **changes: object) -> TimelineSummary:
+    measured = span_ns if measured_ns is None else measured_ns
+    values: dict[str, object] = {
+        "steps": STEPS, "step_wall_ns": (span_ns // 2,) * STEPS, "measured_ns": measured, "attributed_ns": measured, "unattributed_ns": 0,
+        "busy_ns": measured, "span_ns": span_ns, "idle_share_pct": 0.0, "launches": 10, "gap_count": 0, "gap_median_ns": None,
+        "gap_total_ns": 0,
+        "cpu_bound_share_pct": None if cpu else 0.0, "kernels_total": 10}
+    return TimelineSummary.model_validate({**values, **changes})
+
+
+def work(compute_pct: float | None, bandwidth_pct: float | None) -> WorkSummary:
+    known = Figure(value=1e9, unit="FLOP", evidence="analytic")
+    return WorkSummary(flops=known if compute_pct is not None else None, min_bytes=known if bandwidth_pct is not None else None,
+                       achieved_compute=None, achieved_bandwidth=None, arithmetic_intensity=None, compute_pct=compute_pct,
+                       bandwidth_pct=bandwidth_pct)
+
+
+def draft(*operators: Operator, summary: TimelineSummary | None = None, work_pct: tuple[float | None, float | None] | None = (30.0, 20.0),
+          roof: Roof | None = None, device: str = "cuda", **changes: object) -> Profile:
+    ceiling = builders.roofline("float32") if roof is None else roof
+    values: dict[str, object] = {
+        "capture_metadata": builders.metadata(dtype="float32", device=device), "timing": builders.timing(500.0), "roofline": ceiling,
+        "work": work(*work_pct) if work_pct else None, "timeline": summary, "operators": operators,
+        "stages": stages(operators, (), ceiling, STEPS) if operators else (), "bottleneck": Bottleneck(kind=None, root_cause="")}
+    return Profile.model_validate({**values, **changes})
+
+
+def found(profile: Profile, rule: str) -> Finding | None:
+    return next((finding for finding in diagnose(profile).findings if finding.rule == rule), None)
+
+
+def reason(profile: Profile, rule: str) -> str | None:
+    return next((entry.reason for entry in diagnose(profile).abstained if entry.name == rule), None)
+
+
+@pytest.mark.parametrize(("compute", "bandwidth", "kind"), [
+    (10.0, 80.0, "Memory"), (80.0, 10.0, "Compute"), (10.0, 10.0, "Latency"), (75.0, 90.0, "Memory"), (95.0, 90.0, "Compute"),
+    (60.0, 0.0, "Compute"), (59.9, 69.9, "Latency"), (0.0, 70.0, "Memory"), (None, 90.0, "Memory"), (90.0, None, "Compute"),
+    (None, 10.0, None), (10.0, None, None), (None, None, None),
+])
+def test_bottleneck_table(compute: float | None, bandwidth: float | None, kind: str | None) -> None:
+    assert classify(compute, bandwidth) == kind
+
+
+def sentences(text: str) -> int:
+    return len(re.findall(r"[.!?](?:\s|$)", text))
+
+
+def test_root_cause_says_that_it_rests_on_peaks() -> None:
+    verdict = diagnose(draft(summary=timeline(idle_share_pct=12.0), work_pct=(8.0, 83.0))).bottleneck
+    assert verdict.kind == "Memory" and "no counters" in verdict.root_cause and "measured" in verdict.root_cause
+    assert "12%" in verdict.root_cause and sentences(verdict.root_cause) <= 2
+
+
+def test_with_neither_peaks_nor_counters_nothing_is_claimed() -> None:
+    for work_pct in ((None, None), None):
+        verdict = diagnose(draft(roof=NO_ROOF, work_pct=work_pct)).bottleneck
+        assert verdict.kind is None and "no peaks" in verdict.root_cause and sentences(verdict.root_cause) <= 2
+
+
+def test_idle_time_alone_can_prove_latency() -> None:
+    assert diagnose(draft(summary=timeline(idle_share_pct=55.0), work_pct=(None, 3.0))).bottleneck.kind == "Latency"
+    assert diagnose(draft(summary=timeline(idle_share_pct=20.0), work_pct=(None, 3.0))).bottleneck.kind is None
+
+
+def test_counters_come_before_the_position() -> None:
+    raw = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 80.0,
+           "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active": 5.0,
+           "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": 5.0,
+           "sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active": 0.0,
+           "dram__throughput.avg.pct_of_peak_sustained_elapsed": 30.0}
+    whole = draft(operator("aten::mm", kernel("gemm", 100, **raw)), summary=timeline(), work_pct=(1.0, 1.0))
+    assert diagnose(whole).bottleneck.kind == "Compute" and "counters" in diagnose(whole).bottleneck.root_cause
+    part = draft(operator("aten::mm", kernel("gemm", 100, **raw), kernel("blind", 1)), summary=timeline(), work_pct=(1.0, 1.0))
+    assert diagnose(part).bottleneck.kind == "Latency", "counters of some kernels say nothing about the whole"
+
+
+def test_the_distance_to_the_roof_is_always_there() -> None:
+    finding = found(draft(work_pct=(30.0, 55.0)), "roof_distance")
+    assert finding is not None and finding.estimated_gain_pct == pytest.approx(45.0) and finding.trigger == "memory_roof_share=55%"
+    beyond = found(draft(work_pct=(130.0, 5.0)), "roof_distance")
+    assert beyond is not None and beyond.estimated_gain_pct == 0.0 and beyond.trigger == "compute_roof_share=100%"
+    unknown = diagnose(draft(roof=NO_ROOF, work_pct=(None, None))).findings
+    assert [finding.rule for finding in unknown] == ["roof_distance"] and unknown[0].trigger.endswith("n/a")
+
+
+def test_launch_gaps() -> None:
+    finding = found(draft(summary=timeline(cpu_bound_share_pct=62.0)), "launch_gaps")
+    assert finding is not None and finding.trigger == "cpu_bound_share=62%" and finding.estimated_gain_pct == 62.0
+    assert found(draft(summary=timeline(cpu_bound_share_pct=9.0)), "launch_gaps") is None
+    assert found(draft(summary=timeline(cpu=True)), "launch_gaps") is None
+    assert reason(draft(), "launch_gaps") == "no timeline in this capture"
+
+
+def test_host_bound_in_event_mode() -> None:
+    host = Measurement.of([490e3] * 9, timer="perf_counter")
+    finding = found(draft(host_timing=host), "host_bound")
+    assert finding is not None and finding.trigger == "host_share=98%" and finding.evidence == "events"
+    assert found(draft(host_timing=Measurement.of([50e3] * 9, timer="perf_counter")), "host_bound") is None
+    assert reason(draft(), "host_bound") == "no host times in this capture"
+    assert found(draft(summary=timeline(), host_timing=host), "host_bound") is None
+
+
+def test_many_small_kernels() -> None:
+    small = [kernel(f"k{number}", 4_000) for number in range(40)]
+    finding = found(draft(operator("aten::x", *small, kernel("big", 500_000)), summary=timeline()), "small_kernels")
+    assert finding is not None and finding.trigger == "kernels_below_5us=20" and finding.estimated_gain_pct == pytest.approx(16 * 19 / 20)
+    assert found(draft(operator("aten::x", *small[:10]), summary=timeline()), "small_kernels") is None
+
+
+def test_elementwise_fusion_counts_unfused_operators_only() -> None:
+    relu = [operator("aten::relu", kernel("vec", 50_000), source="m.py:4", call_index=index) for index in range(4)]
+    finding = found(draft(*relu, operator("aten::mm", kernel("gemm", 100_000)), summary=timeline()), "elementwise_fusion")
+    assert finding is not None and finding.trigger == "elementwise_share=20%" and finding.where == "m.py:4"
+    assert finding.estimated_gain_pct == pytest.approx(20 * (1 - 1 / 2)) and finding.stage == "aten::relu"
+    fused = [item.model_copy(update={"is_fused": True}) for item in relu]
+    assert found(draft(*fused, summary=timeline()), "elementwise_fusion") is None
+
+
+def test_heaviest_stage_far_from_its_roof_uses_amdahl() -> None:
+    heavy = operator("aten::mm", kernel("gemm", 500_000), flops=78e9 * 1.5, min_bytes=1e6)  # 30% of 780 TFLOP/s
+    finding = found(draft(heavy, operator("aten::add", kernel("add", 1_000)), summary=timeline()), "stage_far_from_roof")
+    assert finding is not None and finding.stage == "aten::mm" and finding.estimated_gain_pct == pytest.approx(50 * 0.7)
+    near = operator("aten::mm", kernel("gemm", 500_000), flops=780e12 * 500e-6 * 0.9, min_bytes=1e6)
+    assert found(draft(near, summary=timeline()), "stage_far_from_roof") is None
+    assert "aten::mm" in str(reason(draft(operator("aten::mm", kernel("gemm", 500_000)), summary=timeline()), "stage_far_from_roof"))
+
+
+def test_copies_of_all_kinds_count() -> None:
+    profile = draft(operator("aten::clone", kernel("elementwise", 30_000)), operator("aten::to", kernel("Memcpy HtoD", 20_000, "memcpy")),
+                    operator("aten::cudnn_convolution", kernel("void cudnn::nchwToNhwcKernel", 50_000), kernel("gemm", 400_000)),
+                    summary=timeline())
+    finding = found(profile, "heavy_copies")
+    assert finding is not None and finding.trigger == "copy_share=10%"
+    assert found(draft(operator("aten::mm", kernel("gemm", 400_000)), summary=timeline()), "heavy_copies") is None
+
+
+def test_time_outside_operators_on_the_cpu() -> None:
+    finding = found(draft(summary=timeline(cpu=True, idle_share_pct=40.0), device="cpu"), "host_outside_operators")
+    assert finding is not None and finding.estimated_gain_pct == 40.0
+    assert found(draft(summary=timeline(idle_share_pct=40.0)), "host_outside_operators") is None
+
+
+def test_tensor_cores_unused() -> None:
+    sgemm = operator("aten::addmm", kernel("sm80_xmma_gemm_f32f32_f32f32_f32_tn", 500_000), dtype="float32")
+    finding = found(draft(sgemm, summary=timeline()), "tensor_cores_unused")
+    assert finding is not None and "--precision tf32" in finding.hint and finding.estimated_gain_pct == pytest.approx(50 * (1 - 67 / 494.5))
+    tf32 = operator("aten::addmm", kernel("sm80_xmma_gemm_tf32f32_tf32f32_f32_tn", 500_000), dtype="float32")
+    assert found(draft(tf32, summary=timeline()), "tensor_cores_unused") is None
+    bf16 = operator("aten::addmm", kernel("gemm", 500_000), dtype="bfloat16")
+    assert found(draft(bf16, summary=timeline()), "tensor_cores_unused") is None
+    elsewhere = draft(sgemm, summary=timeline(), capture_metadata=builders.metadata(device_name="Mystery 9000"))
+    assert "Mystery 9000" in str(reason(elsewhere, "tensor_cores_unused"))
+    assert found(draft(sgemm, summary=timeline(cpu=True), device="cpu"), "tensor_cores_unused") is None
+
+
+COUNTERS = {
+    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", 10.0, 50.0),
+    "l2_hit": ("lts__t_sector_hit_rate.pct", 40.0, 95.0),
+    "spilling": ("derived__local_spilling_requests", 1000.0, 0.0),
+    "waves": ("launch__waves_per_multiprocessor", 0.2, 4.0),
+}
+
+
+@pytest.mark.parametrize("rule", COUNTERS)
+def test_counter_rules_find_stay_silent_and_abstain(rule: str) -> None:
+    metric, sick, healthy = COUNTERS[rule]
+    finding = found(draft(operator("aten::mm", kernel("k", 500_000, **{metric: sick})), summary=timeline()), rule)
+    assert finding is not None and finding.evidence == "counters" and 0 < finding.estimated_gain_pct <= 50.0 and finding.hint
+    well = draft(operator("aten::mm", kernel("k", 500_000, **{metric: healthy})), summary=timeline())
+    assert found(well, rule) is None and reason(well, rule) is None
+    blind = draft(operator("aten::mm", kernel("k", 500_000)), summary=timeline())
+    assert found(blind, rule) is None and reason(blind, rule) == "no hardware counters in this capture"
+
+
+def test_every_rule_has_wording_and_every_wording_a_rule() -> None:
+    assert set(RULES) == set(bottlenecks().rules)
+
+
+def test_findings_are_ranked_and_inside_bounds() -> None:
+    profile = diagnose(draft(operator("aten::relu", *[kernel(f"k{n}", 4_000) for n in range(60)]),
+                             summary=timeline(cpu_bound_share_pct=50.0)))
+    gains = [finding.estimated_gain_pct for finding in profile.findings]
+    assert gains == sorted(gains, reverse=True) and len(gains) >= 3 and all(0 <= gain <= 100 for gain in gains)
+    assert all("=" in finding.trigger for finding in profile.findings)
+
+
+def test_stages_get_a_verdict_and_few_words() -> None:
+    profile = diagnose(draft(operator("aten::mm", kernel("gemm", 500_000), flops=780e12 * 500e-6 * 0.9, min_bytes=1e6),
+                             operator("aten::gelu", kernel("vec", 10_000), min_bytes=1e7), summary=timeline()))
+    mm, gelu = profile.stages
+    assert (mm.bottleneck, mm.key_issue) == ("Compute", "90% of compute roof")
+    assert gelu.bottleneck is None and gelu.key_issue == "24% of memory roof"
+
+
+def test_event_mode_works_without_timeline_and_operators() -> None:
+    profile = diagnose(draft(work_pct=(5.0, 80.0)))
+    assert profile.bottleneck.kind == "Memory" and profile.findings[0].rule == "roof_distance"
+    assert {entry.name for entry in profile.abstained} >= {"launch_gaps", "small_kernels", "occupancy"}

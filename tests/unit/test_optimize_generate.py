@@ -1,0 +1,218 @@
+"""Generated files: valid Python whatever the names, free of kernelwright, guarded, and runnable as they stand."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
+from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
+from kernelwright.optimize.passes import CATALOGUE
+
+WORKLOAD = '''
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x, scale=1.0):
+        return {"y": self.bn(self.conv(x)) * scale}
+
+
+def get_model_and_input(b=2):
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(b, 3, 8, 8)
+'''
+TRAINING = '''
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).square().mean()
+
+
+def get_model_and_input():
+    return Net().train(), torch.randn(2, 3, 8, 8)
+'''
+_numbers = itertools.count()
+
+
+def facts(**changes: object) -> WorkloadFacts:
+    values: dict[str, object] = {
+        "form": "model", "version": None, "params": {"b": 2}, "inputs": (TensorSpec(path="", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),),
+        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 120, "parameter_bytes": 480, "already_compiled": False}
+    return WorkloadFacts.model_validate({**values, **changes})
+
+
+def source(path: Path, names: tuple[str, ...], *, standalone: bool = True, **changes: object) -> str:
+    passes = [CATALOGUE[name] for name in names]
+    return render_source(WorkloadRef(path=path, name="net"), facts(**changes), passes, device="cpu", file_name="optimized.py",
+                         headline=["Judged 1.50x."], standalone=standalone)
+
+
+def load(path: Path) -> object:
+    spec = importlib.util.spec_from_file_location(f"generated_{next(_numbers)}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "net_workload.py"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def generated(tmp_path: Path, workload: Path, *names: str, **changes: object) -> object:
+    return load(write_source(tmp_path / "optimized.py", source(workload, names, **changes)))
+
+
+def test_every_pass_has_its_rewrite_and_every_rewrite_its_pass() -> None:
+    files = {path.stem for path in REWRITES.glob("*.py")} - {"__init__", "trees"}
+    assert files == set(CATALOGUE)
+    for name in files:
+        assert any(f"def {name}(" in function for function in rewrite_source(name).functions)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+def test_no_rewrite_imports_more_than_torch_and_the_standard_library(name: str) -> None:
+    for line in rewrite_source(name).imports:
+        root = ast.parse(line).body[0]
+        module = root.module if isinstance(root, ast.ImportFrom) else root.names[0].name
+        assert module.split(".")[0] in {"torch", *sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("names", [(name,) for name in sorted(CATALOGUE)] + [("no_grad", "bf16", "channels_last", "fold_conv_bn", "cuda_graph")])
+@pytest.mark.parametrize("standalone", [False, True])
+def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: Path, names: tuple[str, ...], standalone: bool) -> None:
+    text = source(Path("/w.py"), names, standalone=standalone)
+    tree = ast.parse(text)
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not any("kernelwright" in name for name in imported) and "type: ignore" not in text
+    assert ("PRECISION" in text) == any(CATALOGUE[name].precision != "equal" for name in names)
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    name = 'x"""\nimport os; os._exit(3)\n"""\\'
+    workload = WorkloadRef(path=Path("/tmp/a'\"\n{{ 7 * 7 }}.py"), name=name)
+    strange = facts(params={"b": 'x"\n', "class": 1}, version='v"\n1', inputs=(TensorSpec(path='a"\n', shape=(1,), dtype="float32", device="cpu"),))
+    text = render_source(workload, strange, [CATALOGUE["no_grad"]], device="cpu", headline=[name], standalone=True)
+    path = write_source(tmp_path / "optimized.py", text)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    assert done.returncode == 1 and "the original workload is missing" in done.stderr
+
+
+def test_passes_are_applied_in_their_order_whatever_order_they_are_given_in(tmp_path: Path) -> None:
+    text = source(Path("/w.py"), ("no_grad", "compile_default", "channels_last", "fold_conv_bn"))
+    build = text[text.index("def build"):]
+    order = [build.index(f"fast = {name}(") for name in ("fold_conv_bn", "channels_last", "compile_default", "no_grad")]
+    assert order == sorted(order)
+
+
+def test_only_the_stated_call_is_optimised(tmp_path: Path, workload: Path) -> None:
+    module = generated(tmp_path, workload, "no_grad")
+    model, x = load(workload).get_model_and_input()
+    fast = module.optimize(model, x)
+    assert not fast(x)["y"].requires_grad
+    assert fast(torch.randn(3, 3, 8, 8))["y"].requires_grad, "another shape goes to the original"
+    assert fast(x.clone().requires_grad_())["y"].requires_grad, "an input that requires a gradient goes to the original"
+    assert fast(x, scale=2.0)["y"].requires_grad, "another constant goes to the original"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert fast(x)["y"].requires_grad, "autocast goes to the original"
+    model.train()
+    assert fast(x)["y"].requires_grad, "train mode goes to the original"
+    model.eval()
+    model.double()
+    assert fast(x.double())["y"].requires_grad, "another dtype goes to the original"
+    model.float()
+    assert not fast(x)["y"].requires_grad
+
+
+@pytest.mark.parametrize("names", [("no_grad", "channels_last"), ("no_grad", "fold_conv_bn"), ("no_grad", "fold_conv_bn", "channels_last")])
+def test_replaced_weights_are_followed(tmp_path: Path, workload: Path, names: tuple[str, ...]) -> None:
+    module = generated(tmp_path, workload, *names)
+    model, x = load(workload).get_model_and_input()
+    fast = module.optimize(model, x)
+    before = fast(x)["y"].clone()
+    with torch.no_grad():
+        model.conv.weight.mul_(3)
+    assert not torch.allclose(fast(x)["y"], before)
+    assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
+    model.load_state_dict({**model.state_dict(), "bn.running_mean": torch.full((4,), 5.0)})
+    assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
+
+
+def test_optimized_py_is_a_workload_itself_with_the_original_parameters(tmp_path: Path, workload: Path) -> None:
+    module = generated(tmp_path, workload, "no_grad", "fold_conv_bn")
+    model, x = module.get_model_and_input()
+    original, _ = load(workload).get_model_and_input()
+    assert torch.allclose(model(x)["y"], original(x)["y"], atol=1e-5) and not model(x)["y"].requires_grad
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in original.parameters())
+    assert not list(model.children()) and not model.training
+    other, x5 = module.get_model_and_input(b=5)
+    assert other(x5)["y"].shape[0] == 5 and other(x5)["y"].requires_grad, "other parameters run the original"
+
+
+def test_a_training_step_keeps_its_gradients_in_the_original_parameters(tmp_path: Path) -> None:
+    path = tmp_path / "train_workload.py"
+    path.write_text(TRAINING)
+    module = generated(tmp_path, path, "channels_last", training=True, params={})
+    model, x = module.get_model_and_input()
+    assert isinstance(model, nn.Module) and model.training
+    model(x).backward()
+    grads = [parameter.grad for parameter in model.parameters()]
+    assert len(grads) == 2 and all(grad is not None and grad.abs().sum() > 0 for grad in grads)
+    with torch.no_grad():
+        assert not model(x).requires_grad
+
+
+def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) -> None:
+    path = write_source(tmp_path / "optimized.py", source(workload, ("no_grad", "fold_conv_bn")))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "relative difference" in done.stdout and " us, optimised " in done.stdout
+
+
+def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
+    text = source(workload, ("no_grad",)).replace("return model(*args, **kwargs)\n\n    return call", "return {'y': model(*args, **kwargs)['y'] * 1.1}\n\n    return call")
+    done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
+    assert done.returncode == 1 and "1.0e-01" in done.stdout
+
+
+@pytest.mark.parametrize(("form", "text"), [
+    ("kernelbench", "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n        self.l = torch.nn.Linear(n, n)\n"
+                    "    def forward(self, x):\n        return self.l(x)\ndef get_init_inputs():\n    return [4]\ndef get_inputs():\n    return [torch.ones(2, 4)]\n"),
+    ("versions", "import torch\nPARAMS = {'n': 4, 'dtype': torch.float32}\ndef v1(x):\n    return x + 1\ndef v2(x):\n    return x + 2\nVERSIONS = {'v1': v1, 'v2': v2}\n"
+                 "def get_inputs(n, dtype):\n    return (torch.ones(2, n, dtype=dtype),)\n")])
+def test_other_forms_load_too(tmp_path: Path, form: str, text: str) -> None:
+    path = tmp_path / f"{form}_form.py"
+    path.write_text(text)
+    params = {"n": 4, "dtype": "float32"} if form == "versions" else {}
+    module = generated(tmp_path, path, "no_grad", form=form, params=params, version="v1" if form == "versions" else None,
+                       inputs=(TensorSpec(path="0", shape=(2, 4), dtype="float32", device="cpu"),))
+    model, inputs = module.get_model_and_input()
+    output = model(*inputs)
+    assert output.shape == (2, 4) and not output.requires_grad
+    if form == "versions":
+        assert output[0, 0].item() == 2
+        assert module.get_model_and_input(dtype="float64")[1][0].dtype == torch.float64
