@@ -114,7 +114,15 @@ def stream(turn: Turn, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _message(model: str) -> dict[str, Any]:
     usage = {"input_tokens": 1, "output_tokens": 1}
-    return {"id": "msg_scripted", "type": "message", "role": "assistant", "model": model, "stop_reason": None, "stop_sequence": None, "usage": usage}
+    return {
+        "id": "msg_scripted",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
 
 
 def _event(kind: str, data: dict[str, Any]) -> bytes:

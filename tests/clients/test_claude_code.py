@@ -19,7 +19,19 @@ from scripted_model import ScriptedModel, Turn, runs, says, scripted_model
 ROOT = Path(__file__).resolve().parents[2]
 CLAUDE = ROOT / "build" / "clients" / "node_modules" / ".bin" / "claude"
 QUIET = ("DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
-PARTS = (".claude-plugin", "plugin.json", "README.md", "requirements.lock", "skills", "scripts", "src", "knowledge", "templates", "agents", "hooks")
+PARTS = (
+    ".claude-plugin",
+    "plugin.json",
+    "README.md",
+    "requirements.lock",
+    "skills",
+    "scripts",
+    "src",
+    "knowledge",
+    "templates",
+    "agents",
+    "hooks",
+)
 
 
 @pytest.fixture
@@ -89,7 +101,9 @@ def test_the_plugin_loads_with_its_skills(tmp_path: Path, plugin: Path) -> None:
     assert {"kernelwright:optimize", "kernelwright:profile-kernel"} <= {*start["slash_commands"], *start.get("skills", [])}
 
 
-@pytest.mark.parametrize(("prompt", "title"), [("/optimize my_model.py --b=32", "# Optimize a workload"), ("/profile-kernel v4 --b=32", "# Profile a workload")])
+@pytest.mark.parametrize(
+    ("prompt", "title"), [("/optimize my_model.py --b=32", "# Optimize a workload"), ("/profile-kernel v4 --b=32", "# Profile a workload")]
+)
 def test_a_skill_arrives_with_its_substitutions(tmp_path: Path, plugin: Path, prompt: str, title: str) -> None:
     model, _ = session(tmp_path, plugin, prompt, says("done"))
     text = words(model.requests[0])

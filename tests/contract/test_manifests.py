@@ -43,7 +43,9 @@ def test_the_locks_name_no_index_and_pin_everything_with_hashes() -> None:
         text = (ROOT / name).read_text()
         assert "://" not in text, f"{name} names an index"
         assert not re.search(r"^\s*(-i|--index-url|--extra-index-url|--find-links)\b", text, re.MULTILINE)
-        pins = re.findall(r"^([a-z0-9][a-z0-9._-]*)==\S+(?: ; [^\\\n]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
+        pins = re.findall(
+            r"^([a-z0-9][a-z0-9._-]*)==\S+(?: ; [^\\\n]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+        )
         lines = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
         assert len(pins) == len(lines) > 5
         assert not {"torch", "triton"} & {pin for pin, _ in pins}

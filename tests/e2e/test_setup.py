@@ -86,7 +86,9 @@ class Bench:
     def installed(self, name: str = "tinything") -> str:
         """The version of a package inside the environment."""
         code = f"import {name}; print({name}.__version__)"
-        return subprocess.run([self.environment / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            [self.environment / "bin" / "python", "-I", "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     def wait_until_half_made(self) -> None:
         """Until the stamp of a build that is under way is there, and a file of the interpreter beside it."""

@@ -32,7 +32,9 @@ def test_a_script_is_short_and_parses_on_old_pythons(script: Path) -> None:
     assert len(source.splitlines()) <= 40
     tree = ast.parse(source, feature_version=(3, 4))
     for node in ast.walk(tree):
-        assert not isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.AsyncFunctionDef | ast.NamedExpr | ast.Nonlocal), f"line {node.lineno}"
+        assert not isinstance(node, ast.JoinedStr | ast.AnnAssign | ast.AsyncFunctionDef | ast.NamedExpr | ast.Nonlocal), (
+            f"line {node.lineno}"
+        )
         if isinstance(node, ast.FunctionDef):
             assert not node.args.kwonlyargs and not node.args.posonlyargs and node.returns is None, f"line {node.lineno}"
             assert not any(argument.annotation for argument in node.args.args), f"line {node.lineno}"
@@ -113,7 +115,13 @@ def test_an_interpreter_that_is_none(wrong: str) -> None:
 
 
 def test_a_first_use_without_a_package_index(tmp_path: Path) -> None:
-    variables = {"KERNELWRIGHT_ENV": str(tmp_path / "env"), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
+    variables = {
+        "KERNELWRIGHT_ENV": str(tmp_path / "env"),
+        "PIP_NO_INDEX": "1",
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_OFFLINE": "1",
+        "UV_NO_CACHE": "1",
+    }
     said = run([sys.executable, ROOT / "scripts" / "doctor.py", "--json"], **variables)
     assert said.returncode == 3
     assert json.loads(said.stdout)["error"]["code"] == "no_package_index"

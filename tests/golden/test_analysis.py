@@ -116,5 +116,6 @@ def test_kernels_agree_with_the_profilers_own_external_ids(folder: Path) -> None
 def test_operator_ids_are_unique(folder: Path) -> None:
     _, result = analysed(folder)
     ids = [operator.operator_id for operator in result.operators]
-    kernels = [kernel.kernel_id for operator in result.operators for kernel in operator.kernels] + [k.kernel_id for k in result.unattributed]
+    kernels = [kernel.kernel_id for operator in result.operators for kernel in operator.kernels]
+    kernels += [kernel.kernel_id for kernel in result.unattributed]
     assert len(ids) == len(set(ids)) and len(kernels) == len(set(kernels))

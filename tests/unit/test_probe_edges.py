@@ -128,6 +128,7 @@ def test_old_torch_is_refused(monkeypatch):
 def test_a_dtype_too_slow_for_a_ceiling_is_left_out(monkeypatch):
     monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget: 60.0)
     assert calibrate._matmul("bfloat16", "cpu") is None
+    assert calibrate._matmul("float32", "cpu")["method"].startswith("matmul 256^3")  # a slow machine has a ceiling all the same
     monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget: 1e-3 if run.args[0].shape[0] <= 512 else 60.0)
     assert calibrate._matmul("float32", "cpu") == {"name": "matmul:float32", "value": pytest.approx(2 * 512**3 / 1e-3 / 1e12),
                                                    "unit": "TFLOP/s", "method": "matmul 512^3 float32, random normal data"}

@@ -43,9 +43,11 @@ def test_fixed_warmup(monkeypatch):
 
 
 def test_sampling_stops_when_precise(monkeypatch):
+    clock = Clock(monkeypatch, lambda call: 0.02)
+    assert len(timers.time_calls(clock, "cpu", 0.02).samples_ns) == timers.MIN_SAMPLES
     clock = Clock(monkeypatch, lambda call: 0.001)
     timing = timers.time_calls(clock, "cpu", 0.001)
-    assert len(timing.samples_ns) == timers.MIN_SAMPLES and timing.median_ns == pytest.approx(1e6)
+    assert timers.TIMING_FLOOR_S <= clock.now / 1e9 <= 1.2 * timers.TIMING_FLOOR_S and timing.median_ns == pytest.approx(1e6)
     assert timing.timer == "perf_counter" and timing.calls_per_sample == 1
 
 

@@ -33,7 +33,8 @@ def test_single_nanoseconds_survive_where_float64_loses_them(tmp_path: Path) -> 
 def test_the_real_recordings_keep_every_digit() -> None:
     for path in TRACES.glob("*/trace.json.gz"):
         document = json.loads(gzip.decompress(path.read_bytes()), parse_float=str, parse_int=str)
-        steps = [event for event in document["traceEvents"] if event.get("name") == "kernelwright.step" and event["cat"] == "user_annotation"]
+        steps = [event for event in document["traceEvents"]
+                 if event.get("name") == "kernelwright.step" and event["cat"] == "user_annotation"]
         ops = [event for event in document["traceEvents"] if event.get("cat") == "cpu_op"]
 
         def nanoseconds(text: str) -> int:

@@ -52,8 +52,14 @@ def test_a_checkout_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytes
 
 
 OUTPUTS = {
-    "pip, index out of reach": ("ERROR: Could not find a version that satisfies the requirement six==1.16.0 (from versions: none)", "no_package_index"),
-    "uv, no name service": ("error: Request failed after 3 retries in 7.4s\n  cause: dns error\n  cause: error resolving DNS", "no_package_index"),
+    "pip, index out of reach": (
+        "ERROR: Could not find a version that satisfies the requirement six==1.16.0 (from versions: none)",
+        "no_package_index",
+    ),
+    "uv, no name service": (
+        "error: Request failed after 3 retries in 7.4s\n  cause: dns error\n  cause: error resolving DNS",
+        "no_package_index",
+    ),
     "uv, offline": ("hint: Packages were unavailable because the network was disabled.", "no_package_index"),
     "pip, another file": ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "hash_mismatch"),
     "uv, another file": ("error: Failed to download `six==1.16.0`\n  cause: Hash mismatch for `six==1.16.0`", "hash_mismatch"),

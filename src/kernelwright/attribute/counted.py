@@ -13,6 +13,8 @@ from .calls import Calls, Shape
 Key = tuple[str, tuple[Shape, ...]]
 Counts = tuple[float | None, float | None]
 """(FLOPs, bytes)."""
+_MOVES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_", "aten::resize_", "aten::empty", "aten::empty_strided"})
+"""Operators that do no arithmetic: on a loaded CPU the bias copy inside aten::addmm once took longer than the product."""
 
 
 def counted_work(calls: Calls, ops: Sequence[OpRecord], heaviest_ns: Mapping[int, int]) -> tuple[dict[int, Counts], list[str]]:
@@ -38,7 +40,7 @@ def counted_work(calls: Calls, ops: Sequence[OpRecord], heaviest_ns: Mapping[int
                 continue
             record = records.pop()
             covered.add(row)
-            holder = _heaviest_below(calls, row, heaviest_ns)
+            holder = _heaviest_below(calls, row, heaviest_ns, arithmetic=bool(record.flops))
             if holder is not None:
                 # A view moves nothing: no figure rather than 0 bytes.
                 assigned[holder] = (record.flops or None, record.bytes or None)
@@ -53,12 +55,13 @@ def _key(name: str, dims: Sequence[Shape]) -> Key:
     return name, tuple(tuple(shape) for shape in dims if shape)
 
 
-def _heaviest_below(calls: Calls, row: int, heaviest_ns: Mapping[int, int]) -> int | None:
+def _heaviest_below(calls: Calls, row: int, heaviest_ns: Mapping[int, int], *, arithmetic: bool) -> int | None:
     best: int | None = None
     pending = [row]
     while pending:
         current = pending.pop()
-        if current in heaviest_ns and (best is None or heaviest_ns[current] > heaviest_ns[best]):
+        eligible = current in heaviest_ns and not (arithmetic and calls.name(current) in _MOVES_ONLY)
+        if eligible and (best is None or heaviest_ns[current] > heaviest_ns[best]):
             best = current
         pending.extend(calls.children.get(current, ()))
     return best

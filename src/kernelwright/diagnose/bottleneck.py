@@ -39,7 +39,8 @@ def bottleneck(profile: Profile) -> Bottleneck:
     kind = classify(compute, bandwidth)
     if kind is not None:
         key = "position" if compute is not None and bandwidth is not None else "compute_only" if bandwidth is None else "memory_only"
-        text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile))
+        text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile),
+                                 cached=texts["cached"] if (bandwidth or 0.0) > 100.0 else "")
         return Bottleneck(kind=kind, root_cause=text + _idle_sentence(profile))
     return _by_idle_time(profile) or _undecided(profile)
 

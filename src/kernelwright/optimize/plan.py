@@ -75,7 +75,7 @@ def next_round(context: Context, precision: Precision, done: Mapping[str, Experi
     found: dict[str, Candidate] = {}
     for names in wanted:
         item = candidate(names, context)
-        if item.name not in done and _compatible(item.passes) and refusal(item, context) is None:
+        if item.name not in done and compatible(item.passes) and refusal(item, context) is None:
             found.setdefault(item.name, item)
     return list(found.values())
 
@@ -145,7 +145,8 @@ def _is_runtime(item: Pass) -> bool:
     return item.name == "cuda_graph" or item.name.startswith("compile_")
 
 
-def _compatible(names: Sequence[str]) -> bool:
+def compatible(names: Sequence[str]) -> bool:
+    """Whether these passes can be applied together: one compile mode at most, and none that another excludes."""
     if sum(name.startswith("compile_") for name in names) > 1:
         return False
     return not any(CATALOGUE[name].conflicts & set(names) for name in names)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -56,7 +57,7 @@ class Outcome:
 
 def optimize(
     workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None = None, *, stages: Stages | None = None,
-    say: Say = lambda _line: None,
+    say: Say = lambda _line: None, clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
     """Optimise one workload. Artifacts go to out_dir, else out/optimize/<workload>/<timestamp>/ (with resume: the latest there).
 
@@ -68,7 +69,7 @@ def optimize(
     folder = _folder(workload, options, out_dir)
     with _alone(folder):
         try:
-            return _Run(workload, options, stages, folder, now, say).run()
+            return _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock)).run()
         except KernelwrightError as error:
             write_json_atomic(folder / "error.json", error.as_dict())
             raise
@@ -78,10 +79,10 @@ class _Run:
     """One optimisation in its folder."""
 
     def __init__(
-        self, workload: WorkloadRef, options: OptimizeOptions, stages: Stages, folder: Path, now: dict[str, str], say: Say
+        self, workload: WorkloadRef, options: OptimizeOptions, stages: Stages, folder: Path, now: dict[str, str], say: Say, budget: Budget
     ) -> None:
         self.workload, self.options, self.stages, self.folder, self.now, self.say = workload, options, stages, folder, now, say
-        self.budget = Budget(options.budget_s)
+        self.budget = budget
         self.notes: list[str] = []
         self.interrupted = False
 

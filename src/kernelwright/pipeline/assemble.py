@@ -43,7 +43,8 @@ def assemble(run: Run) -> Profile:
     if facts is None or environment is None or timing is None or not timing.samples_ns:
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path))
     measurement = Measurement.of(timing.samples_ns, timer=timing.timer)
-    ceiling = roof(run.peaks, environment, facts)
+    ops = _ops(run)
+    ceiling = roof(run.peaks, environment, facts, ops=ops)
     draft = Profile(
         capture_metadata=_metadata(run, facts, environment), parameters=facts.params, inputs=facts.inputs, timing=measurement,
         host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing.host_ns else None,
@@ -52,14 +53,14 @@ def assemble(run: Run) -> Profile:
         roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings,
         evidence=_evidence(run),
     )
-    return diagnose(_with_timeline(draft, run) if run.result.trace_file else draft)
+    return diagnose(_with_timeline(draft, run, ops) if run.result.trace_file else draft)
 
 
-def _with_timeline(draft: Profile, run: Run) -> Profile:
+def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     assert run.result.trace_file is not None and draft.roofline is not None
     trace = read_kineto(run.raw / run.result.trace_file)
     stacks = read_kineto(run.raw / run.result.stacks_file) if run.result.stacks_file else None
-    attributed = attribute(trace, ops=_ops(run), stacks=stacks)
+    attributed = attribute(trace, ops=ops, stacks=stacks)
     attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
     unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)

@@ -24,6 +24,8 @@ WARMUP_FLOOR_S = {"cuda": 0.1, "cpu": 0.02}
 """Shortest warm-up: an idle H200 runs at 345 MHz and needs some load to reach its clock of 1980 MHz."""
 PRECISION = 0.01
 """Sampling ends when the 95% interval of the median lies within this share of it."""
+TIMING_FLOOR_S = 0.1
+"""... but not before this long, so that one lucky stretch of a noisy machine does not decide."""
 TIMING_CAP_S = 0.8
 """... or after this long: with the warm-up, event mode stays below 2 s on top of the workload's own time."""
 MIN_SAMPLES, MIN_SAMPLES_SLOW, MAX_SAMPLES = 10, 5, 1000
@@ -125,9 +127,10 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
             if len(taken) >= samples:
                 break
         elif len(taken) >= least:
-            if time.perf_counter() - begin > TIMING_CAP_S or len(taken) >= MAX_SAMPLES:
+            spent = time.perf_counter() - begin
+            if spent > TIMING_CAP_S or len(taken) >= MAX_SAMPLES:
                 break
-            if len(taken) >= check:
+            if len(taken) >= check and spent >= TIMING_FLOOR_S:
                 if _is_precise([row[0] for row in taken]):
                     break
                 check = math.ceil(1.2 * len(taken))

@@ -1,0 +1,122 @@
+"""optimize.py on the CPU, for real: a tiny workload, a short budget, no C++ compiler; its artifacts; resume; Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Many small operators on parameters: without autograd's bookkeeping this is plainly faster on any machine.
+WORKLOAD = '''
+import torch
+from torch import nn
+
+
+class Chain(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.w = nn.ParameterList([nn.Parameter(torch.randn(16)) for _ in range(n)])
+
+    def forward(self, x):
+        for w in self.w:
+            x = torch.tanh(x * w + w)
+        return x
+
+
+def get_model_and_input(n=60):
+    return Chain(n).eval(), torch.randn(4, 16)
+'''
+KEYS = {"status", "out_dir", "kept", "speedup", "interval", "optimized", "report", "devlog", "contract"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("optimize")
+    (folder / "chain.py").write_text(WORKLOAD)
+    return folder
+
+
+def environment(place: Path) -> dict[str, str]:
+    return {**os.environ, "CXX": "/nonexistent/c++", "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "KERNELWRIGHT_CACHE": str(place / "cache"),
+            "OMP_NUM_THREADS": "1"}
+
+
+def argv(*more: str) -> list[str]:
+    return [sys.executable, str(ROOT / "scripts" / "optimize.py"), "chain.py", "--device", "cpu", "--python", sys.executable, "--json", *more]
+
+
+def run(place: Path, *more: str) -> tuple[int, dict, str]:
+    done = subprocess.run(argv(*more), cwd=place, env=environment(place), capture_output=True, text=True, timeout=280)
+    assert done.stdout.count("\n") == 1, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture(scope="module")
+def first(place):
+    return run(place, "--budget", "60s", "--n=50")
+
+
+def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
+    status, answer, err = first
+    assert status == 0 and set(answer) == KEYS and answer["status"] == "ok", err
+    assert "no_grad" in answer["kept"] and answer["speedup"] > 1 and answer["interval"][0] > 1, err
+    folder = Path(answer["out_dir"])
+    assert folder.parent == place / "out" / "optimize" / "chain"
+    for name in ("baseline/profile.json", "baseline/contract.md", "after/profile.json", "after/contract.md", "ledger.jsonl", "state.json", "optimized.py",
+                 "report.md", "report.json"):
+        assert (folder / name).is_file(), name
+    assert all(Path(answer[key]).is_file() and Path(answer[key]).is_absolute() for key in ("optimized", "report", "devlog", "contract"))
+    assert "### vs Baseline" in Path(answer["contract"]).read_text()
+    assert "chain optimized" in Path(answer["devlog"]).read_text()
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+
+
+def test_without_a_compiler_the_compile_rows_are_failed_with_that_reason(first):
+    folder = Path(first[1]["out_dir"])
+    rows = {row["name"]: row for row in map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())}
+    assert rows["compile_default"]["status"] == "failed" and "C++ compiler" in rows["compile_default"]["reason"]
+    assert rows["compile_max_autotune_no_cudagraphs"]["reason"] == rows["compile_default"]["reason"]
+    assert "C++ compiler" in (folder / "report.md").read_text()
+
+
+def test_optimized_py_runs_as_it_stands_anywhere(first, tmp_path):
+    bare = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH",)}
+    done = subprocess.run([sys.executable, first[1]["optimized"]], cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "optimised" in done.stdout, done.stderr
+    code = ("import torch, optimized\nmodel, x = optimized.get_model_and_input()\nassert not model(x).requires_grad\n"
+            "assert model(torch.ones(7, 16)).requires_grad\nassert len(list(model.parameters())) == 50")
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(first[1]["optimized"]).parent, env=bare, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_resume_judges_nothing_twice_and_refuses_other_parameters(place, first):
+    folder = Path(first[1]["out_dir"])
+    before = (folder / "ledger.jsonl").read_text().splitlines()
+    status, answer, err = run(place, "--budget", "60s", "--n=50", "--resume")
+    after = [json.loads(line)["name"] for line in (folder / "ledger.jsonl").read_text().splitlines()[len(before):]]
+    assert status == 0 and answer["out_dir"] == str(folder) and all(name.startswith("optimized.py") for name in after), err
+    status, answer, _err = run(place, "--n=51", "--resume")
+    assert status == 2 and answer["status"] == "error" and "parameters" in answer["error"]["message"]
+
+
+def test_ctrl_c_leaves_the_best_so_far_and_no_process(place):
+    process = subprocess.Popen(argv("--budget", "5m", "--out", str(place / "cut")), cwd=place, env=environment(place), stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    ledger, give_up = place / "cut" / "ledger.jsonl", time.monotonic() + 200
+    while not (ledger.is_file() and ledger.read_text()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    answer = json.loads(out)
+    assert process.returncode == 130 and answer["error"]["code"] == "interrupted"
+    row = json.loads(ledger.read_text().splitlines()[0])
+    assert (answer["optimized"] is not None) == (row["verdict"]["verdict"] == "FASTER") and Path(answer["report"]).is_file()
+    left = subprocess.run(["pgrep", "-f", str(place / "chain.py")], capture_output=True, text=True).stdout
+    assert not left.strip()

@@ -1,0 +1,454 @@
+"""The loop with fakes in place of profiler and judge: what is tried, kept, resumed, cut off and written. No torch, no waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import builders
+import pytest
+
+from kernelwright.judge.options import OutOfTime
+from kernelwright.model.capture import ProbeEnvironment, ProbeResult
+from kernelwright.model.errors import BadInput, WorkloadFailed
+from kernelwright.model.measurement import Measurement
+from kernelwright.model.verdict import Comparison, Experiment, Verdict
+from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
+from kernelwright.optimize import OptimizeOptions, optimize
+from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.plan import LADDER, candidate, compatible, first_round, next_round, refusal
+from kernelwright.pipeline.profile import ProfileRun
+
+
+def environment(device: str = "cuda", **changes: object) -> ProbeEnvironment:
+    values = {"device": device, "device_name": "NVIDIA H200" if device == "cuda" else "CPU", "torch_version": "2.11.0", "cuda_version": None,
+              "python_version": "3.12", "triton_version": None, "compute_capability": None, "sm_count": None, "l2_bytes": None,
+              "device_memory_bytes": None, "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False}
+    return ProbeEnvironment.model_validate({**values, **changes})
+
+
+def facts(**changes: object) -> WorkloadFacts:
+    values: dict[str, object] = {
+        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device="cuda"),),
+        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1, "parameter_bytes": 4, "already_compiled": False}
+    return WorkloadFacts.model_validate({**values, **changes})
+
+
+def profile_of(device: str, operators: tuple[str, ...], **changes: object):
+    return builders.gpu_annotation(capture_metadata=builders.metadata(dtype="float32", device=device, version=None), parameters={},
+                                   operators=builders.operators(operators, 2, 300_000), **changes)
+
+
+def context(device: str = "cuda", operators: tuple[str, ...] = ("aten::cudnn_convolution", "aten::batch_norm"), **changes: object) -> Context:
+    return Context(facts=facts(**changes), environment=environment(device), profile=profile_of(device, operators))
+
+
+def verdict(name: str, speedup: float | None = None, spread: float = 0.02, reason: str = "") -> Verdict:
+    comparison, interval = None, None
+    if speedup is not None:
+        interval = (speedup - spread, speedup + spread)
+        before, after = (Measurement.of([ns] * 9, timer="cuda_events") for ns in (1e6, 1e6 / speedup))
+        comparison = Comparison(reference=before, candidate=after, speedup=speedup, interval=interval, smallest_detectable_effect_pct=1.0,
+                                pairs=20, blocks=40, method="fake")
+    return Verdict(verdict=name, precision="equal", speedup=speedup, interval=interval, reasons=(reason,) if reason else (), comparison=comparison,
+                   workload="w", candidate="c")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FakeStages:
+    """Speed-ups by candidate name; each judgement takes its kind's seconds on a fake clock."""
+
+    def __init__(self, speedups: dict[str, object], *, device: str = "cuda", seconds: dict[str, float] | None = None,
+                 operators: tuple[str, ...] = ("aten::cudnn_convolution", "aten::batch_norm"), profile_s: float = 5.0, **changes: object) -> None:
+        self.speedups, self.device, self.clock, self.profile_s = speedups, device, Clock(), profile_s
+        self.seconds = {"cheap": 4.0, "compile": 20.0, "autotune": 60.0, **(seconds or {})}
+        self.operators, self.changes = operators, changes
+        self.judged: list[str] = []
+        self.profiled: list[str] = []
+        self.logged: list[tuple[str, ...]] = []
+        self.open = 0
+        self.torch = "2.11.0"
+
+    def where(self, workload: WorkloadRef) -> dict[str, str]:
+        return {"device": self.device, "torch": self.torch}
+
+    def profile(self, workload, folder, baseline, timeout_s):
+        self.profiled.append(folder.name)
+        if self.profile_s > timeout_s:
+            self.clock.now += timeout_s
+            raise WorkloadFailed("timeout", "the workload did not finish")
+        self.clock.now += self.profile_s
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        document = profile_of(self.device, self.operators)
+        result = ProbeResult(status="ok", facts=facts(**self.changes), environment=environment(self.device))
+        (folder / "raw" / "result.json").write_text(result.model_dump_json())
+        (folder / "profile.json").write_text(document.model_dump_json())
+        (folder / "contract.md").write_text("contract")
+        return ProfileRun(document, folder, result)
+
+    @contextlib.contextmanager
+    def judging(self, workload):
+        self.open += 1
+        try:
+            yield self.judge
+        finally:
+            self.open -= 1
+
+    def judge(self, file: Path, precision: str, seconds: float) -> Verdict:
+        text = file.read_text()
+        compile(text, str(file), "exec")
+        if file.name == "optimized.py":
+            name = "optimized:" + text.split(": ")[1].split(".")[0]
+        else:
+            name = file.stem.split("_", 1)[1].replace("__", "+")
+        self.judged.append(name)
+        needed = max(self.seconds[CATALOGUE[part].cost] for part in name.split("+")) if "optimized" not in name else 4.0
+        self.clock.now += min(needed, seconds)
+        if needed > seconds:
+            raise OutOfTime("calling")
+        answer = self.speedups.get(name, 1.3 if name.startswith("optimized") else 0.9)
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, Verdict):
+            return answer
+        return verdict("FASTER" if answer > 1.05 else "SLOWER" if answer < 0.95 else "SAME", answer)
+
+    def log(self, workload, entries):
+        self.logged += [tuple(insights) for _profile, insights, _extra in entries]
+        return Path("/log.md")
+
+
+@pytest.fixture
+def workload(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.py"
+    path.write_text("# the workload")
+    return WorkloadRef(path=path, name="net")
+
+
+def run(workload, stages, said=None, **options):
+    return optimize(workload, OptimizeOptions(**{"budget_s": 1000.0, **options}), stages=stages, clock=stages.clock,
+                    say=(said.append if said is not None else lambda _line: None))
+
+
+def rows(outcome) -> dict[str, Experiment]:
+    return {row.name: row for row in Ledger(outcome.out_dir / "ledger.jsonl").latest()}
+
+
+# The plan
+
+
+def test_every_ladder_row_is_in_the_first_round_and_marked():
+    for device in ("cuda", "cpu"):
+        marked = [item.name for item in first_round(context(device), "equal") if item.ladder_row]
+        assert sorted(marked) == sorted(LADDER)
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("equal", set()), ("tf32", {"tf32"}), ("bf16", {"tf32", "bf16", "bf16_autocast"})])
+def test_lower_precision_is_tried_only_where_allowed(precision, expected):
+    assert {item.name for item in first_round(context(), precision) if item.precision != "equal"} == expected
+
+
+def refused(context_: Context, precision: str = "bf16") -> set[str]:
+    return {item.name for item in first_round(context_, precision) if refusal(item, context_)}
+
+
+def test_passes_refuse_what_they_do_not_fit():
+    assert refused(context()) == set()
+    assert refused(context("cpu")) == {"cuda_graph", "cudnn_benchmark", "compile_reduce_overhead", "compile_max_autotune", "tf32"}
+    assert refused(context(operators=("aten::mm",))) == {"cudnn_benchmark", "channels_last", "fold_conv_bn"}
+    assert refused(context(operators=("aten::cudnn_convolution",))) == {"fold_conv_bn"}
+    assert refused(context(already_compiled=True)) == {name for name in CATALOGUE if name.startswith("compile_")}
+    assert {"tf32", "bf16", "bf16_autocast"} <= refused(context(dtype="bfloat16"))
+    assert {"channels_last", "fold_conv_bn", "bf16"} <= refused(context(form="versions"))
+
+
+def test_a_training_step_gets_only_passes_that_are_valid_for_it():
+    training = context(training=True)
+    valid = {item.name for item in first_round(training, "bf16") if refusal(item, training) is None}
+    assert valid == {"cudnn_benchmark", "channels_last", "tf32", "bf16_autocast", *LADDER} - {"no_grad"}
+    assert all("no_grad" not in item.passes for item in first_round(training, "bf16"))
+
+
+def test_inference_candidates_run_without_gradients():
+    assert candidate(["channels_last"], context()).passes == ("channels_last", "no_grad")
+    assert candidate(["no_grad"], context()).name == "no_grad"
+
+
+def done_rows(**speedups: float) -> dict[str, Experiment]:
+    made = {}
+    for index, (name, speedup) in enumerate(speedups.items()):
+        item = candidate(name.split("+"), context())
+        outcome = verdict("FASTER" if speedup > 1.05 else "SLOWER", speedup)
+        made[item.name] = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c", status="judged",
+                                     verdict=outcome, elapsed_s=1.0)
+    return made
+
+
+def test_what_was_faster_is_combined_with_the_best_runtimes_and_nothing_conflicts():
+    done = done_rows(fold_conv_bn=1.1, channels_last=1.2, cuda_graph=1.5, compile_max_autotune=2.0, compile_default=1.2)
+    names = [item.name for item in next_round(context(), "equal", done)]
+    assert names[0] == "fold_conv_bn+channels_last+compile_max_autotune"
+    assert "fold_conv_bn+channels_last+compile_default+cuda_graph" in names and "compile_default+cuda_graph" in names
+    assert not any("compile_max_autotune" in name and "cuda_graph" in name for name in names)
+    assert not any(name.count("compile_") > 1 for name in names)
+
+
+def test_nothing_faster_means_no_combination():
+    assert next_round(context(), "equal", done_rows(channels_last=0.8, compile_default=0.9)) == []
+
+
+def test_lower_precision_joins_the_best_equal_combination_unless_hopeless():
+    done = done_rows(compile_max_autotune=2.0, bf16=0.9, bf16_autocast=0.1)
+    names = {item.name for item in next_round(context(), "bf16", done)}
+    assert "bf16+compile_max_autotune" in names and not any("autocast" in name for name in names)
+    assert not any("bf16" in item.name for item in next_round(context(), "tf32", done))
+
+
+# The loop
+
+
+def test_the_best_is_kept_confirmed_profiled_and_written(workload):
+    stages = FakeStages({"compile_max_autotune": 2.0, "channels_last": 1.2, "channels_last+compile_max_autotune": 2.5, "cuda_graph": 1.4,
+                         "optimized:channels_last, compile_max_autotune, no_grad": 2.4})
+    said: list[str] = []
+    outcome = run(workload, stages, said)
+    assert outcome.kept == ("channels_last", "compile_max_autotune", "no_grad")
+    assert outcome.speedup == 2.4 and outcome.interval == (2.38, 2.42)
+    assert outcome.optimized is not None and "2.40x" in outcome.optimized.read_text()
+    assert stages.profiled == ["baseline", "after"] and outcome.contract == outcome.out_dir / "after" / "contract.md"
+    assert set(LADDER) <= set(rows(outcome)) and all(rows(outcome)[name].ladder_row for name in LADDER)
+    assert stages.open == 0 and len(stages.logged) == 2 and "2.40x" in stages.logged[1][0]
+    report = outcome.report.read_text()
+    assert "channels_last+compile_max_autotune (kept)" in report and "2.00x [1.98, 2.02]" in report
+    assert json.loads((outcome.out_dir / "report.json").read_text())["kept"]["gain"] == "2.40x [2.38, 2.42]"
+    assert sum(" channels_last: " in line for line in said) == 1
+    best_row = max(row.verdict.speedup for row in rows(outcome).values() if row.ladder_row and row.verdict)
+    assert outcome.speedup >= best_row
+
+
+def test_the_lower_bound_decides_not_the_point_estimate(workload):
+    wide = verdict("FASTER", 2.0, spread=0.9)
+    outcome = run(workload, FakeStages({"compile_default": wide, "cuda_graph": 1.5, "compile_default+cuda_graph": 0.9}))
+    assert outcome.kept == ("cuda_graph", "no_grad")
+
+
+def test_nothing_better_leaves_no_optimized_py_but_report_and_devlog(workload):
+    outcome = run(workload, FakeStages({}))
+    assert (outcome.kept, outcome.speedup, outcome.interval, outcome.optimized) == ((), 1.0, None, None)
+    assert not (outcome.out_dir / "optimized.py").exists() and outcome.devlog == Path("/log.md")
+    assert "Nothing better than the original was found" in outcome.report.read_text()
+    assert outcome.contract == outcome.out_dir / "baseline" / "contract.md"
+
+
+@pytest.mark.parametrize("bad", ["WRONG", "CHEAT", "FAILED", "AMBIGUOUS", "SAME"])
+def test_only_faster_is_kept(workload, bad):
+    speedup = 9.0 if bad in ("AMBIGUOUS", "SAME") else None
+    outcome = run(workload, FakeStages({"compile_max_autotune": verdict(bad, speedup, reason="because")}))
+    assert outcome.kept == ()
+    assert ("because" in outcome.report.read_text()) == (speedup is None)
+
+
+def test_an_unconfirmed_winner_gives_way_to_the_next(workload):
+    stages = FakeStages({"compile_max_autotune": 2.0, "cuda_graph": 1.4, "optimized:compile_max_autotune, no_grad": 1.0})
+    outcome = run(workload, stages)
+    assert outcome.kept == ("cuda_graph", "no_grad") and "was not confirmed" in outcome.report.read_text()
+
+
+def test_precision_gains_are_kept_apart(workload):
+    stages = FakeStages({"compile_max_autotune": 2.0, "bf16": 1.5, "bf16+compile_max_autotune": 4.0, "optimized:bf16, compile_max_autotune, no_grad": 4.0})
+    outcome = run(workload, stages, precision="bf16")
+    report = outcome.report.read_text()
+    assert outcome.kept == ("bf16", "compile_max_autotune", "no_grad")
+    assert "| equal | compile_max_autotune | 2.00x" in report and "| bf16 | bf16+compile_max_autotune | 4.00x" in report
+    assert 'PRECISION = \'bf16\'' in outcome.optimized.read_text()
+
+
+def test_a_rewrite_that_abstains_is_not_a_failure(workload):
+    reason = "NotImplementedError: not applicable: torch.fx can't trace the model"
+    outcome = run(workload, FakeStages({"fold_conv_bn": verdict("FAILED", reason=reason)}))
+    assert rows(outcome)["fold_conv_bn"].status == "not_applicable"
+    assert "- fold_conv_bn: torch.fx can't trace the model" in outcome.report.read_text()
+
+
+def test_without_a_compiler_one_compile_candidate_fails_and_the_others_are_not_run(workload):
+    reason = "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"
+    stages = FakeStages({"compile_default": verdict("FAILED", reason=reason)}, device="cpu")
+    outcome = run(workload, stages)
+    assert [name for name in stages.judged if "compile" in name] == ["compile_default"]
+    failed = {name for name, row in rows(outcome).items() if row.status == "failed" and row.reason == reason}
+    assert failed == {"compile_default", "compile_max_autotune_no_cudagraphs"}
+    assert outcome.report.read_text().count(reason) >= 2
+
+
+# The budget
+
+
+@pytest.mark.parametrize("budget", [20.0, 45.0, 100.0, 300.0])
+@pytest.mark.parametrize("autotune", [30.0, 500.0])
+def test_the_budget_is_kept_whatever_candidates_take(workload, budget, autotune):
+    stages = FakeStages({"cuda_graph": 1.5, "compile_default": 1.2, "compile_max_autotune": 2.0}, seconds={"autotune": autotune})
+    outcome = run(workload, stages, budget_s=budget)
+    closing = stages.profile_s if "after" in stages.profiled else 0.0
+    assert stages.clock.now - closing <= 1.1 * budget
+    over = [row for row in rows(outcome).values() if row.status == "out_of_budget"]
+    assert bool(over) == (budget < 300 or autotune == 500.0)
+
+
+def test_cheap_candidates_go_first_when_time_is_short(workload):
+    stages = FakeStages({"cuda_graph": 1.5}, seconds={"autotune": 500.0})
+    outcome = run(workload, stages, budget_s=60.0)
+    assert outcome.kept == ("cuda_graph", "no_grad")
+    costs = [CATALOGUE[name].cost for name in stages.judged if name in CATALOGUE]
+    assert costs == sorted(costs, key=["cheap", "compile", "autotune"].index) and costs.count("cheap") >= 4
+
+
+def test_a_budget_below_one_profile_is_said_to_be_too_short(workload):
+    with pytest.raises(BadInput, match="alone takes more than 3 s"):
+        run(workload, FakeStages({}, profile_s=60.0), budget_s=3.0)
+
+
+def test_a_closing_profile_that_takes_too_long_is_left_out_and_said(workload):
+    stages = FakeStages({"cuda_graph": 1.5})
+    first = stages.profile
+
+    def profile(workload, folder, baseline, timeout_s):
+        stages.profile_s = 5.0 if baseline is None else 200.0
+        return first(workload, folder, baseline, timeout_s)
+
+    stages.profile = profile
+    before = stages.clock
+    outcome = run(workload, stages)
+    assert outcome.kept == ("cuda_graph", "no_grad") and "optimized.py was not profiled" in outcome.report.read_text()
+    assert before.now < 1000
+
+
+# Interrupts and resuming
+
+
+def test_ctrl_c_leaves_the_best_so_far(workload):
+    stages = FakeStages({"cuda_graph": 1.5, "compile_default": KeyboardInterrupt()})
+    outcome = run(workload, stages)
+    assert outcome.interrupted and outcome.kept == ("cuda_graph", "no_grad") and outcome.speedup == 1.5
+    assert outcome.optimized.is_file() and stages.open == 0 and stages.profiled == ["baseline"]
+    assert "Interrupted" in outcome.report.read_text() and "compile_default" not in rows(outcome)
+
+
+def test_ctrl_c_before_anything_was_judged_keeps_nothing(workload):
+    outcome = run(workload, FakeStages({"no_grad": KeyboardInterrupt()}))
+    assert outcome.interrupted and outcome.kept == () and outcome.report.is_file()
+
+
+def test_resume_runs_only_what_was_not_finished(workload):
+    stages = FakeStages({"cuda_graph": 1.5, "compile_default": KeyboardInterrupt()})
+    first = run(workload, stages)
+    before = list(stages.judged)
+    stages.speedups["compile_default"] = 1.7
+    stages.judged.clear()
+    second = run(workload, stages, resume=True)
+    assert second.out_dir == first.out_dir and stages.profiled.count("baseline") == 1
+    assert set(before) & set(stages.judged) == {"compile_default"}, "only the interrupted one runs again"
+    assert "compile_default" in rows(second)["compile_default+cuda_graph"].passes
+    indices = [row.index for row in Ledger(second.out_dir / "ledger.jsonl").rows]
+    assert len(indices) == len(set(indices))
+
+
+def test_resume_tries_again_what_only_the_budget_stopped(workload):
+    stages = FakeStages({"compile_max_autotune": 2.0})
+    first = run(workload, stages, budget_s=45.0)
+    assert first.kept == () and rows(first)["compile_max_autotune"].status == "out_of_budget"
+    second = run(workload, stages, resume=True)
+    assert second.kept == ("compile_max_autotune", "no_grad")
+
+
+@pytest.mark.parametrize(("change", "word"), [
+    ("file", "workload"), ("precision", "precision was equal, is bf16"), ("device", "device was cuda, is cpu"), ("torch", "torch was 2.11.0, is 2.12.0"),
+    ("params", "parameters was none, is b=4")])
+def test_resume_refuses_when_what_decides_the_figures_changed(workload, change, word):
+    stages = FakeStages({})
+    run(workload, stages)
+    options: dict[str, object] = {"resume": True}
+    if change == "file":
+        workload.path.write_text("# another workload")
+    elif change == "params":
+        workload = workload.model_copy(update={"params": {"b": "4"}})
+    elif change == "precision":
+        options["precision"] = "bf16"
+    else:
+        setattr(stages, change, {"device": "cpu", "torch": "2.12.0"}[change])
+    stages.judged.clear()
+    with pytest.raises(BadInput, match=word) as caught:
+        run(workload, stages, **options)
+    assert caught.value.exit_code == 2 and "\n" not in caught.value.line() and stages.judged == []
+
+
+def test_resume_without_an_earlier_run_says_so(workload):
+    with pytest.raises(BadInput, match="no optimisation to resume"):
+        run(workload, FakeStages({}), resume=True)
+
+
+def test_a_workload_that_fails_leaves_error_json(workload):
+    stages = FakeStages({"no_grad": WorkloadFailed("workload_died", "the reference died")})
+    with pytest.raises(WorkloadFailed):
+        run(workload, stages)
+    folder = next((workload.path.parent / "out" / "optimize" / "net").iterdir())
+    assert json.loads((folder / "error.json").read_text())["code"] == "workload_died" and stages.open == 0
+
+
+# The ledger
+
+
+def row(index: int, name: str) -> Experiment:
+    return Experiment(index=index, name=name, passes=(name,), precision="equal", candidate_file="c", status="judged")
+
+
+@pytest.mark.parametrize("cut", [1, 10, 60])
+def test_a_ledger_cut_short_by_a_crash_is_repaired(tmp_path, cut):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(row(1, "no_grad"))
+    ledger.append(row(2, "cuda_graph"))
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Ledger(path)
+    assert [item.name for item in again.rows] == ["no_grad"]
+    again.append(row(2, "tf32"))
+    assert [item.name for item in Ledger(path).rows] == ["no_grad", "tf32"]
+
+
+def test_a_ledger_broken_in_the_middle_is_refused(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("{broken}\n" + row(1, "no_grad").model_dump_json() + "\n")
+    with pytest.raises(BadInput, match="not a row") as caught:
+        Ledger(path)
+    assert caught.value.where.endswith("ledger.jsonl:1")
+
+
+def test_two_optimisations_do_not_share_a_folder(workload):
+    stages = FakeStages({})
+    problems = []
+
+    def judge(file, precision, seconds):
+        with pytest.raises(BadInput, match="another optimisation works") as caught:
+            run(workload, FakeStages({}), resume=True)
+        problems.append(caught.value.code)
+        raise KeyboardInterrupt
+
+    stages.judge = judge
+    run(workload, stages)
+    assert problems == ["already_running"]
+
+
+@pytest.mark.parametrize(("names", "fits"), [
+    (("cuda_graph", "compile_max_autotune"), False), (("cuda_graph", "compile_default"), True), (("compile_default", "compile_max_autotune"), False),
+    (("bf16", "bf16_autocast"), False), (("bf16", "channels_last", "cuda_graph"), True)])
+def test_passes_that_exclude_each_other_are_never_combined(names, fits):
+    assert compatible(names) == fits
