@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,12 +45,13 @@ def place(tmp_path_factory):
 
 
 def environment(place: Path) -> dict[str, str]:
-    return {**os.environ, "CXX": "/nonexistent/c++", "TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "KERNELWRIGHT_CACHE": str(place / "cache"),
-            "OMP_NUM_THREADS": "1"}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "KERNELWRIGHT_CACHE": str(place / "cache")}
+    return {**os.environ, **caches, "CXX": "/nonexistent/c++", "OMP_NUM_THREADS": "1"}
 
 
 def argv(*more: str) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / "optimize.py"), "chain.py", "--device", "cpu", "--python", sys.executable, "--json", *more]
+    script = str(ROOT / "scripts" / "optimize.py")
+    return [sys.executable, script, "chain.py", "--device", "cpu", "--python", sys.executable, "--json", *more]
 
 
 def run(place: Path, *more: str) -> tuple[int, dict, str]:
@@ -69,8 +71,8 @@ def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
     assert "no_grad" in answer["kept"] and answer["speedup"] > 1 and answer["interval"][0] > 1, err
     folder = Path(answer["out_dir"])
     assert folder.parent == place / "out" / "optimize" / "chain"
-    for name in ("baseline/profile.json", "baseline/contract.md", "after/profile.json", "after/contract.md", "ledger.jsonl", "state.json", "optimized.py",
-                 "report.md", "report.json"):
+    for name in ("baseline/profile.json", "baseline/contract.md", "after/profile.json", "after/contract.md", "ledger.jsonl", "state.json",
+                 "optimized.py", "report.md", "report.json"):
         assert (folder / name).is_file(), name
     assert all(Path(answer[key]).is_file() and Path(answer[key]).is_absolute() for key in ("optimized", "report", "devlog", "contract"))
     assert "### vs Baseline" in Path(answer["contract"]).read_text()
@@ -92,7 +94,8 @@ def test_optimized_py_runs_as_it_stands_anywhere(first, tmp_path):
     assert done.returncode == 0 and "optimised" in done.stdout, done.stderr
     code = ("import torch, optimized\nmodel, x = optimized.get_model_and_input()\nassert not model(x).requires_grad\n"
             "assert model(torch.ones(7, 16)).requires_grad\nassert len(list(model.parameters())) == 50")
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(first[1]["optimized"]).parent, env=bare, capture_output=True, text=True, timeout=120)
+    folder = Path(first[1]["optimized"]).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=bare, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -106,9 +109,23 @@ def test_resume_judges_nothing_twice_and_refuses_other_parameters(place, first):
     assert status == 2 and answer["status"] == "error" and "parameters" in answer["error"]["message"]
 
 
+def processes_of(place: Path) -> list[str]:
+    """Command lines of processes that were started with this test's environment, two seconds after the fact at most."""
+    mark, give_up = str(place / "inductor").encode(), time.monotonic() + 2
+    while True:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        if not found or time.monotonic() > give_up:
+            return found
+        time.sleep(0.1)
+
+
 def test_ctrl_c_leaves_the_best_so_far_and_no_process(place):
-    process = subprocess.Popen(argv("--budget", "5m", "--out", str(place / "cut")), cwd=place, env=environment(place), stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    process = subprocess.Popen(argv("--budget", "5m", "--out", str(place / "cut")), cwd=place, env=environment(place),
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
     ledger, give_up = place / "cut" / "ledger.jsonl", time.monotonic() + 200
     while not (ledger.is_file() and ledger.read_text()) and time.monotonic() < give_up:
         time.sleep(0.05)
@@ -118,5 +135,4 @@ def test_ctrl_c_leaves_the_best_so_far_and_no_process(place):
     assert process.returncode == 130 and answer["error"]["code"] == "interrupted"
     row = json.loads(ledger.read_text().splitlines()[0])
     assert (answer["optimized"] is not None) == (row["verdict"]["verdict"] == "FASTER") and Path(answer["report"]).is_file()
-    left = subprocess.run(["pgrep", "-f", str(place / "chain.py")], capture_output=True, text=True).stdout
-    assert not left.strip()
+    assert not processes_of(place)

@@ -63,7 +63,7 @@ def test_event_of_a_model_with_parameters(tmp_path):
     assert peaks["bandwidth"].unit == "GB/s" and peaks["bandwidth"].value > 0.1
     assert peaks["matmul:float32"].unit == "TFLOP/s" and peaks["matmul:float32"].value > 0.0005
     assert set(result.phases_s) >= {"import_torch", "load", "warmup", "time", "count", "calibrate"}
-    assert result.trace_file is result.stacks_file is result.ops_file is None
+    assert result.trace_file is result.stacks_file is None and result.ops_file == "ops.json"
 
 
 def test_annotation_leaves_steps_modules_stages_and_operators(tmp_path):

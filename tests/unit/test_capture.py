@@ -32,7 +32,7 @@ def fake_python(folder: Path, answer: str) -> Path:
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
     """No environment variable and no python3 on the PATH leads to a torch, and no GPU."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "KERNELWRIGHT_USER_PYTHONPATH"):
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(interpreters.shutil, "which", lambda name: None)
     monkeypatch.setattr(interpreters, "gpu_visible", lambda: False)
@@ -158,13 +158,12 @@ def test_an_endless_workload_ends_with_its_children(stand_in, tmp_path):
     pytest.fail("a child of the workload still runs")
 
 
-def test_the_cpu_run_hides_cuda_and_our_own_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/ours")
-    monkeypatch.setenv("KERNELWRIGHT_USER_PYTHONPATH", "/theirs")
+def test_the_cpu_run_hides_cuda_and_keeps_the_users_path(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert processes.probe_environment("cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    assert processes.probe_environment("auto")["CUDA_VISIBLE_DEVICES"] == "1"
     assert processes.probe_environment("auto")["PYTHONPATH"] == "/theirs"
-    monkeypatch.delenv("KERNELWRIGHT_USER_PYTHONPATH")
-    assert "PYTHONPATH" not in processes.probe_environment("auto")
 
 
 def test_peaks_are_kept_and_a_broken_cache_is_no_cache(monkeypatch, tmp_path):
@@ -172,7 +171,10 @@ def test_peaks_are_kept_and_a_broken_cache_is_no_cache(monkeypatch, tmp_path):
     peak = ProbePeak(name="bandwidth", value=20.0, unit="GB/s", method="copy")
     assert load_peaks("a") == ()
     store_peaks("a", [peak])
-    assert load_peaks("a") == (peak,) and load_peaks("b") == ()
+    assert load_peaks("a") == (), "a set without a compute peak was kept"
+    peaks = (peak, ProbePeak(name="matmul:float32", value=0.1, unit="TFLOP/s", method="matmul"))
+    store_peaks("a", peaks)
+    assert load_peaks("a") == peaks and load_peaks("b") == ()
     next((tmp_path / "peaks").iterdir()).write_text("{")
     assert load_peaks("a") == ()
     assert os.path.isdir(tmp_path / "peaks")

@@ -57,7 +57,8 @@ _numbers = itertools.count()
 
 def facts(**changes: object) -> WorkloadFacts:
     values: dict[str, object] = {
-        "form": "model", "version": None, "params": {"b": 2}, "inputs": (TensorSpec(path="", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),),
+        "form": "model", "version": None, "params": {"b": 2},
+        "inputs": (TensorSpec(path="", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),),
         "outputs": (), "training": False, "dtype": "float32", "parameter_count": 120, "parameter_bytes": 480, "already_compiled": False}
     return WorkloadFacts.model_validate({**values, **changes})
 
@@ -101,7 +102,7 @@ def test_no_rewrite_imports_more_than_torch_and_the_standard_library(name: str) 
         assert module.split(".")[0] in {"torch", *sys.stdlib_module_names}
 
 
-@pytest.mark.parametrize("names", [(name,) for name in sorted(CATALOGUE)] + [("no_grad", "bf16", "channels_last", "fold_conv_bn", "cuda_graph")])
+@pytest.mark.parametrize("names", [*((name,) for name in sorted(CATALOGUE)), ("no_grad", "bf16", "channels_last", "fold_conv_bn", "cuda_graph")])
 @pytest.mark.parametrize("standalone", [False, True])
 def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: Path, names: tuple[str, ...], standalone: bool) -> None:
     text = source(Path("/w.py"), names, standalone=standalone)
@@ -115,7 +116,8 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     name = 'x"""\nimport os; os._exit(3)\n"""\\'
     workload = WorkloadRef(path=Path("/tmp/a'\"\n{{ 7 * 7 }}.py"), name=name)
-    strange = facts(params={"b": 'x"\n', "class": 1}, version='v"\n1', inputs=(TensorSpec(path='a"\n', shape=(1,), dtype="float32", device="cpu"),))
+    spec = TensorSpec(path='a"\n', shape=(1,), dtype="float32", device="cpu")
+    strange = facts(params={"b": 'x"\n', "class": 1}, version='v"\n1', inputs=(spec,))
     text = render_source(workload, strange, [CATALOGUE["no_grad"]], device="cpu", headline=[name], standalone=True)
     path = write_source(tmp_path / "optimized.py", text)
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
@@ -194,16 +196,45 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
 
 
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
-    text = source(workload, ("no_grad",)).replace("return model(*args, **kwargs)\n\n    return call", "return {'y': model(*args, **kwargs)['y'] * 1.1}\n\n    return call")
+    end = "\n\n    return call"
+    text = source(workload, ("no_grad",)).replace(f"return model(*args, **kwargs){end}", f"return {{'y': model(*args, **kwargs)['y'] * 1.1}}{end}")
     done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
     assert done.returncode == 1 and "1.0e-01" in done.stdout
 
 
-@pytest.mark.parametrize(("form", "text"), [
-    ("kernelbench", "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n        self.l = torch.nn.Linear(n, n)\n"
-                    "    def forward(self, x):\n        return self.l(x)\ndef get_init_inputs():\n    return [4]\ndef get_inputs():\n    return [torch.ones(2, 4)]\n"),
-    ("versions", "import torch\nPARAMS = {'n': 4, 'dtype': torch.float32}\ndef v1(x):\n    return x + 1\ndef v2(x):\n    return x + 2\nVERSIONS = {'v1': v1, 'v2': v2}\n"
-                 "def get_inputs(n, dtype):\n    return (torch.ones(2, n, dtype=dtype),)\n")])
+KERNELBENCH = '''
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.linear = torch.nn.Linear(n, n)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def get_init_inputs():
+    return [4]
+
+
+def get_inputs():
+    return [torch.ones(2, 4)]
+'''
+VERSIONS = '''
+import torch
+
+PARAMS = {"n": 4, "dtype": torch.float32}
+VERSIONS = {"v1": lambda x: x + 1, "v2": lambda x: x + 2}
+
+
+def get_inputs(n, dtype):
+    return (torch.ones(2, n, dtype=dtype),)
+'''
+
+
+@pytest.mark.parametrize(("form", "text"), [("kernelbench", KERNELBENCH), ("versions", VERSIONS)])
 def test_other_forms_load_too(tmp_path: Path, form: str, text: str) -> None:
     path = tmp_path / f"{form}_form.py"
     path.write_text(text)

@@ -6,9 +6,9 @@ import contextlib
 import json
 from pathlib import Path
 
-import builders
 import pytest
 
+import builders
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import BadInput, WorkloadFailed
@@ -23,9 +23,9 @@ from kernelwright.pipeline.profile import ProfileRun
 
 
 def environment(device: str = "cuda", **changes: object) -> ProbeEnvironment:
-    values = {"device": device, "device_name": "NVIDIA H200" if device == "cuda" else "CPU", "torch_version": "2.11.0", "cuda_version": None,
-              "python_version": "3.12", "triton_version": None, "compute_capability": None, "sm_count": None, "l2_bytes": None,
-              "device_memory_bytes": None, "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False}
+    values = {"device": device, "device_name": "NVIDIA H200" if device == "cuda" else "CPU", "torch_version": "2.11.0",
+              "cuda_version": None, "python_version": "3.12", "triton_version": None, "compute_capability": None, "sm_count": None,
+              "l2_bytes": None, "device_memory_bytes": None, "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False}
     return ProbeEnvironment.model_validate({**values, **changes})
 
 
@@ -50,10 +50,10 @@ def verdict(name: str, speedup: float | None = None, spread: float = 0.02, reaso
     if speedup is not None:
         interval = (speedup - spread, speedup + spread)
         before, after = (Measurement.of([ns] * 9, timer="cuda_events") for ns in (1e6, 1e6 / speedup))
-        comparison = Comparison(reference=before, candidate=after, speedup=speedup, interval=interval, smallest_detectable_effect_pct=1.0,
-                                pairs=20, blocks=40, method="fake")
-    return Verdict(verdict=name, precision="equal", speedup=speedup, interval=interval, reasons=(reason,) if reason else (), comparison=comparison,
-                   workload="w", candidate="c")
+        comparison = Comparison(reference=before, candidate=after, speedup=speedup, interval=interval, pairs=20, blocks=40,
+                                smallest_detectable_effect_pct=1.0, method="fake")
+    return Verdict(verdict=name, precision="equal", speedup=speedup, interval=interval, reasons=(reason,) if reason else (),
+                   comparison=comparison, workload="w", candidate="c")
 
 
 class Clock:
@@ -189,8 +189,8 @@ def done_rows(**speedups: float) -> dict[str, Experiment]:
     for index, (name, speedup) in enumerate(speedups.items()):
         item = candidate(name.split("+"), context())
         outcome = verdict("FASTER" if speedup > 1.05 else "SLOWER", speedup)
-        made[item.name] = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c", status="judged",
-                                     verdict=outcome, elapsed_s=1.0)
+        made[item.name] = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c",
+                                     status="judged", verdict=outcome, elapsed_s=1.0)
     return made
 
 
@@ -265,7 +265,8 @@ def test_an_unconfirmed_winner_gives_way_to_the_next(workload):
 
 
 def test_precision_gains_are_kept_apart(workload):
-    stages = FakeStages({"compile_max_autotune": 2.0, "bf16": 1.5, "bf16+compile_max_autotune": 4.0, "optimized:bf16, compile_max_autotune, no_grad": 4.0})
+    stages = FakeStages({"compile_max_autotune": 2.0, "bf16": 1.5, "bf16+compile_max_autotune": 4.0,
+                         "optimized:bf16, compile_max_autotune, no_grad": 4.0})
     outcome = run(workload, stages, precision="bf16")
     report = outcome.report.read_text()
     assert outcome.kept == ("bf16", "compile_max_autotune", "no_grad")
@@ -371,8 +372,8 @@ def test_resume_tries_again_what_only_the_budget_stopped(workload):
 
 
 @pytest.mark.parametrize(("change", "word"), [
-    ("file", "workload"), ("precision", "precision was equal, is bf16"), ("device", "device was cuda, is cpu"), ("torch", "torch was 2.11.0, is 2.12.0"),
-    ("params", "parameters was none, is b=4")])
+    ("file", "workload"), ("precision", "precision was equal, is bf16"), ("device", "device was cuda, is cpu"),
+    ("torch", "torch was 2.11.0, is 2.12.0"), ("params", "parameters was none, is b=4")])
 def test_resume_refuses_when_what_decides_the_figures_changed(workload, change, word):
     stages = FakeStages({})
     run(workload, stages)
@@ -448,7 +449,8 @@ def test_two_optimisations_do_not_share_a_folder(workload):
 
 
 @pytest.mark.parametrize(("names", "fits"), [
-    (("cuda_graph", "compile_max_autotune"), False), (("cuda_graph", "compile_default"), True), (("compile_default", "compile_max_autotune"), False),
+    (("cuda_graph", "compile_max_autotune"), False), (("cuda_graph", "compile_default"), True),
+    (("compile_default", "compile_max_autotune"), False),
     (("bf16", "bf16_autocast"), False), (("bf16", "channels_last", "cuda_graph"), True)])
 def test_passes_that_exclude_each_other_are_never_combined(names, fits):
     assert compatible(names) == fits

@@ -135,8 +135,8 @@ class SharedConv(Reused):
         return self.conv(self.bn(self.conv(x)))
 
 
-@pytest.mark.parametrize("model", [Reused().eval(), Branching().eval(), SharedConv().eval(), ConvNet().train(), nn.Linear(2, 2).eval(), torch.relu,
-                                   nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.BatchNorm2d(3)).eval()])
+@pytest.mark.parametrize("model", [Reused().eval(), Branching().eval(), SharedConv().eval(), ConvNet().train(), nn.Linear(2, 2).eval(),
+                                   torch.relu, nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.BatchNorm2d(3)).eval()])
 def test_folding_abstains_where_the_structure_does_not_allow_it(model: object) -> None:
     with pytest.raises(NotImplementedError, match="not applicable"):
         fold_conv_bn(model, (torch.randn(1, 3, 4, 4),), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from ..model.capture import ProbePeak
 from ..model.files import write_json_atomic
 from .cache import cache_dir
 
+NEEDED = {"bandwidth", "matmul:float32"}
+"""What every roofline needs. A set without them was measured in trouble and is not kept."""
 _PEAKS = TypeAdapter(tuple[ProbePeak, ...])
 
 
@@ -25,11 +28,19 @@ def load_peaks(key: str) -> tuple[ProbePeak, ...]:
 
 
 def store_peaks(key: str, peaks: Sequence[ProbePeak]) -> None:
-    """Keep peaks; a cache that can't be written costs time, not the run."""
+    """Keep a complete set of peaks; a cache that can't be written costs time, not the run."""
+    if not {peak.name for peak in peaks} >= NEEDED:
+        return
     try:
         write_json_atomic(_file(key), {"key": key, "peaks": [peak.model_dump() for peak in peaks]})
     except OSError:
         return
+
+
+def forget_peaks(key: str) -> None:
+    """Measure again next time."""
+    with contextlib.suppress(OSError):
+        _file(key).unlink(missing_ok=True)
 
 
 def _file(key: str) -> Path:

@@ -114,13 +114,10 @@ def _python_of(prefix: Path) -> Path:
 
 def _check(path: Path, source: str) -> Interpreter | str:
     """The interpreter, or why it will not do."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
-    if os.environ.get("KERNELWRIGHT_USER_PYTHONPATH"):
-        environment["PYTHONPATH"] = os.environ["KERNELWRIGHT_USER_PYTHONPATH"]
     try:
         # Isolated from the current folder (a user's torch.py there must not be taken for torch), not from site-packages.
         run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S,
-                             stdin=subprocess.DEVNULL, cwd=path.parent if path.parent.is_dir() else None, env=environment)
+                             stdin=subprocess.DEVNULL, cwd=path.parent if path.parent.is_dir() else None)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"could not be run ({error.__class__.__name__})"
     words = run.stdout.split()
@@ -152,13 +149,17 @@ def gpu_visible() -> bool:
 
 def _install_own(say: Callable[[str], None]) -> Interpreter:
     say("no Python here has torch, and no GPU is visible: installing a CPU torch into kernelwright's own environment")
-    run = subprocess.run([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         stderr=subprocess.PIPE, text=True)
-    lines = [line for line in run.stderr.splitlines() if line.strip()]
+    last = ""
+    with subprocess.Popen([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            last = line.strip() or last
+            say(last)
     own = _check(Path(sys.executable), "kernelwright")
     if run.returncode == 0 and isinstance(own, Interpreter):
         return own
     raise MachineLacks(
-        "no_torch", lines[-1] if lines else "torch could not be installed", where="interpreter",
+        "no_torch", last.removeprefix("kernelwright: ") or "torch could not be installed", where="interpreter",
         fix="install torch in a Python >= 3.10 environment and name it with --python PATH",
     )

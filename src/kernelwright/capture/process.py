@@ -16,17 +16,11 @@ from ..model.workload import Device
 PROBE_START = Path(__file__).resolve().parents[1] / "probe" / "start.py"
 GRACE_S = 2.0
 """How long an ended process may take to leave before it is killed."""
-OUR_OWN_VARIABLES = ("PYTHONPATH", "PYTHONHOME")
-"""Set for kernelwright's interpreter; they would leak our packages into the user's. The user's own PYTHONPATH is kept
-in KERNELWRIGHT_USER_PYTHONPATH by scripts/_entry.py and put back."""
 
 
 def probe_environment(device: Device) -> dict[str, str]:
     """The environment of a probe process: the user's own, with CUDA hidden where the CPU was asked for."""
-    environment = {key: value for key, value in os.environ.items() if key not in OUR_OWN_VARIABLES}
-    user_path = environment.pop("KERNELWRIGHT_USER_PYTHONPATH", "")
-    if user_path:
-        environment["PYTHONPATH"] = user_path
+    environment = dict(os.environ)
     if device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     environment["PYTHONUNBUFFERED"] = "1"

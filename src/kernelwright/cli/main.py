@@ -16,6 +16,7 @@ from typing import NoReturn
 from .. import __version__
 from ..model.errors import EXIT_INTERRUPTED, EXIT_WORKLOAD_FAILED, BadInput, KernelwrightError
 from .common import Answer, split_params
+from .progress import Progress
 
 VERBS = {
     "profile_kernel": "profile one workload in one mode and print the contract",
@@ -87,7 +88,8 @@ def _run(argv: list[str]) -> Answer:
         raise BadInput("unknown_verb", f"unknown verb {argv[0]!r}", where="kernelwright", fix=f"one of: {', '.join(VERBS)}")
     parser = build_parser(verb)
     args, unknown = _parse(parser, argv[1:])
-    answer: Answer = _module(verb).run(args, split_params(unknown, verb=parser.prog), say)
+    with Progress() as progress:
+        answer: Answer = _module(verb).run(args, split_params(unknown, verb=parser.prog), progress.say)
     return answer
 
 

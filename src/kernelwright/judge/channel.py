@@ -24,9 +24,14 @@ LOG_TAIL_CHARACTERS = 300
 
 
 class WorkerFailed(Exception):
-    """A worker gave an error instead of a reply, or none at all. `code`: the probe's error code, or died, timeout, noisy, forged."""
+    """A worker gave an error instead of a reply, or none at all.
 
-    def __init__(self, code: str, message: str, *, where: str = "", fix: str = "", exit_code: int = 4, trace: str = "", role: str = "candidate") -> None:
+    code: the probe's error code, or died, timeout, noisy, forged, malformed.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, where: str = "", fix: str = "", exit_code: int = 4, trace: str = "", role: str = "candidate",
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -44,6 +49,7 @@ class Worker:
     def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device) -> None:
         self.role = role
         self.log = folder / f"{role}.log"
+        self.log.unlink(missing_ok=True)  # an earlier candidate's words are not this one's
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         try:
@@ -178,9 +184,10 @@ def _reported(found: Any, role: str) -> WorkerFailed:
     """The error object of a reply, checked field by field."""
     told = found if isinstance(found, dict) else {}
     exit_code = told.get("exit_code")
-    return WorkerFailed(str(told.get("code", "unknown")), str(told.get("message", "no reason given"))[:1000], where=str(told.get("where", "")),
-                        fix=str(told.get("fix", "")), exit_code=exit_code if isinstance(exit_code, int) else 4,
-                        trace=str(told.get("traceback", ""))[:20000], role=role)
+    return WorkerFailed(
+        str(told.get("code", "unknown")), str(told.get("message", "no reason given"))[:1000], where=str(told.get("where", "")),
+        fix=str(told.get("fix", "")), exit_code=exit_code if isinstance(exit_code, int) else 4,
+        trace=str(told.get("traceback", ""))[:20000], role=role)
 
 
 def _parse(line: bytes, identity: str) -> dict[str, Any]:
@@ -194,7 +201,8 @@ def _parse(line: bytes, identity: str) -> dict[str, Any]:
 
 
 def _words(op: str) -> str:
-    return {"load": "start and load", "build": "import and build", "call": "call", "time": "timed calls", "prepare_timing": "warm-up"}.get(op, op.replace("_", " "))
+    special = {"load": "start and load", "build": "import and build", "time": "timed calls", "prepare_timing": "warm-up"}
+    return special.get(op, op.replace("_", " "))
 
 
 def _write_all(fd: int, data: bytes) -> None:

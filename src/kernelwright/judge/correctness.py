@@ -77,10 +77,13 @@ def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> s
     if ours != theirs:
         missing = [_named(path) for path in theirs if path not in ours]
         extra = [_named(path) for path in ours if path not in theirs]
-        words = (f"lacks {', '.join(missing[:3])}" if missing else "") or (f"has also {', '.join(extra[:3])}" if extra else "has another order")
-        return f"the structure of the output differs: it {words} ({len(ours)} tensors, the reference gives {len(theirs)})"
-    for one, two in zip(candidate, reference):
-        for what, mine, yours in (("dtype", one.dtype, two.dtype), ("shape", list(one.shape), list(two.shape)), ("device", one.device, two.device)):
+        words = [f"lacks {', '.join(missing[:3])}"] if missing else []
+        words += [f"has also {', '.join(extra[:3])}"] if extra else []
+        how = " and ".join(words) or "has another order"
+        return f"the structure of the output differs: it {how} ({len(ours)} tensors, the reference gives {len(theirs)})"
+    for one, two in zip(candidate, reference, strict=True):
+        for what, mine, yours in (("dtype", one.dtype, two.dtype), ("shape", list(one.shape), list(two.shape)),
+                                  ("device", one.device, two.device)):
             if mine != yours:
                 return f"{_named(one.path)} has {what} {mine}, the reference gives {yours}"
         if one.kind not in ("Tensor", "Parameter", two.kind):
@@ -113,7 +116,8 @@ def nonfinite_problem(candidate: Leaf, reference: Leaf) -> str | None:
     if not bad.any():
         return None
     place = int(bad.argmax())
-    return f"{_named(candidate.path)} is {candidate.values[place]} where the reference is {reference.values[place]:.6g} ({int(bad.sum())} elements)"
+    got, wanted = candidate.values[place], _number(reference.values[place])
+    return f"{_named(candidate.path)} is {got} where the reference is {wanted} ({int(bad.sum())} elements)"
 
 
 def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision) -> OutputError:
@@ -127,26 +131,32 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
         notes.append(note)
     problem = nonfinite_problem(got, reference)
     if problem is None and theirs.norm > limit:
-        problem = f"{_named(got.path)}: error {theirs.norm:.3g}, limit {limit:.3g} (the reference's own: {own.norm:.3g}); {_example(theirs, got, oracle)}"
+        problem = (f"{_named(got.path)}: error {theirs.norm:.3g}, limit {limit:.3g} (the reference's own: {own.norm:.3g}); "
+                   f"{_example(theirs, got, oracle)}")
     if problem is None and theirs.largest > element_limit:
-        problem = f"{_named(got.path)}: one element is off by {theirs.largest:.3g}, limit {element_limit:.3g}; {_example(theirs, got, oracle)}"
+        problem = (f"{_named(got.path)}: one element is off by {theirs.largest:.3g}, limit {element_limit:.3g}; "
+                   f"{_example(theirs, got, oracle)}")
     if got.sampled:
         notes.append(f"random sample of {got.values.size} of {math.prod(got.shape)} elements")
     return OutputError(path=got.path, round=round_number, reference_error=_finite(own.norm), candidate_error=_finite(theirs.norm),
                        limit=_finite(limit), passed=problem is None, note="; ".join([*([problem] if problem else []), *notes]))
 
 
-def check_round(candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision) -> tuple[tuple[OutputError, ...], str | None]:
+def check_round(
+    candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision
+) -> tuple[tuple[OutputError, ...], str | None]:
     """All leaves of one round, and the structural problem that forbids comparing them."""
     problem = structure_problem(candidate, expected.reference)
     if problem is not None:
         return (), problem
-    return tuple(check_leaf(index, candidate, expected, round_number=round_number, level=level) for index in range(len(candidate))), None
+    checked = [check_leaf(index, candidate, expected, round_number=round_number, level=level) for index in range(len(candidate))]
+    return tuple(checked), None
 
 
 def same_values(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
     """Bit for bit (NaN equal to NaN)."""
-    return len(one) == len(two) and all(a.dtype == b.dtype and a.shape == b.shape and a.values.tobytes() == b.values.tobytes() for a, b in zip(one, two))
+    return len(one) == len(two) and all(
+        a.dtype == b.dtype and a.shape == b.shape and a.values.tobytes() == b.values.tobytes() for a, b in zip(one, two, strict=True))
 
 
 def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -> tuple[float, float, list[str]]:
@@ -159,7 +169,8 @@ def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -
         factor = NO_ORACLE_EPS_FACTOR.get(reference.dtype, NO_ORACLE_EPS_FACTOR_NARROW)
         return factor * eps, ELEMENT_FACTOR * factor * eps * size, []
     if own.norm > max(ILL_CONDITIONED, 8 * eps):
-        return ILL_FACTOR * own.norm, ILL_FACTOR * ELEMENT_FACTOR * (own.largest + eps * size), [f"ill-conditioned: the reference's own error is {own.norm:.2g}"]
+        note = f"ill-conditioned: the reference's own error is {own.norm:.2g}"
+        return ILL_FACTOR * own.norm, ILL_FACTOR * ELEMENT_FACTOR * (own.largest + eps * size), [note]
     limit = REFERENCE_FACTOR * own.norm + (FEW_EPS_FACTOR if few else EPS_FACTOR) * eps
     return limit, ELEMENT_FACTOR * (own.largest + eps * size), []
 
@@ -176,7 +187,7 @@ def _yardstick(index: int, expected: Expected, level: Precision, oracle: Leaf, r
 
 def _example(errors: Errors, got: Leaf, oracle: Leaf) -> str:
     place = errors.worst_index
-    where = "sample" if got.sampled else list(int(i) for i in np.unravel_index(place, got.shape)) if got.shape else []
+    where = "sample" if got.sampled else [int(i) for i in np.unravel_index(place, got.shape)] if got.shape else []
     return f"at {where} expected {_number(oracle.values[place])}, got {_number(got.values[place])}"
 
 

@@ -21,10 +21,12 @@ class Seeds:
 
     master: int
     candidate_sha256: str = ""
+    earlier: int = 0
+    """How often this session has judged the same file: another judgement gets other inputs."""
 
     def of(self, label: str) -> int:
         """48 bits: more than torch, random and numpy need, and exact in JSON everywhere."""
-        digest = hashlib.sha256(f"kernelwright:{self.master}:{self.candidate_sha256}:{label}".encode()).digest()
+        digest = hashlib.sha256(f"kernelwright:{self.master}:{self.candidate_sha256}:{self.earlier}:{label}".encode()).digest()
         return int.from_bytes(digest[:6], "big")
 
 

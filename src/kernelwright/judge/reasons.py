@@ -6,9 +6,11 @@ from ..model.verdict import VerdictName
 from .channel import WorkerFailed
 
 _CAUSES = (
-    (("InvalidCxxCompiler", "No working C++ compiler", "no_cxx_compiler"), "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"),
+    (("InvalidCxxCompiler", "No working C++ compiler", "no_cxx_compiler"),
+     "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"),
     (("Failed to find C compiler",), "needs a C compiler (Triton builds its launcher with it), and none is found"),
-    (("Cannot find a working triton installation", "No module named 'triton'", "TritonMissing"), "needs Triton, which this environment does not have"),
+    (("Cannot find a working triton installation", "No module named 'triton'", "TritonMissing"),
+     "needs Triton, which this environment does not have"),
     (("out of memory", "out_of_memory", "can't allocate memory"), "ran out of memory"),
 )
 """Words in an error or its traceback -> the reason that a verdict gives."""

@@ -66,7 +66,8 @@ class Rounds:
                 file.unlink(missing_ok=True)
         if jittered:
             names = ", ".join(name or "the input" for name in jittered[:4])
-            self.notes.append(f"the workload's generator ignores its seed ({names}): scaled element by element by 0.5 to 1.5 in later rounds")
+            self.notes.append(f"the workload's generator ignores its seed ({names}): "
+                              "scaled element by element by 0.5 to 1.5 in later rounds")
 
     def run(self) -> None:
         """All rounds; stops after a structural problem."""
@@ -115,9 +116,9 @@ class Rounds:
         expected = self._expected(number, seed, self.level)
         result = self._compare(number, got, expected)
         pristine = self.reference.export("pristine", seed, round=number)
-        if result.problem is None and not same_values(after, pristine):
-            if same_values(self.reference.export("inputs", seed), pristine):
-                result.problem = "it writes to its inputs, which the reference leaves alone"
+        written = result.problem is None and not same_values(after, pristine)
+        if written and same_values(self.reference.export("inputs", seed), pristine):
+            result.problem = "it writes to its inputs, which the reference leaves alone"
         return result
 
     def _expected(self, number: int, sample_seed: int, level: Precision) -> Expected:
@@ -125,8 +126,8 @@ class Rounds:
         called = self.reference.ask("call", round=number, seed=call_seed, refill=False)
         reference = self.reference.export("outputs", sample_seed)
         if not reference:
-            raise BadInput("no_output", "the workload's output holds no tensor or number, so nothing can be compared", where="workload",
-                           fix="return what it computes")
+            raise BadInput("no_output", "the workload's output holds no tensor or number, so nothing can be compared",
+                           where="workload", fix="return what it computes")
         random = bool(called["drew_random_numbers"])
         if random or called["buffers_changed"]:
             self.repeatable = False
@@ -136,19 +137,22 @@ class Rounds:
             why = str(reply.get("reason", ""))
         if oracle is None:
             self.oracle = f"reference ({why})"
-        return Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=self._yardsticks(number, sample_seed, level))
+        yardsticks = self._yardsticks(number, sample_seed, level)
+        return Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
 
     def _yardsticks(self, number: int, sample_seed: int, level: Precision) -> list[list[Leaf]]:
         runs = []
         for how in YARDSTICKS.get(level, ()):
-            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=self.seeds.of(f"call {number}"), precision=level, how=how)
+            call_seed = self.seeds.of(f"call {number}")
+            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=call_seed, precision=level, how=how)
             if leaves is not None:
                 runs.append(leaves)
         return runs
 
     def _compare(self, number: int, got: Sequence[Leaf], expected: Expected) -> RoundResult:
         count = len(expected.reference)
-        usable = Expected(expected.reference, expected.oracle, expected.oracle_is_reference, [run for run in expected.yardstick if len(run) == count])
+        yardsticks = [run for run in expected.yardstick if len(run) == count]
+        usable = Expected(expected.reference, expected.oracle, expected.oracle_is_reference, yardsticks)
         errors, problem = check_round(got, usable, round_number=number, level=self.level)
         return RoundResult(number, errors, problem, got, usable)
 
@@ -178,8 +182,9 @@ class Rounds:
 
     def _check_decidable(self, errors: Sequence[OutputError]) -> None:
         if errors and all(error.reference_error > UNDECIDABLE for error in errors):
-            raise WorkloadFailed("ill_conditioned", "the workload's own error against float64 is above 10% on every output, so no candidate can be judged",
-                                 where="workload", fix="use inputs on which the computation is well-conditioned")
+            raise WorkloadFailed(
+                "ill_conditioned", "the workload's own error against float64 is above 10% on every output, so no candidate can be judged",
+                where="workload", fix="use inputs on which the computation is well-conditioned")
 
     def _correctness(self, passed: bool, errors: tuple[OutputError, ...], reasons: tuple[str, ...]) -> Correctness:
         return Correctness(passed=passed, oracle=self.oracle, rounds=len(self.results), errors=errors, reasons=(*reasons, *self.notes))

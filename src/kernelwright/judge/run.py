@@ -74,7 +74,8 @@ class _Judgement:
     def verdict(self) -> Verdict:
         start = time.monotonic()
         self.hashes = {path: sha256_of(path) for path in (self.workload.path, self.candidate)}
-        self.seeds = Seeds(self.session.seed, self.hashes[self.candidate])
+        digest = self.hashes[self.candidate]
+        self.seeds = Seeds(self.session.seed, digest, self.session.count(digest))
         name: VerdictName
         try:
             name, reasons = self._run()
@@ -144,7 +145,8 @@ class _Judgement:
         self.notes += [str(note) for note in built["notes"]]
         self.declared = built["precision"] if built["precision"] in PRECISION_ORDER else "equal"
         if PRECISION_ORDER.index(self.declared) > PRECISION_ORDER.index(self.options.precision):
-            raise _Refused("WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
+            raise _Refused(
+                "WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
 
     def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")

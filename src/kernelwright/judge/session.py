@@ -40,6 +40,7 @@ class ReferenceSession:
         self.worker: Worker | None = None
         self._loading = False
         self._folders: list[Path] = []
+        self._judged: dict[str, int] = {}
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
@@ -68,6 +69,12 @@ class ReferenceSession:
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()
 
+    def count(self, sha256: str) -> int:
+        """How often a candidate with this hash was judged before."""
+        earlier = self._judged.get(sha256, 0)
+        self._judged[sha256] = earlier + 1
+        return earlier
+
     def load_request(self) -> dict[str, Any]:
         """What both workers are told to load."""
         return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
@@ -93,7 +100,8 @@ class ReferenceSession:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
-        message = error.message if error.code not in ("died", "timeout", "noisy", "forged", "malformed") else f"the workload's process {error.message}"
+        of_process = error.code in ("died", "timeout", "noisy", "forged", "malformed")
+        message = f"the workload's process {error.message}" if of_process else error.message
         kind = ERROR_BY_EXIT_CODE.get(error.exit_code, WorkloadFailed)
         return kind(error.code, message, where=error.where or str(self.workload.path), fix=error.fix)
 

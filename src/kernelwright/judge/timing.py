@@ -12,7 +12,7 @@ from ..model.measurement import Measurement
 from ..model.verdict import Comparison
 from .channel import WorkerFailed
 from .exchange import Exchange
-from .statistics import MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values
+from .statistics import MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
 
 WARM_S = 0.2
 """Each side is called for at least this long before the first block (clocks ramp, caches and allocators fill)."""
@@ -70,7 +70,6 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
     plan, pool = _prepare(reference, candidate, max_timing_s)
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
-    decision: Decision = "AMBIGUOUS"
     use_host, first = False, 0
     for look in plan.looks:
         while len(blocks[0]) < 2 * look:
@@ -79,14 +78,13 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
                 first += plan.samples * plan.ring
         use_host = _events_miss_work(blocks, plan.ring)
         found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks))
-        decision = decide(found)
-        if decision != "AMBIGUOUS":
+        if settled(found):
             break
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     # The candidate's last block is the one before the last.
     last = first - plan.samples * plan.ring - 1
-    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, _timer_disagrees(blocks, use_host), notes)
+    return Timed(_comparison(blocks, found, plan, use_host), decide(found), last % pool, _timer_disagrees(blocks, use_host), notes)
 
 
 def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> tuple[Plan, int]:
@@ -128,14 +126,15 @@ def _chosen(block: Block, use_host: bool) -> Sequence[float]:
 def _events_miss_work(blocks: tuple[list[Block], list[Block]], ring: int) -> bool:
     if not all(block.events_ns for side in blocks for block in side):
         return False
-    hidden = [order.median(host - event for block in side for host, event in zip(block.host_ns, block.events_ns)) for side in blocks]
+    hidden = [order.median(host - event for block in side for host, event in zip(block.host_ns, block.events_ns, strict=True))
+              for side in blocks]
     event = order.median(value for block in blocks[1] for value in block.events_ns)
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
 
 
 def _timer_disagrees(blocks: tuple[list[Block], list[Block]], use_host: bool) -> str | None:
     reported = [[sum(_chosen(block, use_host)) / 1e9 for block in side] for side in blocks]
-    overhead = order.median(block.wall_s - seconds for block, seconds in zip(blocks[0], reported[0]))
+    overhead = order.median(block.wall_s - seconds for block, seconds in zip(blocks[0], reported[0], strict=True))
     walls = order.median(block.wall_s for block in blocks[1]) - max(overhead, 0.0)
     claimed = order.median(reported[1])
     if claimed < DISAGREE_SHARE * walls and walls - claimed > DISAGREE_S:

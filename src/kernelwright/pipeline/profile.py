@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..capture.calibration import load_peaks, store_peaks
+from ..capture.calibration import forget_peaks, load_peaks, store_peaks
 from ..capture.clocks import ClockSampler
 from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
@@ -25,6 +25,8 @@ from .assemble import Run, assemble
 from .stored import params_folder, safe_name
 
 Say = Callable[[str], None]
+SUSPECT_PEAK_PCT = 110.0
+PEAK_WARNING = "the call ran faster than the measured compute peak: the peak is too low; it is measured again in the next run"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ def profile(
     try:
         run = _capture(workload, mode, folder, interpreter, options, say)
         document = assemble(run)
+        if document.work is not None and (document.work.compute_pct or 0.0) > SUSPECT_PEAK_PCT:
+            # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
+            forget_peaks(_peaks_key(interpreter, options))
+            document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
     except KernelwrightError as error:
         write_json_atomic(folder / "error.json", error.as_dict())
         if out_dir is None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from . import loaders
 from .failures import bad_input
-from .loaders import LoadedWorkload
+from .importing import import_file, seed_all
+from .loaders import LoadedWorkload, build_kernelbench_model
 
 PRECISIONS = ("equal", "tf32", "bf16")
 ENTRY_POINTS = ("define class ModelNew, optimize(model, inputs) -> callable, BACKEND = \"<torch.compile backend>\", "
@@ -32,16 +32,20 @@ class Candidate:
 
 
 def build(path: str, workload: LoadedWorkload, seed: int) -> Candidate:
-    """Import the file and build its entry. Raises ProbeFailure no_entry_point or bad_precision; its own exceptions pass through."""
-    loaders.seed_all(seed)
-    module = loaders.import_file(path)
+    """Import the file and build its entry.
+
+    Raises ProbeFailure no_entry_point or bad_precision; the candidate's own exceptions pass through.
+    """
+    seed_all(seed)
+    module = import_file(path)
     precision = getattr(module, "PRECISION", "equal")
     if precision not in PRECISIONS:
         raise bad_input("bad_precision", f"PRECISION = {precision!r} is not one of {', '.join(PRECISIONS)}", where=path)
-    loaders.seed_all(seed)
+    seed_all(seed)
     entry, call, notes = _entry(module, workload, seed, path)
     if not callable(call):
-        raise bad_input("no_entry_point", f"{entry} gave a {type(call).__name__}, which cannot be called", where=path, fix="return a callable")
+        raise bad_input("no_entry_point", f"{entry} gave a {type(call).__name__}, which cannot be called", where=path,
+                        fix="return a callable")
     return Candidate(entry, str(precision), call, notes)
 
 
@@ -73,7 +77,7 @@ def _function_name(module: ModuleType, workload: LoadedWorkload) -> str | None:
 def _model_new(module: ModuleType, workload: LoadedWorkload, seed: int) -> tuple[Any, list[str]]:
     """ModelNew with the workload's own init inputs, then the reference's weights where the names match, else the seed's."""
     source = workload.module if hasattr(workload.module, "get_init_inputs") else module
-    model = loaders.build_kernelbench_model(source, module.ModelNew, workload.params, workload.device, seed)
+    model = build_kernelbench_model(source, module.ModelNew, workload.params, workload.device, seed)
     reference = workload.model
     if not isinstance(model, torch.nn.Module) or not isinstance(reference, torch.nn.Module):
         return model, []

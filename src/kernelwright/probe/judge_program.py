@@ -12,7 +12,8 @@ import torch
 
 from . import tree
 from .judge_tensors import Leaf, clone_like
-from .loaders import Inputs, LoadedWorkload, find_loss
+from .loaders import Inputs, LoadedWorkload
+from .training import find_loss
 
 # Taken before any candidate is imported: a patched timer or synchronize changes torch's names, not these.
 _perf_counter_ns = time.perf_counter_ns
@@ -40,7 +41,7 @@ class Program:
         before = _random_state(self.workload.device)
         output = self.workload.step(self.fn, *inputs)
         self.synchronize()
-        drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device)))
+        drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
         return self.leaves(output), drew
 
     def leaves(self, output: Any) -> list[Leaf]:
@@ -50,7 +51,8 @@ class Program:
         loss = find_loss(output)
         found: list[Leaf] = [] if loss is None else [("loss", loss.detach())]
         if isinstance(self.owner, torch.nn.Module):
-            found += [(f"grad.{_plain(name)}", parameter.grad) for name, parameter in self.owner.named_parameters() if parameter.grad is not None]
+            grads = [(_plain(name), parameter.grad) for name, parameter in self.owner.named_parameters()]
+            found += [(f"grad.{name}", grad) for name, grad in grads if grad is not None]
         return found
 
     def synchronize(self) -> None:
@@ -134,7 +136,7 @@ class Timer:
 
 def refill(target: Inputs, source: Inputs) -> bool:
     """Copy all tensor values in place; False (nothing done) when a shape or dtype differs."""
-    pairs = list(zip(tree.leaves(target), tree.leaves(source)))
+    pairs = list(zip(tree.leaves(target), tree.leaves(source), strict=True))
     if any(one[1].shape != two[1].shape or one[1].dtype != two[1].dtype for one, two in pairs):
         return False
     with torch.no_grad():
@@ -146,10 +148,12 @@ def refill(target: Inputs, source: Inputs) -> bool:
 def _owner(fn: Callable[..., Any], workload: LoadedWorkload) -> Any:
     """Whose gradients count: the callable when it has the model's parameters by name, else the model."""
     model = unwrap(workload.model)
-    if isinstance(fn, torch.nn.Module) and isinstance(model, torch.nn.Module):
-        if {_plain(name) for name, _ in fn.named_parameters()} >= {_plain(name) for name, _ in model.named_parameters()}:
-            return fn
-    return fn if isinstance(fn, torch.nn.Module) and not isinstance(model, torch.nn.Module) else model
+    if not isinstance(fn, torch.nn.Module):
+        return model
+    if not isinstance(model, torch.nn.Module):
+        return fn
+    names, wanted = ({_plain(name) for name, _ in module.named_parameters()} for module in (fn, model))
+    return fn if names >= wanted else model
 
 
 def _plain(name: str) -> str:

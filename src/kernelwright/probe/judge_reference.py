@@ -54,7 +54,7 @@ def _float64_run(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Input
         leaves = run_copy(workload, fn, inputs, torch.float64, seed)
     if [path for path, _ in leaves] != [path for path, _ in expected]:
         raise NotApplicable("in float64 the output has another structure")
-    for (path, leaf), (_, wanted) in zip(leaves, expected):
+    for (path, leaf), (_, wanted) in zip(leaves, expected, strict=True):
         if leaf.shape != wanted.shape:
             raise NotApplicable(f"in float64 output {path!r} has another shape")
         if wanted.is_floating_point() and leaf.dtype != torch.float64:
@@ -79,12 +79,14 @@ def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[...
     """A deep copy of a module in another dtype (None: its own); a plain function as it is. Raises NotApplicable."""
     inner = unwrap(model)
     if not isinstance(inner, torch.nn.Module):
-        return inner if callable(inner) else model
+        return model
     try:
-        duplicate = copy.deepcopy(inner)
+        duplicate: torch.nn.Module = copy.deepcopy(inner)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise NotApplicable(f"the model cannot be copied: {type(error).__name__}: {error}") from error
-    return duplicate if dtype is None else duplicate.to(dtype)
+    if dtype is not None:
+        duplicate.to(dtype)
+    return duplicate
 
 
 def run_copy(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, dtype: torch.dtype | None, seed: int) -> list[Leaf]:
@@ -97,12 +99,13 @@ def run_copy(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, d
     try:
         leaves, _ = Program(workload, fn).call(tree.map_tensors(convert, inputs), seed)
     except Exception as error:  # the workload's own code in a dtype it was not written for: whatever it raises means "no such run"
-        raise NotApplicable(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}") from error
+        words = str(error).strip().splitlines() or ["no message"]
+        raise NotApplicable(f"{type(error).__name__}: {words[0]}") from error
     return [(path, leaf.detach()) for path, leaf in leaves]
 
 
 def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
-    return one.shape == two.shape and one.dtype == two.dtype and torch.equal(one, two)
+    return one.shape == two.shape and one.dtype == two.dtype and bool(torch.equal(one, two))
 
 
 def _jitter(leaf: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

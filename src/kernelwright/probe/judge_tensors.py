@@ -126,7 +126,7 @@ def _feed(flat: torch.Tensor, sink: Callable[[Any], Any]) -> None:
 
 
 def _with_strides(tensor: torch.Tensor, stride: Sequence[int], device: torch.device) -> torch.Tensor:
-    dense = sorted((step, size) for step, size in zip(stride, tensor.shape) if size > 1)
+    dense = sorted((step, size) for step, size in zip(stride, tensor.shape, strict=True) if size > 1)
     expected = 1
     for step, size in dense:
         if step != expected:

@@ -99,7 +99,7 @@ class Worker:
         if len(leaves) != len(expected):
             raise failures.workload_failed(
                 "inputs_differ", f"the workload makes {len(expected)} input tensors here and {len(leaves)} in the reference's process")
-        given = {id(mine): leaf.requires_grad_(mine.requires_grad) for (_, leaf), (_, mine) in zip(leaves, expected)}
+        given = {id(mine): leaf.requires_grad_(mine.requires_grad) for (_, leaf), (_, mine) in zip(leaves, expected, strict=True)}
         self.rounds[message["round"]] = tree.map_tensors(lambda mine: given[id(mine)], own)
         return {}
 
@@ -125,7 +125,8 @@ class Worker:
             leaves = tree.leaves(self.rounds[message["round"]])
         else:
             leaves = self.outputs
-        return {"bytes": write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])}
+        return {"bytes": write_leaves(message["file"], leaves, sample_seed=message["sample_seed"],
+                                      limit_elements=message["limit_elements"])}
 
     def op_oracle(self, message: Message) -> Message:
         """Reference only: a round in float64, exported."""
@@ -199,7 +200,7 @@ def main(argv: list[str]) -> int:
 def _serve(worker: Worker, message: Message) -> Message:
     try:
         return {"ok": True, **getattr(worker, f"op_{message['op']}")(message)}
-    except BaseException as error:  # the outermost edge: whatever the program did becomes a reply
+    except BaseException as error:  # noqa: BLE001 the outermost edge: whatever the program did becomes a reply
         return {"ok": False, "error": failures.describe(error, message.get("candidate") or message.get("path") or "").as_dict()}
 
 

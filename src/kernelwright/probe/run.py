@@ -118,7 +118,7 @@ class Session:
             with self.phase("profile"):
                 self._profile(workload, call, warmup.call_s)
         with self.phase("count"), self.optional("counting FLOPs and bytes"):
-            self._count(workload, event_mode)
+            self._count(workload)
 
     def _profile(self, workload: Any, call: Callable[[], Any], call_s: float) -> None:
         from . import annotation, facts
@@ -133,15 +133,14 @@ class Session:
                 annotation.record_stacks(call, workload.model if eager else None, workload.device, out_dir)
                 self.result["stacks_file"] = annotation.STACKS_FILE
 
-    def _count(self, workload: Any, event_mode: bool) -> None:
+    def _count(self, workload: Any) -> None:
         from . import count
 
         self.result["work"] = {"flops": None, "flops_source": "counting failed", "min_bytes": None, "bytes_source": "counting failed"}
         self.result["work"], records = count.count(workload)
-        if event_mode:
-            return
         if records is None or self.request.get("compile_mode", "eager") != "eager":
-            self.warn("operators were not recorded one by one: the call is compiled")
+            if self.result["trace_file"]:
+                self.warn("operators were not recorded one by one: the call is compiled")
             return
         write_json(os.path.join(self.request["out_dir"], OPS_FILE), records)
         self.result["ops_file"] = OPS_FILE

@@ -1,0 +1,97 @@
+"""judge WORKLOAD CANDIDATE.py: correctness, A/B timing and audit of one candidate; a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..capture.clocks import ClockSampler
+from ..judge import JudgeOptions, judge
+from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, KernelwrightError
+from ..model.files import write_json_atomic, write_text_atomic
+from ..model.profile import ClockReading
+from ..model.verdict import ACCEPTABLE, Verdict
+from ..model.workload import WorkloadRef
+from ..pipeline.target import resolve_target
+from ..report.templates import render
+from .common import Answer, Say, add_run_options, positive_count, seconds
+
+HELP = "judge one candidate: correctness, timing, audit"
+DESCRIPTION = """Runs the candidate and its workload in two processes, on fresh inputs, and gives one verdict:
+FASTER, SLOWER, SAME or AMBIGUOUS (exit 0), WRONG, CHEAT or FAILED (exit 5)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """WORKLOAD, CANDIDATE, --precision and the shared options."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="workload file, or a kernel of the project file")
+    parser.add_argument("candidate", metavar="CANDIDATE.py", type=Path,
+                        help="file with ModelNew, optimize(model, inputs), BACKEND, or a function with the versions' signature")
+    parser.add_argument("--version", help="version to compare with (a workload with versions)")
+    parser.add_argument("--precision", choices=("equal", "tf32", "bf16"), default="equal",
+                        help="lowest precision that the candidate may declare (default: equal)")
+    parser.add_argument("--rounds", type=positive_count, default=3, metavar="N",
+                        help="fresh inputs to compare outputs on, at least 3 (default: 3)")
+    parser.add_argument("--max-timing", type=seconds, default=6.0, metavar="TIME", help="longest time spent timing (default: 6s)")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="repeat a judgement with the seed that its verdict names (default: secret)")
+    parser.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
+    add_run_options(parser)
+
+
+def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
+    """Judge, write verdict.json and verdict.md; a verdict of WRONG, CHEAT or FAILED is exit 5."""
+    workload = resolve_target(args.workload, args.version, params, args.model_name)
+    if not args.candidate.is_file():
+        raise BadInput("no_such_candidate", "no such file", where=str(args.candidate), fix="give the path of the candidate's Python file")
+    if args.rounds < 3:
+        raise BadInput("usage", "--rounds must be at least 3", where="--rounds")
+    folder = _folder(args.out, workload)
+    options = JudgeOptions(precision=args.precision, device=args.device, python=args.python, timeout_s=args.timeout or 600.0,
+                           rounds=args.rounds, seed=args.seed, max_timing_s=args.max_timing, keep_dir=folder / "raw")
+    try:
+        with ClockSampler(args.clocks, device=args.device) as clocks:
+            verdict = judge(workload, args.candidate, options, say=say)
+    except KernelwrightError as error:
+        write_json_atomic(folder / "error.json", error.as_dict())
+        raise
+    return _answer(verdict, workload, folder, clocks.reading())
+
+
+def _seed(text: str) -> int:
+    """argparse type: what a verdict calls its seed."""
+    if text.isdigit() and int(text) < 2**48:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number below 2**48")
+
+
+def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, clocks: ClockReading) -> Answer:
+    write_json_atomic(folder / "verdict.json", verdict.model_dump(mode="json"))
+    page = render("verdict.md.j2", verdict=verdict, workload=workload, clocks=clocks, again=_again(verdict, workload))
+    report = write_text_atomic(folder / "verdict.md", page)
+    data = {"out_dir": str(folder), "verdict": verdict.verdict, "speedup": verdict.speedup,
+            "interval": list(verdict.interval) if verdict.interval else None, "reasons": list(verdict.reasons), "report": str(report)}
+    text = "\n".join([verdict.verdict, *(f"- {reason}" for reason in verdict.reasons)])
+    return Answer(data, text, EXIT_OK if verdict.verdict in ACCEPTABLE else EXIT_NOT_ACCEPTABLE, tail=f"\nreport: {report}")
+
+
+def _again(verdict: Verdict, workload: WorkloadRef) -> str:
+    """The command that repeats this judgement with the same inputs and weights."""
+    words = ["judge.py", str(workload.path), verdict.candidate, "--seed", str(verdict.seed), "--precision", verdict.precision]
+    words += ["--version", workload.version] if workload.version else []
+    return shlex.join([*words, *(f"--{name}={value}" for name, value in workload.params.items())])
+
+
+def _folder(out: Path | None, workload: WorkloadRef) -> Path:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in workload.name)[:100] or "workload"
+    folder = (out or Path.cwd() / "out" / "judge" / name / stamp).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in ("error.json", "verdict.json", "verdict.md"):
+            (folder / stale).unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
+                       fix="name a writable folder with --out DIR") from error
+    return Path(os.path.realpath(folder))
