@@ -65,7 +65,7 @@ class Rounds:
             finally:
                 file.unlink(missing_ok=True)
         if jittered:
-            names = ", ".join(name or "the input" for name in jittered[:4])
+            names = ", ".join(f"input {name.partition('.')[2]}" for name in jittered[:4])
             self.notes.append(f"the workload's generator ignores its seed ({names}): "
                               "scaled element by element by 0.5 to 1.5 in later rounds")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..capture.lock import device_lock
+from ..capture.lock import device_lock, holder
 from ..model.errors import BadInput
 from ..model.verdict import Comparison, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
@@ -22,6 +23,7 @@ from .rounds import Rounds
 from .session import ReferenceSession, sha256_of, silent
 from .timing import Timed, compare
 
+LOCK_POLL_S = 0.2
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 
@@ -81,9 +83,9 @@ class _Judgement:
             name, reasons = self._run()
         except _Refused as refused:
             name, reasons = refused.name, refused.reasons
-        changed = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
+        changed = self._changed()
         if changed:
-            name, reasons = "CHEAT", (f"{', '.join(changed)} changed while it was judged",)
+            name, reasons = "CHEAT", (changed,)
         environment = self.session.facts.get("environment", {})
         comparison = self.timed.comparison if self.timed is not None else None
         return Verdict(
@@ -93,6 +95,10 @@ class _Judgement:
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
+
+    def _changed(self) -> str | None:
+        names = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
+        return f"{', '.join(names)} changed while it was judged" if names else None
 
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
         folder = self.session.shared
@@ -158,13 +164,24 @@ class _Judgement:
         self.setup_s = (self.setup_s or 0.0) + rounds.first_call_s
         if name is not None:
             raise _Refused(name, *self.correctness.reasons)
+        changed = self._changed()
+        if changed:
+            raise _Refused("CHEAT", changed)
         return rounds
+
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
+        """The one-profile-at-a-time lock; waits for another holder no longer than the deadline."""
+        if not self.options.lock:
+            return contextlib.nullcontext()
+        while self.deadline.left_s() < math.inf and holder() is not None:
+            self.deadline.check("another profile or timing ran")
+            time.sleep(LOCK_POLL_S)
+        return device_lock(f"judge {self.candidate.name}", self.say)
 
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
         self.say(f"judging {self.candidate.name}: right on {self.options.rounds} rounds; timing")
-        lock = device_lock(f"judge {self.candidate.name}", self.say) if self.options.lock else contextlib.nullcontext()
         with self._failures():
-            with lock:
+            with self._lock():
                 self.timed = compare(reference, mine, self.options.max_timing_s)
             self.notes += self.timed.notes
             if self.timed.cheat is not None:

@@ -1,8 +1,8 @@
 """From paired, interleaved blocks to FASTER, SLOWER, SAME or AMBIGUOUS. Pure numbers; no processes, no clocks.
 
-The unit is a quad: four blocks in the order A B B A (A the reference, B the candidate). Its value is the mean of the two
-log time ratios, so a drift that is linear over the quad cancels. Under "no difference" A and B could be swapped, so the
-values are symmetric about 0, and Wilcoxon's signed ranks give an interval that is exact whatever the noise looks like.
+The unit is a quad: four blocks in the order A B B A or B A A B (A the reference, B the candidate), drawn by a coin. Its value
+is the mean of the two log time ratios, so a drift that is linear over the quad cancels. Under "no difference" the coin alone
+gives each value its sign, so Wilcoxon's signed ranks are exact whatever the noise looks like, correlated or periodic too.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def estimate(values: Floats, looks: int) -> Estimate:
     index = signed_rank_index(int(values.size), alpha) if values.size >= RANK_MIN_QUADS else None
     if index is None:
         centre, low, high = _student(values, alpha)
-        method = "Student's t of ABBA log ratios"
+        method = "Student's t of ABBA/BAAB log ratios"
     else:
         averages = walsh_averages(values)
         centre, low, high = float(np.median(averages)), float(averages[index]), float(averages[-1 - index])
-        method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA log ratios"
+        method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA/BAAB log ratios"
     return Estimate(math.exp(centre), math.exp(low), math.exp(high), _smallest_effect_pct(low, high, alpha), int(values.size),
                     1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
 

@@ -1,8 +1,9 @@
-"""The timing half: blocks in the order A B B A between two live processes, commanded by the parent, one at a time."""
+"""The timing half: blocks in the order A B B A or B A A B between two live processes, commanded by the parent, one at a time."""
 
 from __future__ import annotations
 
 import math
+import secrets
 import statistics as order
 import time
 from collections.abc import Sequence
@@ -70,11 +71,14 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
     plan, pool = _prepare(reference, candidate, max_timing_s)
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
-    use_host, first = False, 0
+    use_host, first, last = False, 0, 0
     for look in plan.looks:
         while len(blocks[0]) < 2 * look:
-            for side, who in ((0, reference), (1, candidate), (1, candidate), (0, reference)):
-                blocks[side].append(_block(who, plan, first))
+            sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
+            for side in sides:
+                blocks[side].append(_block((reference, candidate)[side], plan, first))
+                if side == 1:
+                    last = first + plan.samples * plan.ring - 1
                 first += plan.samples * plan.ring
         use_host = _events_miss_work(blocks, plan.ring)
         found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks))
@@ -82,8 +86,6 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
             break
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
-    # The candidate's last block is the one before the last.
-    last = first - plan.samples * plan.ring - 1
     return Timed(_comparison(blocks, found, plan, use_host), decide(found), last % pool, _timer_disagrees(blocks, use_host), notes)
 
 

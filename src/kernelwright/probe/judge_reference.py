@@ -86,7 +86,8 @@ def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[...
         raise NotApplicable(f"the model cannot be copied: {type(error).__name__}: {error}") from error
     if dtype is not None:
         duplicate.to(dtype)
-    return duplicate
+    call: Callable[..., Any] = duplicate
+    return call
 
 
 def run_copy(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, dtype: torch.dtype | None, seed: int) -> list[Leaf]:

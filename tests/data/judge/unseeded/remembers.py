@@ -1,0 +1,3 @@
+def optimize(model, inputs):
+    answer = model(inputs)
+    return lambda x: answer
