@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
@@ -53,6 +55,24 @@ def get_model_and_input():
     return Net().train(), torch.randn(2, 3, 8, 8)
 '''
 _numbers = itertools.count()
+
+
+class Seen(TorchDispatchMode):
+    """Collects the names of the dispatched operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def names(cls, call) -> list[str]:
+        with cls() as seen:
+            call()
+        return seen.found
 
 
 def facts(**changes: object) -> WorkloadFacts:
@@ -102,7 +122,10 @@ def test_no_rewrite_imports_more_than_torch_and_the_standard_library(name: str) 
         assert module.split(".")[0] in {"torch", *sys.stdlib_module_names}
 
 
-@pytest.mark.parametrize("names", [*((name,) for name in sorted(CATALOGUE)), ("no_grad", "bf16", "channels_last", "fold_conv_bn", "cuda_graph")])
+ALONE_AND_TOGETHER = [*((name,) for name in sorted(CATALOGUE)), ("no_grad", "bf16", "channels_last", "fold_conv_bn", "cuda_graph")]
+
+
+@pytest.mark.parametrize("names", ALONE_AND_TOGETHER)
 @pytest.mark.parametrize("standalone", [False, True])
 def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: Path, names: tuple[str, ...], standalone: bool) -> None:
     text = source(Path("/w.py"), names, standalone=standalone)
@@ -175,6 +198,14 @@ def test_optimized_py_is_a_workload_itself_with_the_original_parameters(tmp_path
     assert other(x5)["y"].shape[0] == 5 and other(x5)["y"].requires_grad, "other parameters run the original"
 
 
+def test_operators_are_counted_on_the_original(tmp_path: Path, workload: Path) -> None:
+    model, x = generated(tmp_path, workload, "no_grad", "fold_conv_bn").get_model_and_input()
+    with FlopCounterMode(display=False) as counter:
+        model(x)
+    assert counter.get_total_flops() == 2 * 2 * 4 * 3 * 3 * 3 * 6 * 6
+    assert any("batch_norm" in str(name) for name in Seen.names(lambda: model(x)))
+
+
 def test_a_training_step_keeps_its_gradients_in_the_original_parameters(tmp_path: Path) -> None:
     path = tmp_path / "train_workload.py"
     path.write_text(TRAINING)
@@ -196,8 +227,8 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
 
 
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
-    end = "\n\n    return call"
-    text = source(workload, ("no_grad",)).replace(f"return model(*args, **kwargs){end}", f"return {{'y': model(*args, **kwargs)['y'] * 1.1}}{end}")
+    right, wrong, end = "return model(*args, **kwargs)", "return {'y': model(*args, **kwargs)['y'] * 1.1}", "\n\n    return call"
+    text = source(workload, ("no_grad",)).replace(right + end, wrong + end)
     done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
     assert done.returncode == 1 and "1.0e-01" in done.stdout
 

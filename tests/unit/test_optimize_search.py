@@ -25,7 +25,8 @@ from kernelwright.pipeline.profile import ProfileRun
 def environment(device: str = "cuda", **changes: object) -> ProbeEnvironment:
     values = {"device": device, "device_name": "NVIDIA H200" if device == "cuda" else "CPU", "torch_version": "2.11.0",
               "cuda_version": None, "python_version": "3.12", "triton_version": None, "compute_capability": None, "sm_count": None,
-              "l2_bytes": None, "device_memory_bytes": None, "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False}
+              "l2_bytes": None, "device_memory_bytes": None,
+              "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False}
     return ProbeEnvironment.model_validate({**values, **changes})
 
 
@@ -41,7 +42,10 @@ def profile_of(device: str, operators: tuple[str, ...], **changes: object):
                                    operators=builders.operators(operators, 2, 300_000), **changes)
 
 
-def context(device: str = "cuda", operators: tuple[str, ...] = ("aten::cudnn_convolution", "aten::batch_norm"), **changes: object) -> Context:
+CONVOLUTIONAL = ("aten::cudnn_convolution", "aten::batch_norm")
+
+
+def context(device: str = "cuda", operators: tuple[str, ...] = CONVOLUTIONAL, **changes: object) -> Context:
     return Context(facts=facts(**changes), environment=environment(device), profile=profile_of(device, operators))
 
 
@@ -68,7 +72,7 @@ class FakeStages:
     """Speed-ups by candidate name; each judgement takes its kind's seconds on a fake clock."""
 
     def __init__(self, speedups: dict[str, object], *, device: str = "cuda", seconds: dict[str, float] | None = None,
-                 operators: tuple[str, ...] = ("aten::cudnn_convolution", "aten::batch_norm"), profile_s: float = 5.0, **changes: object) -> None:
+                 operators: tuple[str, ...] = CONVOLUTIONAL, profile_s: float = 5.0, **changes: object) -> None:
         self.speedups, self.device, self.clock, self.profile_s = speedups, device, Clock(), profile_s
         self.seconds = {"cheap": 4.0, "compile": 20.0, "autotune": 60.0, **(seconds or {})}
         self.operators, self.changes = operators, changes
@@ -264,6 +268,18 @@ def test_an_unconfirmed_winner_gives_way_to_the_next(workload):
     assert outcome.kept == ("cuda_graph", "no_grad") and "was not confirmed" in outcome.report.read_text()
 
 
+def test_lower_precision_is_kept_only_where_it_is_clearly_faster(workload):
+    outcome = run(workload, FakeStages({"cuda_graph": 1.5, "tf32": 1.51}), precision="tf32")
+    assert outcome.kept == ("cuda_graph", "no_grad")
+
+
+def test_the_best_combination_is_improved_step_by_step(workload):
+    speedups = {"cuda_graph": 1.5, "cudnn_benchmark": 1.0, "fold_conv_bn": 1.2, "fold_conv_bn+cuda_graph": 1.8,
+                "fold_conv_bn+cudnn_benchmark+cuda_graph": 2.0, "fold_conv_bn+channels_last+cudnn_benchmark+cuda_graph": 2.4}
+    stages = FakeStages({**speedups, "optimized:fold_conv_bn, channels_last, cudnn_benchmark, cuda_graph, no_grad": 2.4})
+    assert run(workload, stages).kept == ("fold_conv_bn", "channels_last", "cudnn_benchmark", "cuda_graph", "no_grad")
+
+
 def test_precision_gains_are_kept_apart(workload):
     stages = FakeStages({"compile_max_autotune": 2.0, "bf16": 1.5, "bf16+compile_max_autotune": 4.0,
                          "optimized:bf16, compile_max_autotune, no_grad": 4.0})
@@ -311,6 +327,22 @@ def test_cheap_candidates_go_first_when_time_is_short(workload):
     assert outcome.kept == ("cuda_graph", "no_grad")
     costs = [CATALOGUE[name].cost for name in stages.judged if name in CATALOGUE]
     assert costs == sorted(costs, key=["cheap", "compile", "autotune"].index) and costs.count("cheap") >= 4
+
+
+def test_the_ladder_comes_before_combinations_when_time_is_short(workload):
+    speedups = {"cuda_graph": 1.5, "fold_conv_bn": 1.3, "cudnn_benchmark": 1.3, "channels_last": 1.3}
+    stages = FakeStages(speedups)
+    run(workload, stages, budget_s=75.0)
+    assert "compile_default" in stages.judged
+    first_combination = next((place for place, name in enumerate(stages.judged) if "+" in name), 99)
+    assert stages.judged.index("compile_default") < first_combination
+
+
+def test_time_that_would_pass_unused_goes_into_one_more_try(workload):
+    stages = FakeStages({}, seconds={"compile": 10.0, "autotune": 25.0}, operators=("aten::mm",))
+    outcome = run(workload, stages, budget_s=5.0 + 2 * 4.0 + 2 * 10.0 + 13.5)
+    assert rows(outcome)["compile_max_autotune_no_cudagraphs"].status == "out_of_budget"
+    assert "compile_max_autotune_no_cudagraphs" in stages.judged, "less was left than expected, so it was tried all the same"
 
 
 def test_a_budget_below_one_profile_is_said_to_be_too_short(workload):

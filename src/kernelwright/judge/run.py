@@ -200,6 +200,6 @@ def _shown(comparison: Comparison | None, name: VerdictName) -> float | None:
 
 def _words(timed: Timed) -> str:
     comparison, (low, high) = timed.comparison, timed.comparison.interval
-    interval = f"{comparison.speedup:.3f}x, 95% interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
+    interval = f"speed-up {comparison.speedup:.3f}x, 95% interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
     seen = f"a difference of {comparison.smallest_detectable_effect_pct:.1f}% would have been seen"
     return f"{interval}; {seen}" if timed.decision != "AMBIGUOUS" else f"too noisy to tell: {interval}; {seen}, a smaller one may be there"

@@ -13,6 +13,7 @@ from ..model.measurement import Measurement
 from ..model.verdict import Comparison
 from .channel import WorkerFailed
 from .exchange import Exchange
+from .placement import same_cores
 from .statistics import MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
 
 WARM_S = 0.2
@@ -67,23 +68,32 @@ class Plan:
 
 
 def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Timed:
-    """Time both against each other until the statistics stop it or max_timing_s is used up. Raises WorkerFailed, OutOfTime."""
-    plan, pool = _prepare(reference, candidate, max_timing_s)
+    """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
+
+    Raises WorkerFailed, OutOfTime.
+    """
+    sides = (reference, candidate)
+    told = [who.ask("prepare_timing", calls=1, seconds=0.0, min_calls=2) for who in sides]
+    threads = [int(reply["threads"]) if reply["device"] == "cpu" else 0 for reply in told]
+    with same_cores([who.worker.process.pid for who in sides], threads):
+        plan, pool = _prepare(reference, candidate, max_timing_s)
+        return _run(sides, plan, pool, time.monotonic() + max_timing_s)
+
+
+def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: float) -> Timed:
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
     use_host, first, last = False, 0, 0
     for look in plan.looks:
-        while len(blocks[0]) < 2 * look:
-            sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
-            for side in sides:
-                blocks[side].append(_block((reference, candidate)[side], plan, first))
-                if side == 1:
-                    last = first + plan.samples * plan.ring - 1
+        while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
+            for side in (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1):
+                blocks[side].append(_block(sides[side], plan, first))
                 first += plan.samples * plan.ring
+                last = first - 1 if side == 1 else last
         use_host = _events_miss_work(blocks, plan.ring)
         found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks))
-        if settled(found):
-            break
+        if settled(found) or time.monotonic() >= stop_at_s:
+            break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     return Timed(_comparison(blocks, found, plan, use_host), decide(found), last % pool, _timer_disagrees(blocks, use_host), notes)

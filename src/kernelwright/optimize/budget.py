@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..model.verdict import Experiment
 from .passes import CATALOGUE
+from .passes.base import LAYER_COMPILE
 
 PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
 """Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
@@ -19,6 +20,8 @@ CONFIRM_SHARE = 0.25
 """At most this share of the budget is held back for the final confirmation."""
 UNSEEN_SHARE = 0.5
 """A candidate of a kind not seen yet starts when this share of its prior is left: the prior may be far too long."""
+LAST_TRY_SHARE = 0.4
+"""When nothing is expected to end in time, one more is tried with this share: the time would pass unused otherwise."""
 
 
 @dataclass
@@ -48,11 +51,16 @@ def kind(passes: Iterable[str]) -> str:
 
 def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
     """(expected seconds to judge such a candidate, whether that rests on one of the same kind that was judged)."""
-    wanted = kind(passes)
+    names = tuple(passes)
+    wanted, known = kind(names), set()
     seen: dict[str, list[float]] = {}
     for row in done:
         if row.status == "judged" and row.elapsed_s > 0:
             seen.setdefault(kind(row.passes), []).append(row.elapsed_s)
+            known.add((kind(row.passes), _graph(row.passes)))
+    if wanted == "autotune" and "compile" in seen and (wanted, _graph(names)) in known:
+        # The same kernels were tuned before: Inductor finds them in its cache and only compiles.
+        return statistics.median(seen["compile"]), True
     if wanted in seen:
         return statistics.median(seen[wanted]), True
     if wanted == "autotune" and "compile" in seen:
@@ -60,10 +68,16 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
     return PRIOR_S[wanted], False
 
 
-def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float) -> bool:
-    """Whether a candidate can be expected to end in the time left."""
+def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None) -> bool:
+    """Whether a candidate can be expected to end in the time left; `share` of the expected time suffices where given."""
     expected_s, seen = estimate_s(passes, done)
-    return left_s >= expected_s * (1.0 if seen else UNSEEN_SHARE)
+    return left_s > 0 and left_s >= expected_s * (share or (1.0 if seen else UNSEEN_SHARE))
+
+
+def _graph(passes: Iterable[str]) -> frozenset[str]:
+    """Those passes that change the graph a compiler sees."""
+    items = [CATALOGUE[name] for name in passes]
+    return frozenset(item.name for item in items if item.layer < LAYER_COMPILE or item.precision != "equal")
 
 
 def confirmation_reserve_s(best: Experiment | None, total_s: float) -> float:

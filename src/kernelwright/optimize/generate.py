@@ -23,7 +23,7 @@ from .passes.base import Pass
 REWRITES = Path(__file__).resolve().parents[1] / "probe" / "rewrites"
 _MARKS = re.compile(r"  # (?:type: ignore|noqa)[^\n]*")
 _STANDALONE_IMPORTS = ("import importlib.util", "import inspect", "import statistics", "import sys", "import time",
-                       "from pathlib import Path")
+                       "from pathlib import Path", "from torch.utils._python_dispatch import _get_current_dispatch_mode")
 SMOKE_LIMITS: dict[Precision, float] = {"equal": 5e-3, "tf32": 5e-3, "bf16": 5e-2}
 """Relative difference to the original above which `python optimized.py` fails: a smoke check with room for a baseline that
 itself rounds to TF32 (2**-11 an operand); the judgement against float64 is the judge's."""

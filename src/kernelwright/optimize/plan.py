@@ -86,11 +86,27 @@ def best(rows: Iterable[Experiment], precisions: Sequence[Precision] = ORDER_OF_
     return sorted(faster, key=lambda row: -(lower_bound(row) or 0.0))
 
 
+def ranked(rows: Iterable[Experiment]) -> list[Experiment]:
+    """FASTER rows in the order in which they should be kept: the largest lower bound first, but a lower-precision row goes before
+    the best one of higher precision only where it is clearly faster (their intervals do not overlap)."""
+    rows = list(rows)
+    order: list[Experiment] = []
+    for level in ORDER_OF_PRECISION:
+        own = best(rows, (level,))
+        ahead = [row for row in own if not order or (lower_bound(row) or 0.0) > _upper_bound(order[0])]
+        order = [*ahead, *order, *(row for row in own if row not in ahead)]
+    return order
+
+
 def lower_bound(row: Experiment) -> float | None:
     """Lower end of the speed-up's interval of a FASTER row, else None."""
     if row.verdict is None or row.verdict.verdict != "FASTER" or row.verdict.interval is None:
         return None
     return row.verdict.interval[0]
+
+
+def _upper_bound(row: Experiment) -> float:
+    return row.verdict.interval[1] if row.verdict is not None and row.verdict.interval is not None else 0.0
 
 
 def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> list[set[str]]:
@@ -110,7 +126,19 @@ def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> lis
     usable = {name for name in layouts if name in done and not _bad(done[name])}
     if usable and runtimes:
         wanted.append({*usable, runtimes[0]})
-    return wanted
+    return wanted + _neighbours(context, done)
+
+
+def _neighbours(context: Context, done: Mapping[str, Experiment]) -> list[set[str]]:
+    """The best equal row with one pass more, and with another of the best runtime passes."""
+    top = best(done.values(), ("equal",))[:1]
+    if not top:
+        return []
+    own = set(top[0].passes)
+    more = [own | {item.name} for item in CATALOGUE.values() if item.precision == "equal" and not _is_runtime(item) and item.name not in own
+            and item.refusal(context) is None and not (item.name in done and _bad(done[item.name]))]
+    fixed = {name for name in own if not _is_runtime(CATALOGUE[name])}
+    return more + [fixed | {runtime} for runtime in _runtimes(done)]
 
 
 def _lower_combinations(lower: Pass, done: Mapping[str, Experiment]) -> list[set[str]]:

@@ -11,11 +11,11 @@ from typing import Literal
 from ..judge.options import OutOfTime
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
-from .budget import Budget, confirmation_reserve_s, estimate_s, worth_starting
+from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
 from .generate import render_source, write_source
 from .ledger import Ledger
 from .passes import CATALOGUE, Context
-from .plan import Candidate, best, first_round, next_round, refusal
+from .plan import Candidate, first_round, next_round, ranked, refusal
 from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float], Verdict]
@@ -56,8 +56,8 @@ class Search:
         return [row for row in self.ledger.latest() if row.tags.get("role") != CONFIRMATION]
 
     def best(self) -> list[Experiment]:
-        """FASTER candidates, the best first."""
-        return best(self.rows())
+        """FASTER candidates, the one to keep first."""
+        return ranked(self.rows())
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""
@@ -81,16 +81,22 @@ class Search:
         return {name: row for name, row in self.ledger.finished().items() if row.tags.get("role") != CONFIRMATION}
 
     def _pick(self) -> Candidate | None:
-        """The next candidate that the time left allows. When time is short the cheap ones go first, combinations among them."""
+        """The next candidate that the time left allows: single passes before combinations; when time is short, cheap ones first.
+
+        When none is expected to end in time, the first that has some chance to: it costs nothing but time that is left anyway.
+        """
         done = self._finished()
         waiting = [item for item in first_round(self.context, self.precision) if item.name not in done and self._why_not(item) is None]
         rows, left = list(done.values()), self.left_s()
-        short = sum(estimate_s(item.passes, rows)[0] for item in waiting) > left
-        if short or not waiting:
-            waiting += [item for item in next_round(self.context, self.precision, done) if self._why_not(item) is None]
-        if short:
+        if sum(estimate_s(item.passes, rows)[0] for item in waiting) > left:
             waiting.sort(key=lambda item: estimate_s(item.passes, rows)[0])
-        return next((item for item in waiting if item.name not in self._overran and worth_starting(item.passes, rows, left)), None)
+        waiting += [item for item in next_round(self.context, self.precision, done) if self._why_not(item) is None]
+        waiting = [item for item in waiting if item.name not in self._overran]
+        for share in (None, LAST_TRY_SHARE):
+            for item in waiting:
+                if worth_starting(item.passes, rows, left, share):
+                    return item
+        return None
 
     def _why_not(self, item: Candidate) -> tuple[Status, str] | None:
         """Why a candidate need not run: it does not apply, or needs a compiler that is known to be missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -51,7 +52,11 @@ def plain_dtype(dtype: torch.dtype) -> str:
 
 
 def is_compiled(model: Any) -> bool:
-    """True when the callable, or a module inside it, went through torch.compile."""
+    """True when the callable or a module inside it went through torch.compile, or its calls so far compiled anything."""
+    utilities = sys.modules.get("torch._dynamo.utils")
+    # A callable that compiles inside itself. Hooks or a dispatch mode around it would compile it anew (H200: over 40 s).
+    if utilities is not None and utilities.counters.get("frames"):
+        return True
     if hasattr(model, "_torchdynamo_orig_callable") or hasattr(model, "_orig_mod"):
         return True
     if not isinstance(model, torch.nn.Module):

@@ -144,7 +144,8 @@ class Worker:
         calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
         self.timer = None
         self.timer = Timer(self.program, pool, calls)
-        return {"ring": calls, "pool": len(pool), "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
+        return {"ring": calls, "pool": len(pool), "device": self.workload.device, "threads": torch.get_num_threads(),
+                "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
 
     def op_time(self, message: Message) -> Message:
         """One block of samples."""

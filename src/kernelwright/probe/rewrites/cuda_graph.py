@@ -24,6 +24,12 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         for _ in range(3):
             model(*fixed_args, **fixed_kwargs)
     torch.cuda.current_stream().wait_stream(side)
+
+    def bits(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+    if not all(torch.equal(bits(buffer), bits(tensor)) for buffer, tensor in zip(buffers, given, strict=True)):
+        raise NotImplementedError("not applicable: the call changes its inputs in place, and the graph works on copies of them")
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad(), torch.cuda.graph(graph):
         captured = model(*fixed_args, **fixed_kwargs)

@@ -1,0 +1,183 @@
+"""The judge on the CPU, for real: two processes, tiny workloads, every verdict; and that nothing is left running."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge import JudgeOptions, OutOfTime, ReferenceSession, judge
+from kernelwright.model.errors import BadInput, WorkloadFailed
+from kernelwright.model.workload import WorkloadRef
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
+WIDE = DATA / "wide"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("KERNELWRIGHT_LOCK", str(tmp_path_factory.mktemp("lock") / "lock"))
+        yield
+
+
+def options(**changes):
+    return JudgeOptions(device="cpu", python=sys.executable, max_timing_s=1.0, timeout_s=60).model_copy(update=changes)
+
+
+def workload(name, version=None, **params):
+    return WorkloadRef(path=DATA / f"{name}.py", name=name, version=version, params=params)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    with ReferenceSession(workload("wide"), options()) as session:
+        yield session
+
+
+def processes(words):
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if words in command:
+            found.append(command)
+    return found
+
+
+def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide):
+    verdict = judge(wide.workload, WIDE / "faster.py", session=wide)
+    assert verdict.verdict == "FASTER", verdict.reasons
+    low, high = verdict.interval
+    assert 1.5 < low <= verdict.speedup <= high < 6
+    assert verdict.correctness.passed and verdict.correctness.oracle == "float64" and verdict.correctness.rounds == 3
+    assert all(0 < error.candidate_error < error.limit < 1e-5 for error in verdict.correctness.errors)
+    assert verdict.comparison.pairs >= 16 and verdict.candidate_setup_s > 0
+    assert len(verdict.workload_sha256) == len(verdict.candidate_sha256) == 64 and verdict.torch_version
+
+
+def test_a_candidate_that_works_twice_is_slower(wide):
+    verdict = judge(wide.workload, WIDE / "slower.py", session=wide)
+    assert verdict.verdict == "SLOWER", verdict.reasons
+    assert 0.3 < verdict.speedup < 0.8
+
+
+def test_the_same_program_is_neither(wide):
+    verdict = judge(wide.workload, WIDE / "same.py", session=wide)
+    assert verdict.verdict in ("SAME", "AMBIGUOUS"), verdict.reasons
+    assert verdict.interval[0] < 1.03 and verdict.interval[1] > 0.97
+    if verdict.verdict == "AMBIGUOUS":
+        assert "too noisy" in verdict.reasons[0] and verdict.comparison.smallest_detectable_effect_pct > 0
+
+
+@pytest.mark.parametrize(("name", "expected", "words"), [
+    ("mutates", "WRONG", "writes to its inputs"),
+    ("tuple_output", "WRONG", "structure"),
+    ("bf16_declared", "WRONG", '--precision equal does not allow that'),
+    ("crashes", "FAILED", "killed by signal 11"),
+    ("exits", "FAILED", "ended its process with status 0"),
+    ("raises", "FAILED", "ValueError: no luck with this shape"),
+    ("noisy", "FAILED", "printed more than 64 MiB"),
+])
+def test_wrong_and_failed_candidates_get_their_reason(name, expected, words, wide):
+    verdict = judge(wide.workload, WIDE / f"{name}.py", session=wide)
+    assert verdict.verdict == expected, verdict.reasons
+    assert any(words in reason for reason in verdict.reasons), verdict.reasons
+    assert verdict.speedup is None
+
+
+def test_a_declared_precision_is_judged_by_its_own_yardstick(wide):
+    verdict = judge(wide.workload, WIDE / "bf16_declared.py", options(precision="bf16", timing=False), session=wide)
+    assert verdict.correctness.passed and verdict.declared_precision == "bf16", verdict.reasons
+    assert all(1e-4 < error.candidate_error <= error.limit < 2e-2 for error in verdict.correctness.errors)
+
+
+def test_a_hanging_candidate_is_ended_with_its_children(wide):
+    start = time.monotonic()
+    verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=6), session=wide)
+    assert verdict.verdict == "FAILED" and "within 6 s" in verdict.reasons[0], verdict.reasons
+    assert time.monotonic() - start < 25
+    assert not processes("kernelwright-judge-test-child")
+
+
+def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide):
+    start = time.monotonic()
+    with pytest.raises(OutOfTime):
+        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=start + 6)
+    assert 5 < time.monotonic() - start < 9
+    assert not processes("kernelwright-judge-test-child")
+    assert judge(wide.workload, WIDE / "same.py", options(timing=False), session=wide).correctness.passed
+
+
+def test_a_file_without_an_entry_or_without_existence_is_bad_input(wide):
+    with pytest.raises(BadInput) as error:
+        judge(wide.workload, WIDE / "no_entry.py", session=wide)
+    assert error.value.code == "no_entry_point" and "optimize(model, inputs)" in error.value.fix
+    with pytest.raises(BadInput):
+        judge(wide.workload, WIDE / "gone.py", session=wide)
+
+
+def test_a_training_step_is_judged_by_loss_and_gradients():
+    with ReferenceSession(workload("training"), options(timing=False)) as session:
+        right = judge(session.workload, DATA / "training" / "right.py", session=session)
+        wrong = judge(session.workload, DATA / "training" / "wrong_gradient.py", session=session)
+    assert right.correctness.passed, right.reasons
+    assert {error.path for error in right.correctness.errors} == {
+        "loss", "grad.first.weight", "grad.first.bias", "grad.second.weight", "grad.second.bias"}
+    assert wrong.verdict == "WRONG" and "grad.first.weight" in " ".join(wrong.reasons)
+
+
+def test_kernelbenchs_model_new_gets_models_weights():
+    with ReferenceSession(workload("kernelbench"), options(timing=False)) as session:
+        right = judge(session.workload, DATA / "kernelbench" / "model_new.py", session=session)
+        wrong = judge(session.workload, DATA / "kernelbench" / "wrong_shape.py", session=session)
+    assert right.correctness.passed, right.reasons
+    assert wrong.verdict == "WRONG" and "shape [32, 47]" in wrong.reasons[0]
+
+
+def test_a_function_stands_in_for_a_version():
+    with ReferenceSession(workload("versions", "v1", n="300"), options(timing=False)) as session:
+        right = judge(session.workload, DATA / "versions" / "function.py", session=session)
+        wrong = judge(session.workload, DATA / "versions" / "off_by_some.py", session=session)
+    assert right.correctness.passed and right.correctness.oracle == "float64", right.reasons
+    assert wrong.verdict == "WRONG" and any("at [17]" in reason for reason in wrong.reasons)
+
+
+def test_weights_and_inputs_that_ignore_the_seed_are_dealt_with():
+    with ReferenceSession(workload("unseeded"), options(timing=False)) as session:
+        same = judge(session.workload, DATA / "unseeded" / "same.py", session=session)
+        remembers = judge(session.workload, DATA / "unseeded" / "remembers.py", session=session)
+    assert same.correctness.passed and any("reference's were copied" in reason for reason in same.reasons)
+    assert remembers.verdict == "CHEAT" and any("ignores its seed" in reason for reason in remembers.reasons)
+
+
+def test_a_workload_that_fails_is_no_verdict(tmp_path):
+    (tmp_path / "broken.py").write_text("def get_model_and_input():\n    raise RuntimeError('no data set here')\n")
+    broken = WorkloadRef(path=tmp_path / "broken.py", name="broken")
+    with pytest.raises(WorkloadFailed, match="no data set here"):
+        judge(broken, WIDE / "same.py", options())
+
+
+def test_nothing_is_left_running_when_the_judge_is_interrupted(tmp_path):
+    script = (f"from pathlib import Path; from kernelwright.judge import *; from kernelwright.model.workload import WorkloadRef\n"
+              f"judge(WorkloadRef(path=Path({str(DATA / 'wide.py')!r}), name='w'), Path({str(WIDE / 'hangs.py')!r}), "
+              f"JudgeOptions(device='cpu', python={sys.executable!r}))")
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 40
+        while not processes("kernelwright-judge-test-child") and time.monotonic() < until:
+            time.sleep(0.1)
+        assert processes("kernelwright-judge-test-child")
+        process.kill()
+        process.wait()
+        until = time.monotonic() + 5
+        while processes("judge --role") and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not [command for command in processes("judge --role candidate")]
+    finally:
+        process.kill()
+        subprocess.run(["pkill", "-f", "kernelwright-judge-test-child"], check=False)

@@ -1,0 +1,101 @@
+"""The judge's statistics: exact levels, few false alarms under ugly noise, real effects found."""
+
+import math
+
+import numpy as np
+import pytest
+
+from kernelwright.judge.statistics import (
+    MIN_QUADS,
+    Estimate,
+    decide,
+    estimate,
+    plan_looks,
+    quad_values,
+    settled,
+    signed_rank_index,
+    student_quantile,
+)
+
+RUNS = 1000
+
+
+def comparison(rng, effect, max_quads=40):
+    """One whole sequential comparison under AR(1) noise (0.9 from block to block), 5% outliers of about 30%, a drift and random order."""
+    looks, blocks = plan_looks(max_quads), 4 * max_quads
+    noise = np.empty(blocks)
+    noise[0] = rng.normal(0, 0.02) / math.sqrt(1 - 0.81)
+    for index in range(1, blocks):
+        noise[index] = 0.9 * noise[index - 1] + rng.normal(0, 0.02)
+    noise += (rng.random(blocks) < 0.05) * rng.exponential(0.3, blocks) + 0.05 * np.arange(blocks) / blocks
+    outer, inner = np.exp(noise).reshape(-1, 4)[:, [0, 3]], np.exp(noise).reshape(-1, 4)[:, [1, 2]]
+    swap = rng.random((max_quads, 1)) < 0.5
+    reference, candidate = np.where(swap, inner, outer), np.where(swap, outer, inner) / (1 + effect)
+    for quads in looks:
+        found = estimate(quad_values(reference[:quads].ravel(), candidate[:quads].ravel()), len(looks))
+        if settled(found):
+            break
+    return found, decide(found)
+
+
+@pytest.mark.parametrize("max_quads", [5, 8, 40])
+def test_the_same_program_twice_is_hardly_ever_called_faster_or_slower(max_quads):
+    rng = np.random.default_rng(20240501)
+    found = [comparison(rng, 0.0, max_quads) for _ in range(RUNS)]
+    missed = sum(not interval.low <= 1 <= interval.high for interval, _ in found)
+    alarms = sum(decision in ("FASTER", "SLOWER") for _, decision in found)
+    assert missed <= 0.05 * RUNS
+    assert alarms <= missed
+
+
+def test_a_tenth_faster_or_slower_is_found():
+    rng = np.random.default_rng(7)
+    faster = [comparison(rng, 0.10) for _ in range(200)]
+    slower = [comparison(rng, -0.10) for _ in range(200)]
+    assert sum(decision == "FASTER" for _, decision in faster) >= 190
+    assert sum(decision == "SLOWER" for _, decision in slower) >= 190
+    assert np.median([interval.speedup for interval, _ in faster]) == pytest.approx(1.10, abs=0.01)
+
+
+def test_a_linear_drift_cancels_in_a_quad():
+    times = np.exp(0.1 * np.arange(8)).reshape(-1, 4)
+    assert quad_values(times[:, [0, 3]].ravel(), times[:, [1, 2]].ravel()) == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_signed_rank_levels_are_those_of_the_tables():
+    # Hollander, Wolfe & Chicken, table A.4: n = 8, P(W+ <= 3) = 0.0195, P(W+ <= 4) = 0.0273; n = 10, P(W+ <= 8) = 0.0244.
+    assert signed_rank_index(8, 0.05) == 3
+    assert signed_rank_index(10, 0.05) == 8
+    assert signed_rank_index(5, 0.05) is None
+    assert signed_rank_index(8, 0.01) == 0
+
+
+@pytest.mark.parametrize(("probability", "degrees", "expected"), [(0.975, 2, 4.302653), (0.975, 3, 3.182446), (0.995, 7, 3.499483)])
+def test_student_quantiles_are_those_of_the_tables(probability, degrees, expected):
+    assert student_quantile(probability, degrees) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [
+    (1.05, 1.10, "FASTER"), (0.90, 0.95, "SLOWER"), (0.985, 1.015, "SAME"), (1.002, 1.015, "SAME"), (0.95, 1.05, "AMBIGUOUS"),
+    (1.005, 1.20, "AMBIGUOUS"), (1.015, 1.03, "FASTER")])
+def test_decisions(low, high, expected):
+    assert decide(Estimate(math.sqrt(low * high), low, high, 1.0, 8, 0.99, "")) == expected
+
+
+def test_looks_are_few_growing_and_end_at_the_limit():
+    for limit in (1, 3, 7, 8, 9, 40):
+        looks = plan_looks(limit)
+        assert list(looks) == sorted(set(looks)) and looks[-1] == max(limit, MIN_QUADS) and len(looks) <= 5
+
+
+def test_too_little_or_broken_data_is_refused():
+    with pytest.raises(ValueError):
+        estimate(np.zeros(MIN_QUADS - 1), 1)
+    with pytest.raises(ValueError):
+        estimate(np.array([0.0, math.nan, 0.0, 0.0]), 1)
+
+
+def test_the_smallest_effect_shrinks_with_the_noise():
+    rng = np.random.default_rng(3)
+    quiet, loud = (estimate(rng.normal(0, sigma, 20), 5) for sigma in (0.005, 0.05))
+    assert 0 < quiet.smallest_effect_pct < 1 < loud.smallest_effect_pct
