@@ -1,5 +1,8 @@
 """The judge on the CPU, for real: two processes, tiny workloads, every verdict; and that nothing is left running."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -7,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.cli.main import main
 from kernelwright.judge import JudgeOptions, OutOfTime, ReferenceSession, judge
 from kernelwright.model.errors import BadInput, WorkloadFailed
+from kernelwright.model.verdict import Verdict
 from kernelwright.model.workload import WorkloadRef
 
+SRC = Path(__file__).resolve().parents[2] / "src"
 DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
 WIDE = DATA / "wide"
 
@@ -24,7 +30,7 @@ def quiet(tmp_path_factory):
 
 
 def options(**changes):
-    return JudgeOptions(device="cpu", python=sys.executable, max_timing_s=1.0, timeout_s=60).model_copy(update=changes)
+    return JudgeOptions(device="cpu", python=sys.executable, max_timing_s=1.0, timeout_s=40).model_copy(update=changes)
 
 
 def workload(name, version=None, **params):
@@ -38,6 +44,7 @@ def wide():
 
 
 def processes(words):
+    """Ids of the processes whose command line holds these words."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -45,8 +52,15 @@ def processes(words):
         except OSError:
             continue
         if words in command:
-            found.append(command)
+            found.append(int(folder.name))
     return found
+
+
+def parent_of(process):
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide):
@@ -98,8 +112,8 @@ def test_a_declared_precision_is_judged_by_its_own_yardstick(wide):
 
 def test_a_hanging_candidate_is_ended_with_its_children(wide):
     start = time.monotonic()
-    verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=6), session=wide)
-    assert verdict.verdict == "FAILED" and "within 6 s" in verdict.reasons[0], verdict.reasons
+    verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=4), session=wide)
+    assert verdict.verdict == "FAILED" and "within 4 s" in verdict.reasons[0], verdict.reasons
     assert time.monotonic() - start < 25
     assert not processes("kernelwright-judge-test-child")
 
@@ -107,8 +121,8 @@ def test_a_hanging_candidate_is_ended_with_its_children(wide):
 def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide):
     start = time.monotonic()
     with pytest.raises(OutOfTime):
-        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=start + 6)
-    assert 5 < time.monotonic() - start < 9
+        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=start + 4)
+    assert 3 < time.monotonic() - start < 8
     assert not processes("kernelwright-judge-test-child")
     assert judge(wide.workload, WIDE / "same.py", options(timing=False), session=wide).correctness.passed
 
@@ -162,7 +176,7 @@ def test_a_workload_that_fails_is_no_verdict(tmp_path):
         judge(broken, WIDE / "same.py", options())
 
 
-def test_nothing_is_left_running_when_the_judge_is_interrupted(tmp_path):
+def test_the_workers_die_with_a_judge_that_is_killed(tmp_path):
     script = (f"from pathlib import Path; from kernelwright.judge import *; from kernelwright.model.workload import WorkloadRef\n"
               f"judge(WorkloadRef(path=Path({str(DATA / 'wide.py')!r}), name='w'), Path({str(WIDE / 'hangs.py')!r}), "
               f"JudgeOptions(device='cpu', python={sys.executable!r}))")
@@ -171,13 +185,62 @@ def test_nothing_is_left_running_when_the_judge_is_interrupted(tmp_path):
         until = time.monotonic() + 40
         while not processes("kernelwright-judge-test-child") and time.monotonic() < until:
             time.sleep(0.1)
-        assert processes("kernelwright-judge-test-child")
+        workers = {worker for worker in processes("start.py judge --role") if parent_of(worker) == process.pid}
+        assert len(workers) == 2 and processes("kernelwright-judge-test-child")
         process.kill()
         process.wait()
         until = time.monotonic() + 5
-        while processes("judge --role") and time.monotonic() < until:
+        while workers & set(processes("start.py judge --role")) and time.monotonic() < until:
             time.sleep(0.1)
-        assert not [command for command in processes("judge --role candidate")]
+        assert not workers & set(processes("start.py judge --role"))
     finally:
         process.kill()
-        subprocess.run(["pkill", "-f", "kernelwright-judge-test-child"], check=False)
+        for child in processes("kernelwright-judge-test-child"):
+            os.kill(child, signal.SIGKILL)
+
+
+def test_ctrl_c_ends_candidate_and_children(tmp_path):
+    command = [sys.executable, "-m", "kernelwright", "judge", str(DATA / "wide.py"), str(WIDE / "hangs.py"), "--device", "cpu", "--json"]
+    process = subprocess.Popen([*command, "--python", sys.executable], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**os.environ, "PYTHONPATH": str(SRC)})
+    try:
+        until = time.monotonic() + 40
+        while not processes("kernelwright-judge-test-child") and time.monotonic() < until:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and json.loads(out)["error"]["code"] == "interrupted"
+    assert not processes("kernelwright-judge-test-child")
+
+
+def judged(tmp_path, capsys, candidate, *arguments):
+    where = ["--device", "cpu", "--python", sys.executable, "--out", str(tmp_path / "v")]
+    code = main(["judge", str(DATA / "wide.py"), str(candidate), *where, "--json", *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_the_verb_answers_in_json_and_leaves_a_page(tmp_path, capsys):
+    code, answer = judged(tmp_path, capsys, WIDE / "faster.py", "--rows=64", "--max-timing", "0.5s", "--seed", "1234")
+    assert code == 0 and answer["status"] == "ok" and answer["verdict"] == "FASTER", answer
+    assert answer["interval"][0] <= answer["speedup"] <= answer["interval"][1]
+    folder = Path(answer["out_dir"])
+    assert folder.is_absolute() and Verdict.model_validate_json((folder / "verdict.json").read_text()).seed == 1234
+    page = Path(answer["report"]).read_text()
+    assert page.startswith("# Verdict on faster.py: FASTER") and "| 1 | (the output) |" in page
+    assert "--seed 1234" in page and "--rows=64" in page
+    assert (folder / "raw" / "candidate.log").exists()
+
+
+def test_a_wrong_candidate_is_exit_5_and_status_ok(tmp_path, capsys):
+    code, answer = judged(tmp_path, capsys, WIDE / "bf16_declared.py")
+    assert code == 5 and answer["status"] == "ok" and answer["verdict"] == "WRONG" and answer["speedup"] is None
+    assert "Not reached" in Path(answer["report"]).read_text()
+
+
+@pytest.mark.parametrize("arguments", [["gone.py"], [str(WIDE / "no_entry.py")], [str(WIDE / "same.py"), "--rounds", "2"],
+                                       [str(WIDE / "same.py"), "--nonsense=1"]])
+def test_bad_input_is_exit_2(tmp_path, capsys, arguments):
+    code, answer = judged(tmp_path, capsys, *arguments)
+    assert code == 2 and answer["status"] == "error" and answer["error"]["fix"]

@@ -92,7 +92,8 @@ def test_integers_must_be_equal_unless_float64_disagrees_with_the_reference_too(
     one = np.arange(1000)
     other = one.copy()
     other[:3] += 1
-    assert not check_round([leaf(other, "int64")], Expected([leaf(one, "int64")], [leaf(one, "int64")]), round_number=0, level="equal")[0][0].passed
+    alone = Expected([leaf(one, "int64")], [leaf(one, "int64")])
+    assert not check_round([leaf(other, "int64")], alone, round_number=0, level="equal")[0][0].passed
     near_ties = Expected([leaf(one, "int64")], [leaf(np.where(one < 2, one + 1, one), "int64")])
     assert check_round([leaf(other, "int64")], near_ties, round_number=0, level="equal")[0][0].passed
 
@@ -105,7 +106,8 @@ def test_without_float64_the_limit_still_tells_precisions_apart():
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    ({"dtype": "float16"}, "dtype float16"), ({"device": "cuda"}, "device cuda"), ({"kind": "Lazy"}, "subclass"), ({"path": "0"}, "structure")])
+    ({"dtype": "float16"}, "dtype float16"), ({"device": "cuda"}, "device cuda"), ({"kind": "Lazy"}, "subclass"),
+    ({"path": "0"}, "structure")])
 def test_structure_must_agree(changes, words):
     assert words in check(leaf(noisy(0), **changes))
 
@@ -130,8 +132,8 @@ def written(path, header, body=b""):
 
 
 def entry(**changes):
-    return {"path": "", "dtype": "bfloat16", "shape": [2], "device": "cpu", "type": "Tensor", "offset": 0, "nbytes": 4, "stored": "bfloat16",
-            "sampled": False, **changes}
+    return {"path": "", "dtype": "bfloat16", "shape": [2], "device": "cpu", "type": "Tensor", "offset": 0, "nbytes": 4,
+            "stored": "bfloat16", "sampled": False, **changes}
 
 
 def test_bfloat16_is_widened_exactly(tmp_path):

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if not args.candidate.is_file():
         raise BadInput("no_such_candidate", "no such file", where=str(args.candidate), fix="give the path of the candidate's Python file")
     if args.rounds < 3:
-        raise BadInput("usage", "--rounds must be at least 3", where="--rounds")
+        raise BadInput("usage", "--rounds must be at least 3", where="--rounds", fix="leave it out, or ask for 3 or more")
     folder = _folder(args.out, workload)
     options = JudgeOptions(precision=args.precision, device=args.device, python=args.python, timeout_s=args.timeout or 600.0,
                            rounds=args.rounds, seed=args.seed, max_timing_s=args.max_timing, keep_dir=folder / "raw")

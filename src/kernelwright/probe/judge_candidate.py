@@ -65,9 +65,13 @@ def _entry(module: ModuleType, workload: LoadedWorkload, seed: int, path: str) -
 
 
 def _function_name(module: ModuleType, workload: LoadedWorkload) -> str | None:
-    """A function named like the version, `candidate`, or the only public function that the file itself defines."""
+    """A function named like the version, `candidate`, or the only public function that the file itself defines.
+
+    A version that the candidate merely imports from the workload (to build on it) is not its entry.
+    """
     for name in (workload.version, "candidate"):
-        if name and callable(getattr(module, name, None)):
+        found = getattr(module, name, None) if name else None
+        if callable(found) and getattr(found, "__module__", None) != workload.module.__name__:
             return name
     own = [name for name, value in vars(module).items()
            if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__]

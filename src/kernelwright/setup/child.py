@@ -16,6 +16,8 @@ from pathlib import Path
 HEARTBEAT_S = 5.0
 NOT_INHERITED = ("PYTHONHOME", "PYTHONPATH", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_HASHES", "VIRTUAL_ENV")
 """Each of these would send the packages somewhere else, or break the environment's own interpreter."""
+NOISE = ("WARNING", "Attempting uninstall", "Found existing", "Uninstalling", "Successfully uninstalled")
+"""Starts of pip's lines that say nothing of how far it is."""
 
 
 @dataclass
@@ -54,7 +56,8 @@ class Runner:
                 while reader.is_alive():
                     reader.join(HEARTBEAT_S)
                     if reader.is_alive():
-                        self.say(f"  {time.monotonic() - start:.0f} s: {lines[-1] if lines else 'started'}"[:160])
+                        newest = next((line for line in reversed(lines) if not line.startswith(NOISE)), "started")
+                        self.say(f"  {time.monotonic() - start:.0f} s: {newest}"[:160])
                 process.wait()
             except BaseException:
                 _end(process)

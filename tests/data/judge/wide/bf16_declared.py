@@ -1,4 +1,3 @@
-import torch
 
 PRECISION = "bf16"
 
