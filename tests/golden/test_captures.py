@@ -1,0 +1,77 @@
+"""Whole captures of the examples, recorded on an H200 (tests/gpu/record.py), from the probe's files to the contract."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from contract_format import check_contract
+from golden_files import assert_golden
+from kernelwright.model.capture import ProbeResult
+from kernelwright.model.profile import ClockReading, Profile
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.pipeline.assemble import Run, assemble
+from kernelwright.report import render_contract
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURES = sorted((ROOT / "tests" / "data" / "captures" / "h200").iterdir())
+SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
+
+
+def assembled(folder: Path) -> Profile:
+    result = ProbeResult.model_validate_json((folder / "result.json").read_bytes())
+    example, _, compiled = folder.name.partition("-")
+    return assemble(Run(workload=WorkloadRef(path=ROOT / "examples" / f"{example}.py", name=example), mode="annotation", raw=folder, result=result,
+                        peaks=result.peaks, clocks=ClockReading(requested="none", locked=False), compile_mode=compiled or "eager",
+                        device_name=None, version="golden"))
+
+
+@pytest.fixture(scope="module", params=CAPTURES, ids=[folder.name for folder in CAPTURES])
+def capture(request):
+    return request.param.name, assembled(request.param)
+
+
+def test_there_are_captures():
+    assert len(CAPTURES) >= 6
+
+
+def test_contract_is_exact_and_unchanged(capture):
+    name, profile = capture
+    contract = render_contract(profile)
+    assert check_contract(contract) == []
+    assert_golden(f"capture_{name}.md", contract)
+
+
+def test_document_holds_to_the_schema_and_time_adds_up(capture):
+    _name, profile = capture
+    jsonschema.validate(json.loads(profile.model_dump_json()), SCHEMA)
+    attributed = sum(kernel.duration_ns for operator in profile.operators for kernel in operator.kernels)
+    unattributed = sum(kernel.duration_ns for kernel in profile.unattributed_kernels)
+    assert profile.timeline is not None
+    assert attributed + unattributed == profile.timeline.measured_ns
+    assert attributed >= 0.99 * profile.timeline.measured_ns
+    per_step = sum(stage.duration_ns for stage in profile.stages) * profile.timeline.steps
+    assert per_step == pytest.approx(profile.timeline.measured_ns, rel=1e-9)
+
+
+def test_eager_kernels_lead_to_modules_and_lines_of_the_example(capture):
+    name, profile = capture
+    if "-" in name:
+        return  # compiled: no modules are left to see
+    heaviest = max(profile.operators, key=lambda operator: operator.aggregated.total_duration_ns)
+    assert heaviest.source is not None and heaviest.source.startswith(f"{name}.py:")
+    assert any(operator.module for operator in profile.operators)
+
+
+def test_every_fused_kernel_names_what_it_fused():
+    profile = assembled(next(folder for folder in CAPTURES if folder.name == "gpt2-inductor"))
+    fused = [operator for operator in profile.operators if operator.operator_name.startswith("triton_")]
+    assert len(fused) > 50 and all(operator.is_fused and operator.fused_ops for operator in fused)
+
+
+def test_convolutions_are_held_against_tf32_and_products_against_fp32():
+    roofs = {folder.name: assembled(folder).roofline for folder in CAPTURES if folder.name in ("conv_block", "gpt2")}
+    assert {name: roof.dtype for name, roof in roofs.items() if roof} == {"conv_block": "tf32", "gpt2": "float32"}
