@@ -12,7 +12,12 @@ pytestmark = pytest.mark.gpu
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TF32 = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n"
 PLAIN = "def optimize(model, inputs):\n    return model\n"
-BF16 = "import torch\nPRECISION = 'bf16'\ndef optimize(model, inputs):\n    model = model.bfloat16()\n    return lambda x: model(x.bfloat16()).float()\n"
+BF16 = """
+PRECISION = "bf16"
+def optimize(model, inputs):
+    model = model.bfloat16()
+    return lambda x: model(x.bfloat16()).float()
+"""
 GRAPH = """
 import torch
 def optimize(model, inputs):
@@ -61,7 +66,7 @@ def verdict_on(session, tmp_path, text, **changes):
 @pytest.mark.parametrize(("text", "precision", "expected", "words"), [
     (PLAIN, "equal", ("SAME", "AMBIGUOUS"), ""),
     (GRAPH, "equal", ("FASTER",), ""),
-    (STALE_GRAPH, "equal", ("CHEAT",), "stale"),
+    (STALE_GRAPH, "equal", ("WRONG",), "error"),
     (TF32 + PLAIN, "equal", ("WRONG",), "undeclared precision drop: as inaccurate as tf32"),
     (TF32 + "PRECISION = 'tf32'\n" + PLAIN, "tf32", ("FASTER",), ""),
     (BF16, "bf16", ("FASTER",), ""),
@@ -70,7 +75,6 @@ def verdict_on(session, tmp_path, text, **changes):
 ], ids=["same", "graph", "stale_graph", "tf32_undeclared", "tf32", "bf16", "bf16_not_allowed", "side_stream"])
 def test_verdicts(session, tmp_path, text, precision, expected, words):
     verdict = verdict_on(session, tmp_path, text, precision=precision)
-    print(verdict.verdict, verdict.speedup, verdict.interval, verdict.reasons)
     assert verdict.verdict in expected, verdict.reasons
     assert any(words in reason for reason in verdict.reasons)
 
