@@ -23,8 +23,10 @@ def run(word: str, out: Path, budget: str, extra: list[str]) -> dict[str, object
     """One verb as a user calls it; its JSON answer plus wall time."""
     example, what = word.split(":")
     folder = out / f"{example}-{what}"
-    script, options = ("profile_kernel.py", ["--mode", what]) if what in MODES else ("optimize.py", ["--precision", what, "--budget", budget])
-    command = [sys.executable, str(ROOT / "scripts" / script), str(ROOT / "examples" / f"{example}.py"), *options, "--out", str(folder), "--json", *extra]
+    optimise = ("optimize.py", ["--precision", what, "--budget", budget])
+    script, options = ("profile_kernel.py", ["--mode", what]) if what in MODES else optimise
+    workload = ROOT / "examples" / f"{example}.py"
+    command = [sys.executable, str(ROOT / "scripts" / script), str(workload), *options, "--out", str(folder), "--json", *extra]
     start = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     answer = json.loads(done.stdout) if done.stdout.strip() else {"status": "error", "error": {"message": "no answer"}}
@@ -39,7 +41,8 @@ def row(answer: dict[str, object]) -> str:
         timing, timeline = profile["timing"], profile["timeline"]
         detail = f"{timing['median_ns'] / 1e3:.1f} us (iqr {timing['iqr_ns'] / 1e3:.1f})"
         if timeline:
-            detail += f", attributed {100 * timeline['attributed_ns'] / timeline['measured_ns']:.2f}% of {timeline['measured_ns'] / 1e3:.0f} us"
+            share = 100 * timeline["attributed_ns"] / timeline["measured_ns"]
+            detail += f", attributed {share:.2f}% of {timeline['measured_ns'] / 1e3:.0f} us"
     elif "speedup" in answer:
         detail = f"{answer['speedup']:.3f}x {answer.get('interval')} kept {answer.get('kept')}"
     else:

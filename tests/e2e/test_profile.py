@@ -8,15 +8,18 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from contract_format import check_contract
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv", "lstm_sequence_encoder")
+EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
+            "lstm_sequence_encoder")
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 
 def verb(*argv: str, cwd: Path) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / argv[0]), *argv[1:]], capture_output=True, text=True, cwd=cwd, timeout=300)
+    command = [sys.executable, str(ROOT / "scripts" / argv[0]), *argv[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -31,7 +34,8 @@ def cache(tmp_path_factory):
 @pytest.mark.parametrize("mode", ["event", "annotation"])
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, cache):
-    status, out, err = verb("profile_kernel.py", str(ROOT / "examples" / f"{example}.py"), "--mode", mode, "--device", "cpu", "--json", cwd=tmp_path)
+    workload = str(ROOT / "examples" / f"{example}.py")
+    status, out, err = verb("profile_kernel.py", workload, "--mode", mode, "--device", "cpu", "--json", cwd=tmp_path)
     assert status == 0, err
     answer = json.loads(out)
     folder = Path(answer["out_dir"])
@@ -56,7 +60,8 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, ca
 
 
 def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, cache):
-    status, out, err = verb("profile_kernel.py", str(ROOT / "examples" / "mlp_activations.py"), "--mode", "event", "--device", "cpu", cwd=tmp_path)
+    workload = str(ROOT / "examples" / "mlp_activations.py")
+    status, out, err = verb("profile_kernel.py", workload, "--mode", "event", "--device", "cpu", cwd=tmp_path)
     assert status == 0 and check_contract(out) == [] and "report.md" in err
 
 
@@ -76,8 +81,8 @@ def test_parameters_versions_and_baseline(tmp_path, cache):
 @pytest.mark.parametrize("mode", ["ncu", "nsys"])
 def test_modes_that_need_a_gpu_say_so(mode, tmp_path):
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(ROOT / "examples" / "mlp_activations.py"), "--mode", mode, "--json"],
-                          capture_output=True, text=True, cwd=tmp_path, env=env)
+    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(ROOT / "examples" / "mlp_activations.py")]
+    done = subprocess.run([*command, "--mode", mode, "--json"], capture_output=True, text=True, cwd=tmp_path, env=env)
     assert done.returncode == 3
     error = json.loads(done.stdout)["error"]
     assert error["fix"] and mode in error["where"] and not (tmp_path / "out").exists()

@@ -24,8 +24,9 @@ SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text
 def assembled(folder: Path) -> Profile:
     result = ProbeResult.model_validate_json((folder / "result.json").read_bytes())
     example, _, compiled = folder.name.partition("-")
-    return assemble(Run(workload=WorkloadRef(path=ROOT / "examples" / f"{example}.py", name=example), mode="annotation", raw=folder, result=result,
-                        peaks=result.peaks, clocks=ClockReading(requested="none", locked=False), compile_mode=compiled or "eager",
+    workload = WorkloadRef(path=ROOT / "examples" / f"{example}.py", name=example)
+    return assemble(Run(workload=workload, mode="annotation", raw=folder, result=result, peaks=result.peaks,
+                        clocks=ClockReading(requested="none", locked=False), compile_mode=compiled or "eager",
                         device_name=None, version="golden"))
 
 

@@ -100,7 +100,8 @@ def test_the_lock_lets_one_in_at_a_time_and_says_who_holds_it(monkeypatch, tmp_p
 
 def test_a_killed_holder_frees_the_lock(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELWRIGHT_LOCK", str(tmp_path / "lock"))
-    code = "import time\nfrom kernelwright.capture.lock import device_lock\nwith device_lock('x'):\n print('held', flush=True); time.sleep(60)"
+    code = ("import time\nfrom kernelwright.capture.lock import device_lock\n"
+            "with device_lock('x'):\n  print('held', flush=True)\n  time.sleep(60)")
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert other.stdout is not None and other.stdout.readline() == b"held\n"
     other.kill()
@@ -117,13 +118,15 @@ def stand_in(monkeypatch, tmp_path):
         script = tmp_path / "probe.py"
         script.write_text(textwrap.dedent(code))
         monkeypatch.setattr(processes, "PROBE_START", script)
-        request = ProbeRequest(action="event", workload=ProbeWorkload(path="/w.py"), device="cpu", out_dir=str(tmp_path / "raw"))
-        return run_probe(request, Interpreter(Path(sys.executable), "2.13.0", "cpu", "test"), cwd=tmp_path, timeout_s=timeout_s)
+        workload, raw = ProbeWorkload(path="/w.py"), str(tmp_path / "raw")
+        request = ProbeRequest(action="event", workload=workload, device="cpu", out_dir=raw)
+        interpreter = Interpreter(Path(sys.executable), "2.13.0", "cpu", "test")
+        return run_probe(request, interpreter, cwd=tmp_path, timeout_s=timeout_s)
     return run
 
 
 def test_a_probe_that_dies_is_a_failed_workload_with_its_last_words(stand_in):
-    with pytest.raises(WorkloadFailed, match="status 7.*last words: the end is near"):
+    with pytest.raises(WorkloadFailed, match=r"status 7.*last words: the end is near"):
         stand_in("print('the end is near'); raise SystemExit(7)")
     with pytest.raises(WorkloadFailed, match="killed by signal 9"):
         stand_in("import os; os.kill(os.getpid(), 9)")

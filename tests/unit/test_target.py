@@ -33,7 +33,8 @@ def test_a_file_of_the_project_gets_the_projects_entry(project):
 
 
 @pytest.mark.parametrize(("words", "kernel", "version"), [
-    (("softmax", None), "softmax", "v2"), (("softmax", "v1"), "softmax", "v1"), (("v1", None), "softmax", "v1"), (("v4", None), "mla", "v4"),
+    (("softmax", None), "softmax", "v2"), (("softmax", "v1"), "softmax", "v1"), (("v1", None), "softmax", "v1"),
+    (("v4", None), "mla", "v4"),
 ])
 def test_kernels_and_versions_resolve_from_any_subfolder(project, words, kernel, version):
     ref = resolve_target(*words, {}, None, start=project / "deep" / "er")

@@ -140,6 +140,11 @@ class _Run:
             with self.stages.judging(self.workload) as judge:
                 self.search.judge = judge
                 self.search.run()
+            if not self.search.best():
+                return self._keep_best()
+            # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
+            with self.stages.judging(self.workload) as judge:
+                self.search.judge = judge
                 return self._confirm()
         except KeyboardInterrupt:
             self.interrupted = True
