@@ -13,7 +13,7 @@ check: ## ruff, mypy --strict, import layers
 	@python=$$($(PREPARE) --dev) && \
 	$$python -m ruff check . && \
 	$$python -m mypy && \
-	$$(dirname $$python)/lint-imports
+	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
 test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, with a scripted model; needs npm
 	@python=$$($(PREPARE) --dev) && $$python -m pytest tests/clients $(PYTEST_ARGS)
