@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_device_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests wait for each other, never for a real profile on this machine."""
+    os.environ["KERNELWRIGHT_LOCK"] = str(Path(tmp_path_factory.getbasetemp()) / "device.lock")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

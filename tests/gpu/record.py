@@ -14,10 +14,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACE = Path("/tmp/recording")
+PLACE = Path(tempfile.mkdtemp(prefix="recording-"))
 DEFAULT = ("mlp_activations", "conv_block", "sdpa_attention", "lstm_sequence_encoder", "train_mlp_step", "gpt2", "gpt2:inductor",
            "mlp_activations:cudagraphs")
 KEPT = ("result.json", "ops.json", "trace.json.gz", "trace_stacks.json.gz")
@@ -47,7 +48,6 @@ def record(example: str, compile_mode: str) -> Path:
 
 def main() -> None:
     out, names = Path(sys.argv[1]), sys.argv[2:] or DEFAULT
-    shutil.rmtree(PLACE, ignore_errors=True)
     shutil.copytree(ROOT / "examples", PLACE / "examples")
     shutil.copytree(ROOT / "src" / "kernelwright" / "probe", PLACE / "probe")
     with tarfile.open(out, "w:xz") as archive:

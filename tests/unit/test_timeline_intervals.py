@@ -68,15 +68,6 @@ def test_union_and_gaps_share_out_a_window(pairs: list[tuple[int, int]], low: in
     assert all(end < start for end, start in zip(gap_ends[:-1], gap_starts[1:], strict=True)), "gaps are disjoint, in order, maximal"
 
 
-@given(INTERVALS, INTERVALS)
-@settings(max_examples=200, deadline=None)
-def test_overlap_of_two_sets(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
-    def points(pairs: list[tuple[int, int]]) -> set[int]:
-        return {point for start, length in pairs for point in range(start, start + length)}
-
-    assert intervals.overlap_length(arrays(first), arrays(second)) == len(points(first) & points(second))
-
-
 def test_nesting_order_puts_the_longer_first_and_keeps_equal_ones() -> None:
     starts = np.array([5, 0, 0, 0], dtype=np.int64)
     ends = np.array([6, 3, 9, 3], dtype=np.int64)

@@ -41,7 +41,7 @@ _LONGEST = max(name.count("_") + 1 for name in OPERATORS_WITH_UNDERSCORES)
 
 def is_generated(name: str) -> bool:
     """True for kernels that Inductor generated, by their name."""
-    return name.startswith(_GENERATED)
+    return _KERNEL.match(name) is not None
 
 
 def is_compiled_region(name: str) -> bool:

@@ -19,20 +19,21 @@ NEEDED = {"bandwidth", "matmul:float32"}
 _PEAKS = TypeAdapter(tuple[ProbePeak, ...])
 
 
-def load_peaks(key: str) -> tuple[ProbePeak, ...]:
-    """Cached peaks, or () when there are none or the file is not readable."""
+def load_peaks(key: str, device_name: str | None = None) -> tuple[ProbePeak, ...]:
+    """Cached peaks; () when there are none, they are another device's than device_name, or the file is not readable."""
     try:
-        return _PEAKS.validate_python(json.loads(_file(key).read_text())["peaks"])
+        document = json.loads(_file(key).read_text())
+        return _PEAKS.validate_python(document["peaks"]) if device_name in (None, document["device_name"]) else ()
     except (OSError, ValueError, KeyError, TypeError, ValidationError):
         return ()
 
 
-def store_peaks(key: str, peaks: Sequence[ProbePeak]) -> None:
+def store_peaks(key: str, device_name: str, peaks: Sequence[ProbePeak]) -> None:
     """Keep a complete set of peaks; a cache that can't be written costs time, not the run."""
     if not {peak.name for peak in peaks} >= NEEDED:
         return
     try:
-        write_json_atomic(_file(key), {"key": key, "peaks": [peak.model_dump() for peak in peaks]})
+        write_json_atomic(_file(key), {"key": key, "device_name": device_name, "peaks": [peak.model_dump() for peak in peaks]})
     except OSError:
         return
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ..model.errors import MachineLacks
 from ..model.workload import Device
 
 PROBE_START = Path(__file__).resolve().parents[1] / "probe" / "start.py"
+_ENDED: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 GRACE_S = 2.0
 """How long an ended process may take to leave before it is killed."""
 
@@ -61,6 +63,9 @@ def spawn(
 
 def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> int:
     """End the whole process group: SIGTERM, then SIGKILL after grace_s. Returns the exit status. Safe to repeat."""
+    if process in _ENDED:  # its group's number may be somebody else's by now
+        return process.wait()
+    _ENDED.add(process)
     if process.poll() is None and grace_s > 0:
         _signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + grace_s

@@ -37,9 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code; prints one JSON object with --json, else text."""
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(number, _interrupt)
     try:
         answer = _run(argv)
+        _print(answer, as_json)
     except KernelwrightError as error:
         return _fail(error, as_json)
     except KeyboardInterrupt:
@@ -53,19 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return _fail(_Internal("internal", f"{type(error).__name__}: {error}", where=f"{place.filename}:{place.lineno}",
                                fix="please report this; KERNELWRIGHT_DEBUG=1 shows the whole trace"), as_json)
-    if as_json:
-        print(json.dumps({"status": "ok", **answer.data}, allow_nan=False))
-    else:
-        print(answer.text)
+    return answer.exit_code
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    print(json.dumps({"status": "ok", **answer.data}, allow_nan=False) if as_json else answer.text, flush=True)
     if answer.tail:
         say(answer.tail)
-    return answer.exit_code
 
 
 def build_parser(verb: str) -> argparse.ArgumentParser:
     """The parser of one verb, as `--help` shows it."""
     module = _module(verb)
-    parser = _Parser(prog=f"{verb}.py" if os.environ.get("KERNELWRIGHT_SCRIPT") else f"kernelwright {verb}",
+    parser = _Parser(prog=f"{verb}.py" if sys.argv[0].endswith(f"{verb}.py") else f"kernelwright {verb}",
                      description=getattr(module, "DESCRIPTION", module.HELP), allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print exactly one JSON object on stdout")
     module.add_arguments(parser)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..model.base import Abstained
 from ..model.profile import Finding, Kernel, Operator, Profile
+from ..roofline.peaks import binding_peaks
 
 Outcome = Finding | Abstained | None
 """A finding; why the rule could not be decided; or None: decided, and healthy."""
@@ -71,10 +72,10 @@ def best_of(compute_pct: float | None, bandwidth_pct: float | None) -> tuple[flo
 
 
 def peak_origin(profile: Profile) -> str:
-    """"measured" or "datasheet": where the ceilings come from."""
-    roof = profile.roofline
-    measured = roof is not None and (roof.peak_compute is not None or roof.peak_bandwidth is not None)
-    return "measured" if measured else "datasheet"
+    """"measured", "datasheet" or "measured and datasheet": where the ceilings that shares are taken of come from."""
+    used = binding_peaks(profile.roofline) if profile.roofline is not None else ()
+    origins = {"datasheet" if peak.evidence == "datasheet" else "measured" for peak in used if peak is not None}
+    return " and ".join(sorted(origins, reverse=True))
 
 
 def bounded(gain_pct: float) -> float:

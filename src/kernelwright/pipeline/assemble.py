@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
 
-import msgspec
+from pydantic import TypeAdapter, ValidationError
 
 from ..attribute import attribute
 from ..diagnose import diagnose
@@ -20,6 +20,9 @@ from ..model.workload import WorkloadFacts, WorkloadRef
 from ..readers.kineto import read_kineto
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize
+
+MAX_OPS_BYTES = 256 << 20
+_OPS = TypeAdapter(list[OpRecord])
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,13 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
 def _ops(run: Run) -> list[OpRecord]:
     if run.result.ops_file is None:
         return []
+    file = run.raw / run.result.ops_file
     try:
-        rows = msgspec.json.decode((run.raw / run.result.ops_file).read_bytes(), type=list[dict[str, object]])
-    except (OSError, msgspec.DecodeError) as error:
-        raise BadInput("broken_ops", "can't be read", where=str(run.raw / run.result.ops_file)) from error
-    return [OpRecord.model_validate(row) for row in rows]
+        if file.stat().st_size > MAX_OPS_BYTES:
+            raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file))
+        return _OPS.validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise BadInput("broken_ops", "is not a list of operator records", where=str(file), fix="profile again") from error
 
 
 def _metadata(run: Run, facts: WorkloadFacts, environment: ProbeEnvironment) -> CaptureMetadata:

@@ -16,7 +16,7 @@ from ..capture.clocks import ClockSampler
 from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
-from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
+from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.errors import BadInput, KernelwrightError, MachineLacks
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
@@ -100,21 +100,32 @@ def _capture(
     workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
 ) -> Run:
     key = _peaks_key(interpreter, options)
-    peaks = load_peaks(key)
     request = ProbeRequest(
         action="annotation" if mode == "annotation" else "event",
         workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
-        warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not peaks, stacks=options.stacks,
+        warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
     with device_lock(f"profile {workload.name}", say), ClockSampler(options.clocks, device=options.device) as clocks:
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=_import_stages)
-        if result.peaks:
-            store_peaks(key, result.peaks)
-            peaks = result.peaks
+        peaks = _peaks(result, key, lambda: run_probe(
+            request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")}),
+            interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say))
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks, clocks=clocks.reading(),
                compile_mode=options.compile_mode, device_name=options.device_name, version=__version__)
+
+
+def _peaks(result: ProbeResult, key: str, calibrate: Callable[[], ProbeResult]) -> tuple[ProbePeak, ...]:
+    """This device's peaks: measured in this run, else the cached ones, measured now where those are another device's."""
+    assert result.environment is not None
+    name, measured = result.environment.device_name, result.peaks
+    cached = () if measured else load_peaks(key, name)
+    if not measured and not cached:
+        measured = calibrate().peaks
+    if measured:
+        store_peaks(key, name, measured)
+    return measured or cached
 
 
 def _import_stages() -> None:
@@ -139,8 +150,7 @@ def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> P
     folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(workload.name) / f".running-{stamp}-{os.getpid()}"
     try:
         (folder / "raw").mkdir(parents=True, exist_ok=True)
-        for stale in ("error.json",):
-            (folder / stale).unlink(missing_ok=True)
+        (folder / "error.json").unlink(missing_ok=True)
     except OSError as error:
         raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
                        fix="name a writable folder with --out DIR") from error

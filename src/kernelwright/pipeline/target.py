@@ -51,7 +51,7 @@ def load_project(file: Path) -> dict[str, dict[str, Any]]:
         raise BadInput("project_too_large", f"is larger than {MAX_PROJECT_BYTES} bytes", where=str(file))
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bytes that are not UTF-8, a date such as 2024-13-45
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark is not None else str(file)
         raise BadInput("broken_yaml", f"is not valid YAML: {getattr(error, 'problem', None) or error}", where=place) from error
@@ -68,8 +68,14 @@ def _checked(file: Path, name: str, entry: Any) -> dict[str, Any]:
     unknown = sorted(str(key) for key in entry if key not in _KERNEL_KEYS)
     if unknown:
         raise BadInput("unknown_key", f"unknown key {unknown[0]!r}", where=where, fix=f"known: {', '.join(sorted(_KERNEL_KEYS))}")
-    if not isinstance(entry.get("params", {}), Mapping):
-        raise BadInput("bad_params", "`params:` must be a mapping", where=where)
+    if "\0" in entry["file"]:
+        raise BadInput("no_kernel_file", "`file:` holds a NUL character", where=where)
+    params = entry.get("params", {})
+    if not isinstance(params, Mapping) or not all(isinstance(value, (str, int, float, bool)) for value in params.values()):
+        raise BadInput("bad_params", "`params:` must map names to single values", where=where)
+    for key in ("default_version", "devlog"):
+        if not isinstance(entry.get(key, ""), str):
+            raise BadInput(f"bad_{key}", f"`{key}:` must be text (write it in quotes)", where=where)
     versions = entry.get("versions", [])
     if not isinstance(versions, list) or not all(isinstance(version, str) for version in versions):
         raise BadInput("bad_versions", "`versions:` must be a list of names", where=where)

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -33,11 +32,6 @@ def compress(source: str, path: str, sought: bytes) -> bool:
     _replace(path, write)
     os.unlink(source)
     return found
-
-
-def remove_tree(path: str) -> None:
-    """Delete a scratch folder; nothing happens when it is gone."""
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _replace(path: str, write: Callable[[BinaryIO], Any]) -> None:

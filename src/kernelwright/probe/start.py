@@ -6,9 +6,11 @@ names (event, loaders, ...) nor the rest of kernelwright can meet the workload's
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 
 PACKAGE = "kernelwright_probe"
@@ -27,6 +29,12 @@ def load_package(folder: str) -> None:
     spec.loader.exec_module(package)
 
 
+def die_with_parent() -> None:
+    """Linux: SIGKILL this process when its parent dies, however it dies (PR_SET_PDEATHSIG = 1, prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
 def main(argv: list[str]) -> int:
     """Run one action; returns the process's exit code."""
     if sys.version_info < (3, 10):  # noqa: UP036 - the workload's interpreter is not ours to choose
@@ -35,6 +43,7 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2 or argv[0] not in ("run", "judge"):
         sys.stderr.write(USAGE)
         return 2
+    die_with_parent()
     load_package(os.path.dirname(os.path.abspath(__file__)))
     module = importlib.import_module(PACKAGE + (".judge_worker" if argv[0] == "judge" else ".run"))
     return int(module.main(argv[1:]))

@@ -111,6 +111,8 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
     timer are repeated back to back inside one sample (then the GPU may hide host time; calls_per_sample says so).
     With flush_l2, twice the last shared cache is written before each sample, outside of it, and a sample is one call.
     """
+    if call_s <= 0:  # no warm-up was asked for: this call is not timed
+        call_s = _timed(call, device)
     repeats = 1 if flush_l2 else min(MAX_CALLS_PER_SAMPLE, max(1, math.ceil(round(SHORTEST_SAMPLE_S[device] / max(call_s, 1e-7), 6))))
     flush = _flusher(device) if flush_l2 else None
     sample = _cuda_sample if device == "cuda" else _cpu_sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..model.profile import Profile
+from ..roofline.peaks import binding_peaks
 from .contract import ROOMS, stage_rows
 from .figures import configuration, title
 from .hotspots import hotspots
@@ -25,9 +26,10 @@ def render_report(profile: Profile) -> str:
     kernels, kernels_left = hotspots(profile, MOST_KERNELS)
     line, work, roof = profile.timeline, profile.work, profile.roofline
     walls = sorted(line.step_wall_ns) if line else []
+    ceilings = binding_peaks(roof) if roof else (None, None)
     shares = [] if work is None else [
-        ("Share of peak compute", work.compute_pct, work.achieved_compute, roof.peak_compute if roof else None),
-        ("Share of peak bandwidth", work.bandwidth_pct, work.achieved_bandwidth, roof.peak_bandwidth if roof else None)]
+        ("Share of peak compute", work.compute_pct, work.achieved_compute, ceilings[0]),
+        ("Share of peak bandwidth", work.bandwidth_pct, work.achieved_bandwidth, ceilings[1])]
     return render(
         "report.md.j2", profile=profile, title=cell(title(profile), 120), configuration=_configuration(profile),
         root_cause=first_sentences(profile.bottleneck.root_cause), shares=shares,

@@ -68,8 +68,3 @@ def code(value: object, limit: int = 200) -> Safe:
 def first_sentences(text: str, count: int = 2, limit: int = 400) -> str:
     """At most `count` sentences of one line. A sentence ends at . ! or ? before a space and a capital or digit."""
     return " ".join(_SENTENCE_END.split(plain(text, limit))[:count])
-
-
-def sentence_count(text: str) -> int:
-    """How many sentences `first_sentences` sees."""
-    return len(_SENTENCE_END.split(plain(text, 10_000))) if text.strip() else 0

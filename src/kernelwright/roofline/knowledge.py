@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
@@ -12,10 +11,7 @@ from pydantic import Field, ValidationError
 
 from ..model.base import Record
 from ..model.errors import MachineLacks
-
-_PACKAGE = Path(__file__).resolve().parents[1]
-_FOLDERS = (_PACKAGE.parents[1] / "knowledge", _PACKAGE / "knowledge")
-"""A checkout's root, or inside an installed package."""
+from ..model.resources import resource
 
 T = TypeVar("T", bound=Record)
 
@@ -113,9 +109,10 @@ def datasheet(device_name: str) -> Device | None:
 
 def _load(name: str, model: type[T]) -> T:
     fix = "reinstall kernelwright"
-    path = next((folder / name for folder in _FOLDERS if (folder / name).is_file()), None)
-    if path is None:
-        raise MachineLacks("knowledge_missing", f"the data file {name} is missing", where=str(_FOLDERS[0]), fix=fix)
+    try:
+        path = resource(f"knowledge/{name}")
+    except FileNotFoundError as error:
+        raise MachineLacks("knowledge_missing", str(error), where=name, fix=fix) from error
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         return model.model_validate(content)

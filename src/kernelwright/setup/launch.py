@@ -18,7 +18,7 @@ def main() -> int:
         del sys.path[0]
     sys.path.insert(0, str(here.parents[1]))
     verb, *arguments = sys.argv[1:]
-    sys.argv = [os.environ.get("KERNELWRIGHT_SCRIPT", verb), *arguments]
+    sys.argv = [os.environ.pop("KERNELWRIGHT_SCRIPT", verb), *arguments]
     # By name: this file starts a program, it is no part of what it starts.
     exit_code: int = importlib.import_module("kernelwright.cli").main([verb, *arguments])
     return exit_code

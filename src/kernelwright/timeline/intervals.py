@@ -47,12 +47,6 @@ def gaps(starts: Int64, ends: Int64, low: int, high: int) -> tuple[Int64, Int64]
     return gap_starts[keep], gap_ends[keep]
 
 
-def overlap_length(a: tuple[Int64, Int64], b: tuple[Int64, Int64]) -> int:
-    """Length covered by both of two sets of intervals, ns: |A| + |B| - |A or B|."""
-    both = union_length(np.concatenate((a[0], b[0])), np.concatenate((a[1], b[1])))
-    return union_length(*a) + union_length(*b) - both
-
-
 def parents(starts: Int64, ends: Int64) -> Int64:
     """Index of the innermost interval still open when each one starts; -1 for roots. Input in nesting order.
 
