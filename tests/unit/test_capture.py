@@ -20,6 +20,11 @@ from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
 from kernelwright.model.errors import BadInput, MachineLacks, WorkloadFailed
 
 
+def with_ours() -> dict[str, str]:
+    """An environment in which a plain interpreter finds kernelwright."""
+    return {**os.environ, "PYTHONPATH": str(Path(processes.__file__).parents[2])}
+
+
 def fake_python(folder: Path, answer: str) -> Path:
     """An executable that answers the torch check with `answer`."""
     path = folder / "bin" / "python"
@@ -90,7 +95,7 @@ def test_the_lock_lets_one_in_at_a_time_and_says_who_holds_it(monkeypatch, tmp_p
     """)
     with device_lock("profile first"):
         assert (holder() or {})["what"] == "profile first"
-        others = [subprocess.Popen([sys.executable, "-c", code, str(i)]) for i in range(3)]
+        others = [subprocess.Popen([sys.executable, "-c", code, str(i)], env=with_ours()) for i in range(3)]
         time.sleep(0.5)
         assert not order.exists()
     assert [other.wait(30) for other in others] == [0, 0, 0]
@@ -102,7 +107,7 @@ def test_a_killed_holder_frees_the_lock(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELWRIGHT_LOCK", str(tmp_path / "lock"))
     code = ("import time\nfrom kernelwright.capture.lock import device_lock\n"
             "with device_lock('x'):\n  print('held', flush=True)\n  time.sleep(60)")
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=with_ours())
     assert other.stdout is not None and other.stdout.readline() == b"held\n"
     other.kill()
     other.wait()

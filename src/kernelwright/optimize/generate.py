@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import math
 import pprint
 import re
 from collections.abc import Iterable, Sequence
@@ -14,10 +15,11 @@ from pathlib import Path
 import jinja2
 
 from .. import __version__
+from ..judge.correctness import PRECISION_ORDER
 from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.resources import resource
-from ..model.workload import Precision, WorkloadFacts, WorkloadRef
+from ..model.workload import ParamValue, Precision, WorkloadFacts, WorkloadRef
 from .passes.base import Pass
 
 REWRITES = Path(__file__).resolve().parents[1] / "probe" / "rewrites"
@@ -61,7 +63,9 @@ def render_source(
     imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
     imports.update(line for source in (helpers, *sources) for line in source.imports)
     imports.update(_STANDALONE_IMPORTS if standalone else ())
-    params = {name: value for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
+    alters_model = facts.training and any(item.copies_weights for item in ordered)
+    imports.update({"import copy"} if standalone and alters_model else ())
+    params = {name: _literal(value) for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
     return _template().render(
         title=_comment(f"{workload.name}: {', '.join(item.name for item in ordered)}. Written by kernelwright {__version__}."),
         headline=[_comment(line) for line in headline], imports=_sorted(line for line in imports if " torch" not in line),
@@ -70,10 +74,10 @@ def render_source(
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
         helpers=helpers.functions, rewrites=[function for source in sources for function in source.functions],
         passes=[{"why": _comment(item.why), "rewrite": item.rewrite} for item in ordered],
-        weights=_weights(ordered, facts), standalone=standalone, form=facts.form, file_name=_comment(file_name),
-        signature=", ".join(f"{name}={value!r}" for name, value in params.items()),
+        weights=_weights(ordered, facts), alters_model=alters_model, standalone=standalone, form=facts.form, file_name=_comment(file_name),
+        signature=", ".join(f"{name}={value}" for name, value in params.items()),
         forwarded=", ".join(f"{name}={name}" for name in params),
-        defaults=", ".join(f"{name}={value!r}" for name, value in params.items()), tolerance=SMOKE_LIMITS[precision],
+        defaults=", ".join(f"{name}={value}" for name, value in params.items()), tolerance=SMOKE_LIMITS[precision],
     )
 
 
@@ -88,8 +92,7 @@ def write_source(path: Path, text: str) -> Path:
 
 def lowest_precision(passes: Sequence[Pass]) -> Precision:
     """The lowest precision among the passes: equal, then tf32, then bf16."""
-    order: tuple[Precision, ...] = ("equal", "tf32", "bf16")
-    return max((item.precision for item in passes), key=order.index, default="equal")
+    return max((item.precision for item in passes), key=PRECISION_ORDER.index, default="equal")
 
 
 def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
@@ -97,6 +100,20 @@ def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
     if not facts.training and any(item.copies_weights for item in passes):
         return "copied"
     return "fixed" if any(item.fixes_addresses for item in passes) else "live"
+
+
+def _literal(value: ParamValue) -> str:
+    """Python source of a parameter's value. Nested values are recorded as the text that str() made of them: it is their source again.
+
+    A text parameter that reads like one is turned back into text by the generated file, which sees the workload's own default.
+    """
+    if isinstance(value, str):
+        try:
+            nested = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return repr(value)
+        return value if isinstance(nested, (tuple, list, dict, set)) and str(nested) == value else repr(value)
+    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float({str(value)!r})"
 
 
 def _shapes(facts: WorkloadFacts) -> str:

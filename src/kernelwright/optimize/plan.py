@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..judge.correctness import PRECISION_ORDER as ORDER_OF_PRECISION
 from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
@@ -12,7 +13,6 @@ from .passes import CATALOGUE, Context, Pass
 
 LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
-ORDER_OF_PRECISION: tuple[Precision, ...] = ("equal", "tf32", "bf16")
 HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
 RUNTIMES_COMBINED = 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from ..judge.session import sha256_of
 from ..model.base import Record
 from ..model.errors import BadInput
 from ..model.files import write_text_atomic
@@ -35,12 +35,12 @@ class State(Record):
     options: dict[str, str] = Field(default_factory=dict)
 
 
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file. Raises BadInput when it can't be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise BadInput("no_such_workload", f"can't be read: {error.strerror}", where=str(path)) from error
+def digest_of(workload: Path) -> str:
+    """Hex digest of the workload's file. Raises BadInput when it can't be read."""
+    digest = sha256_of(workload)
+    if not digest:
+        raise BadInput("no_such_workload", "can't be read", where=str(workload))
+    return digest
 
 
 def save(folder: Path, state: State) -> None:
@@ -59,6 +59,13 @@ def load(folder: Path) -> State:
                        fix="start anew without --resume") from error
 
 
+def named_run(folder: Path) -> Path:
+    """The run in this very folder. Raises BadInput when there is none; creates nothing."""
+    if not (folder / STATE_FILE).is_file():
+        raise BadInput("nothing_to_resume", "holds no optimisation to resume", where=str(folder), fix="check --out, or start without --resume")
+    return folder.resolve()
+
+
 def latest_run(parent: Path) -> Path:
     """The newest run under out/optimize/<workload>/ that got past its baseline. Raises BadInput when there is none."""
     runs = sorted((run for run in parent.iterdir() if (run / STATE_FILE).is_file()), reverse=True) if parent.is_dir() else []
@@ -70,7 +77,7 @@ def latest_run(parent: Path) -> Path:
 def check_same(state: State, workload: WorkloadRef, now: Mapping[str, str]) -> None:
     """Refuse to go on when what decides the figures has changed. `now`: precision, device, torch. Raises BadInput (one line)."""
     pairs = {
-        "workload": (f"{state.workload} ({state.workload_sha256[:12]})", f"{workload.path} ({sha256_of(workload.path)[:12]})"),
+        "workload": (f"{state.workload} ({state.workload_sha256[:12]})", f"{workload.path} ({digest_of(workload.path)[:12]})"),
         "version": (str(state.version), str(workload.version)), "parameters": (_words(state.params), _words(workload.params)),
         "precision": (state.precision, now["precision"]), "device": (state.device, now["device"]),
         "torch": (state.torch_version, now["torch"]),

@@ -65,6 +65,7 @@ class Pass:
     training: bool = True
     """Whether it is valid for a training step."""
     copies_weights: bool = False
+    """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
     conflicts: frozenset[str] = frozenset()
 
