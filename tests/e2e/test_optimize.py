@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Many small operators on parameters: without autograd's bookkeeping this is plainly faster on any machine.
+# It waits where a graph for gradients would be recorded: without gradients it is many times faster on the busiest machine.
 WORKLOAD = '''
+import time
+
 import torch
 from torch import nn
 
@@ -26,12 +28,14 @@ class Chain(nn.Module):
         self.w = nn.ParameterList([nn.Parameter(torch.randn(16)) for _ in range(n)])
 
     def forward(self, x):
+        if torch.is_grad_enabled():
+            time.sleep(0.03)
         for w in self.w:
             x = torch.tanh(x * w + w)
         return x
 
 
-def get_model_and_input(n=60):
+def get_model_and_input(n=6):
     return Chain(n).eval(), torch.randn(4, 16)
 '''
 KEYS = {"status", "out_dir", "kept", "speedup", "interval", "optimized", "report", "devlog", "contract"}
@@ -45,7 +49,8 @@ def place(tmp_path_factory):
 
 
 def environment(place: Path) -> dict[str, str]:
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "KERNELWRIGHT_CACHE": str(place / "cache")}
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(place / "inductor"), "KERNELWRIGHT_CACHE": str(place / "cache"),
+              "KERNELWRIGHT_LOCK": str(place / "device.lock")}
     return {**os.environ, **caches, "CXX": "/nonexistent/c++", "OMP_NUM_THREADS": "1"}
 
 
@@ -62,7 +67,7 @@ def run(place: Path, *more: str) -> tuple[int, dict, str]:
 
 @pytest.fixture(scope="module")
 def first(place):
-    return run(place, "--budget", "60s", "--n=50")
+    return run(place, "--budget", "60s", "--n=5")
 
 
 def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
@@ -77,7 +82,7 @@ def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
     assert all(Path(answer[key]).is_file() and Path(answer[key]).is_absolute() for key in ("optimized", "report", "devlog", "contract"))
     assert "### vs Baseline" in Path(answer["contract"]).read_text()
     assert "chain optimized" in Path(answer["devlog"]).read_text()
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
 
 
 def test_without_a_compiler_the_compile_rows_are_failed_with_that_reason(first):
@@ -93,7 +98,7 @@ def test_optimized_py_runs_as_it_stands_anywhere(first, tmp_path):
     done = subprocess.run([sys.executable, first[1]["optimized"]], cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "optimised" in done.stdout, done.stderr
     code = ("import torch, optimized\nmodel, x = optimized.get_model_and_input()\nassert not model(x).requires_grad\n"
-            "assert model(torch.ones(7, 16)).requires_grad\nassert len(list(model.parameters())) == 50")
+            "assert model(torch.ones(7, 16)).requires_grad\nassert len(list(model.parameters())) == 5")
     folder = Path(first[1]["optimized"]).parent
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=bare, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -102,10 +107,10 @@ def test_optimized_py_runs_as_it_stands_anywhere(first, tmp_path):
 def test_resume_judges_nothing_twice_and_refuses_other_parameters(place, first):
     folder = Path(first[1]["out_dir"])
     before = (folder / "ledger.jsonl").read_text().splitlines()
-    status, answer, err = run(place, "--budget", "60s", "--n=50", "--resume")
+    status, answer, err = run(place, "--budget", "60s", "--n=5", "--resume")
     after = [json.loads(line)["name"] for line in (folder / "ledger.jsonl").read_text().splitlines()[len(before):]]
     assert status == 0 and answer["out_dir"] == str(folder) and all(name.startswith("optimized.py") for name in after), err
-    status, answer, _err = run(place, "--n=51", "--resume")
+    status, answer, _err = run(place, "--n=6", "--resume")
     assert status == 2 and answer["status"] == "error" and "parameters" in answer["error"]["message"]
 
 
@@ -133,6 +138,6 @@ def test_ctrl_c_leaves_the_best_so_far_and_no_process(place):
     out, _ = process.communicate(timeout=60)
     answer = json.loads(out)
     assert process.returncode == 130 and answer["error"]["code"] == "interrupted"
-    row = json.loads(ledger.read_text().splitlines()[0])
-    assert (answer["optimized"] is not None) == (row["verdict"]["verdict"] == "FASTER") and Path(answer["report"]).is_file()
+    verdicts = [row["verdict"]["verdict"] for row in map(json.loads, ledger.read_text().splitlines()) if row["verdict"]]
+    assert "FASTER" in verdicts and Path(answer["optimized"]).is_file() and Path(answer["report"]).is_file()
     assert not processes_of(place)

@@ -183,6 +183,7 @@ def test_replaced_weights_are_followed(tmp_path: Path, workload: Path, names: tu
         model.conv.weight.mul_(3)
     assert not torch.allclose(fast(x)["y"], before)
     assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
+    assert "replaced by another, call optimize(...) again" in module.__doc__
     model.load_state_dict({**model.state_dict(), "bn.running_mean": torch.full((4,), 5.0)})
     assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
 
@@ -217,6 +218,50 @@ def test_a_training_step_keeps_its_gradients_in_the_original_parameters(tmp_path
     assert len(grads) == 2 and all(grad is not None and grad.abs().sum() > 0 for grad in grads)
     with torch.no_grad():
         assert not model(x).requires_grad
+
+
+def test_weights_that_are_not_copied_may_be_replaced(tmp_path: Path, workload: Path) -> None:
+    module = generated(tmp_path, workload, "no_grad")
+    model, x = load(workload).get_model_and_input()
+    fast = module.optimize(model, x)
+    fast(x)
+    model.conv.weight = nn.Parameter(torch.zeros_like(model.conv.weight))
+    assert torch.equal(fast(x)["y"], model(x)["y"]) and "read at each call" in module.__doc__
+
+
+def test_a_training_step_is_timed_against_the_original_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "layout_workload.py"
+    path.write_text(TRAINING.replace("def forward(self, x):", """def forward(self, x):
+        print("original" if self.conv.weight.is_contiguous() else "laid out anew")"""))
+    text = source(path, ("channels_last",), training=True, params={}).replace("time.perf_counter() + 3", "time.perf_counter()")
+    done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    calls = [line for line in done.stdout.splitlines() if line in ("original", "laid out anew")]
+    assert len(calls) == 18 and set(calls[::2]) == {"original"} and set(calls[1::2]) == {"laid out anew"}
+
+
+PARAMETERS = """
+import torch
+
+PARAMS = {"dims": (4, 8), "text": "(1, 2)", "dtypes": (torch.float32, torch.float64), "options": {"a": [1]}, "limit": float("inf")}
+SEEN = {}
+
+
+def get_model_and_input(dims, text, dtypes, options, limit):
+    assert type(dims) is tuple and type(text) is str and dtypes[0] is torch.float32 and options["a"] == [1] and limit == float("inf")
+    return torch.relu, torch.ones(dims)
+"""
+
+
+def test_nested_parameters_stay_literals_and_text_stays_text(tmp_path: Path) -> None:
+    path = tmp_path / "nested_parameters.py"
+    path.write_text(PARAMETERS)
+    params = {"dims": "(8, 16)", "text": "(1, 2)", "dtypes": "(torch.float32, torch.float64)", "options": "{'a': [1]}",
+              "limit": float("inf")}
+    text = source(path, ("no_grad",), params=params, inputs=(TensorSpec(path="", shape=(8, 16), dtype="float32", device="cpu"),))
+    assert "dims=(8, 16)" in text and "options={'a': [1]}" in text
+    module = load(write_source(tmp_path / "optimized.py", text))
+    assert module.get_model_and_input()[1].shape == (8, 16) and module.get_model_and_input(dims=(2, 3))[1].shape == (2, 3)
 
 
 def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) -> None:

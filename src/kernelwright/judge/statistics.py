@@ -92,7 +92,8 @@ def estimate(values: Floats, looks: int) -> Estimate:
         averages = walsh_averages(values)
         centre, low, high = float(np.median(averages)), float(averages[index]), float(averages[-1 - index])
         method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA/BAAB log ratios"
-    return Estimate(math.exp(centre), math.exp(low), math.exp(high), _smallest_effect_pct(low, high, alpha), int(values.size),
+    smallest = _smallest_effect_pct(low, high, alpha, int(values.size) - 1 if index is None else None)
+    return Estimate(math.exp(centre), math.exp(low), math.exp(high), smallest, int(values.size),
                     1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
 
 
@@ -144,8 +145,16 @@ def _student(values: Floats, alpha: float) -> tuple[float, float, float]:
     return centre, centre - half, centre + half
 
 
-def _smallest_effect_pct(low: float, high: float, alpha: float) -> float:
-    """Effect found with POWER: (z_alpha/2 + z_power) standard errors, the half-width being z_alpha/2 of them."""
-    normal = NormalDist()
-    z_alpha, z_power = normal.inv_cdf(1 - alpha / 2), normal.inv_cdf(POWER)
-    return 100 * math.expm1((high - low) / 2 * (1 + z_power / z_alpha))
+def _smallest_effect_pct(low: float, high: float, alpha: float, degrees: int | None) -> float:
+    """Effect found with POWER: (q_alpha/2 + q_power) standard errors, the half-width being q_alpha/2 of them.
+
+    Quantiles q of Student's t with these degrees of freedom where the half-width is Student's, else of the normal distribution.
+    """
+    if degrees is None:
+        normal = NormalDist()
+        two_sided, power = normal.inv_cdf(1 - alpha / 2), normal.inv_cdf(POWER)
+    else:
+        from scipy.special import stdtrit
+
+        two_sided, power = float(stdtrit(degrees, 1 - alpha / 2)), float(stdtrit(degrees, POWER))
+    return 100 * math.expm1((high - low) / 2 * (1 + power / two_sided))

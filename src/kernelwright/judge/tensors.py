@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from .untrusted import open_regular
 
 MAX_HEADER_BYTES = 64 * 2**20
 NUMPY_DTYPES = {
@@ -54,35 +57,57 @@ class Leaf:
         return EPS.get(self.dtype, 0.0)
 
 
+Size = Annotated[int, Field(ge=0, lt=2**62)]
+Word = Annotated[str, Field(max_length=1000)]
+
+
+class _Entry(BaseModel):
+    """One leaf in a file's header (the layout is the probe's judge_tensors)."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    path: Word
+    dtype: Word
+    stored: Word
+    device: Word
+    type: Word
+    shape: Annotated[list[Size], Field(max_length=64)]
+    offset: Size
+    nbytes: Size
+    sampled: bool
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    leaves: list[_Entry]
+
+
 def read_leaves(path: Path) -> list[Leaf]:
-    """All leaves of one file. Raises Malformed (also when the file is not there or too short)."""
+    """All leaves of one file. Raises Malformed (also when the file is not there, too short, a link or no regular file)."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Malformed(f"{path.name}: {error.strerror}") from error
-    try:
+        with open_regular(path) as file:
+            data = file.read()
         (length,) = struct.unpack_from("<Q", data)
         if length > min(MAX_HEADER_BYTES, len(data) - 8):
             raise Malformed(f"{path.name}: header of {length} bytes")
-        entries = json.loads(data[8 : 8 + length])["leaves"]
-        return [_leaf(entry, memoryview(data)[8 + length :]) for entry in entries]
-    except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise Malformed(f"{path.name}: {type(error).__name__}: {error}") from error
+        header = _Header.model_validate_json(data[8 : 8 + length])
+        return [_leaf(entry, memoryview(data)[8 + length :]) for entry in header.leaves]
+    except OSError as error:
+        raise Malformed(f"{path.name}: {error.strerror or error}") from error
+    except (struct.error, ValueError, RecursionError, MemoryError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise Malformed(f"{path.name}: {type(error).__name__}: {words}") from error
 
 
-def _leaf(entry: dict[str, Any], body: memoryview) -> Leaf:
-    stored = str(entry["stored"])
-    if stored not in NUMPY_DTYPES:
-        raise Malformed(f"dtype {stored}")
-    offset, nbytes = int(entry["offset"]), int(entry["nbytes"])
-    if offset < 0 or nbytes < 0 or offset + nbytes > len(body):
+def _leaf(entry: _Entry, body: memoryview) -> Leaf:
+    if entry.stored not in NUMPY_DTYPES:
+        raise Malformed(f"dtype {entry.stored}")
+    if entry.offset + entry.nbytes > len(body):
         raise Malformed("bytes outside the file")
-    values: npt.NDArray[Any] = np.frombuffer(body[offset : offset + nbytes], dtype=NUMPY_DTYPES[stored])
-    if stored == "bfloat16":
+    values: npt.NDArray[Any] = np.frombuffer(body[entry.offset : entry.offset + entry.nbytes], dtype=NUMPY_DTYPES[entry.stored])
+    if entry.stored == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
-    shape = tuple(int(size) for size in entry["shape"])
-    sampled = bool(entry["sampled"])
-    if not sampled and values.size != int(np.prod(shape, dtype=np.int64)):
-        raise Malformed(f"{values.size} values for shape {shape}")
-    return Leaf(path=str(entry["path"]), dtype=str(entry["dtype"]), shape=shape, device=str(entry["device"]), kind=str(entry["type"]),
-                sampled=sampled, values=values)
+    elements = prod(entry.shape)
+    if values.size != elements and not (entry.sampled and 0 < values.size <= elements):
+        raise Malformed(f"{values.size} values for shape {entry.shape}")
+    return Leaf(path=entry.path, dtype=entry.dtype, shape=tuple(entry.shape), device=entry.device, kind=entry.type, sampled=entry.sampled,
+                values=values)

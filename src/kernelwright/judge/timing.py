@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from ..model.measurement import Measurement
 from ..model.verdict import Comparison
+from . import clocks
 from .channel import WorkerFailed
 from .exchange import Exchange
 from .placement import same_cores
+from .replies import Done, Prepared, Times
 from .statistics import MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
 
 WARM_S = 0.2
@@ -23,14 +25,13 @@ SAMPLE_S = 400e-6
 MAX_RING = 16
 MAX_QUADS = 40
 MAX_SAMPLES = 50
+MIN_BLOCK_S = 5e-3
+"""A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
-DISAGREE_SHARE = 0.5
-DISAGREE_S = 0.005
-"""The parent's own clock must account for a block: reported time below half of it, and 5 ms missing, is a lying timer."""
 
 
 @dataclass
@@ -52,6 +53,8 @@ class Timed:
     last_pool_index: int
     """Which round's inputs the last timed call had."""
     cheat: str | None
+    doubt: str | None = None
+    """Why a decision in the candidate's favour was not believed."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -73,8 +76,8 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
     Raises WorkerFailed, OutOfTime.
     """
     sides = (reference, candidate)
-    told = [who.ask("prepare_timing", calls=1, seconds=0.0, min_calls=2) for who in sides]
-    threads = [int(reply["threads"]) if reply["device"] == "cpu" else 0 for reply in told]
+    told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
+    threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
     with same_cores([who.worker.process.pid for who in sides], threads):
         plan, pool = _prepare(reference, candidate, max_timing_s)
         return _run(sides, plan, pool, time.monotonic() + max_timing_s)
@@ -90,40 +93,52 @@ def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: flo
                 blocks[side].append(_block(sides[side], plan, first))
                 first += plan.samples * plan.ring
                 last = first - 1 if side == 1 else last
-        use_host = _events_miss_work(blocks, plan.ring)
+        use_host = _events_miss_work(blocks)
         found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks))
         if settled(found) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
-    return Timed(_comparison(blocks, found, plan, use_host), decide(found), last % pool, _timer_disagrees(blocks, use_host), notes)
+    decision = decide(found)
+    clock = clocks.confirm(*([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks),
+                           found, decision, len(plan.looks))
+    return Timed(_comparison(blocks, found, plan, use_host), "AMBIGUOUS" if clock.doubt else decision, last % pool, clock.cheat, clock.doubt,
+                 notes)
+
+
+def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:
+    """The reply, and the seconds a call by what the worker says, but no more than the parent saw."""
+    start = time.monotonic()
+    reply = who.ask("prepare_timing", Prepared, calls=calls, seconds=seconds, min_calls=max(2, calls))
+    return reply, max(min(reply.call_s, time.monotonic() - start), 1e-9)
 
 
 def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> tuple[Plan, int]:
-    first = [who.ask("prepare_timing", calls=1, seconds=WARM_S, min_calls=2) for who in (reference, candidate)]
-    fastest = max(min(float(reply["call_s"]) for reply in first), 1e-9)
-    wanted = min(MAX_RING, max(1, math.ceil(SAMPLE_S / fastest)))
+    warm = [_warm(who, calls=1, seconds=WARM_S) for who in (reference, candidate)]
+    wanted = min(MAX_RING, max(1, math.ceil(SAMPLE_S / min(call_s for _, call_s in warm))))
     if wanted > 1:
-        first = [who.ask("prepare_timing", calls=wanted, seconds=WARM_S / 4, min_calls=wanted) for who in (reference, candidate)]
-    if {int(reply["ring"]) for reply in first} != {int(first[0]["ring"])}:
+        warm = [_warm(who, calls=wanted, seconds=WARM_S / 4) for who in (reference, candidate)]
+    (mine, reference_s), (theirs, candidate_s) = warm
+    if (theirs.ring, theirs.pool) != (mine.ring, mine.pool):
         raise WorkerFailed("malformed", "prepared another number of inputs than it was asked for", role=candidate.worker.role)
-    ring, calls_s = int(first[0]["ring"]), [max(float(reply["call_s"]), 1e-9) for reply in first]
-    sample_s = ring * max(calls_s)
-    samples = max(1, min(MAX_SAMPLES, int(max_timing_s / (4 * MAX_QUADS) / sample_s)))
+    sample_s = mine.ring * max(reference_s, candidate_s)
+    samples = max(1, math.ceil(MIN_BLOCK_S / sample_s), int(max_timing_s / (4 * MAX_QUADS) / sample_s))
+    samples = min(MAX_SAMPLES, samples)
     lead_in = sample_s < LEAD_IN_BELOW_S
-    quad_s = 2 * ring * sum(calls_s) * (samples + lead_in)
+    quad_s = 2 * mine.ring * (reference_s + candidate_s) * (samples + lead_in)
     quads = max(MIN_QUADS, min(MAX_QUADS, int(max_timing_s / quad_s)))
-    return Plan(ring, samples, lead_in, plan_looks(quads)), int(first[0]["pool"])
+    return Plan(mine.ring, samples, lead_in, plan_looks(quads)), mine.pool
 
 
 def _block(who: Exchange, plan: Plan, first: int) -> Block:
+    if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
+        who.ask("lead_in", Done)
     start = time.monotonic()
-    reply = who.ask("time", samples=plan.samples, lead_in=plan.lead_in, first=first)
+    reply = who.ask("time", Times, samples=plan.samples, first=first)
     wall = time.monotonic() - start
-    events, hosts = ([float(value) for value in reply[key]] for key in ("events_ns", "host_ns"))
-    if len(hosts) != plan.samples or len(events) not in (0, plan.samples) or not all(0 < value < math.inf for value in (*events, *hosts)):
-        raise WorkerFailed("forged", "gave timings that no clock gives", role=who.worker.role)
-    return Block(wall, events, hosts)
+    if len(reply.host_ns) != plan.samples or len(reply.events_ns) not in (0, plan.samples):
+        raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
+    return Block(wall, reply.events_ns, reply.host_ns)
 
 
 def _block_times(blocks: Sequence[Block], ring: int, use_host: bool) -> list[float]:
@@ -135,23 +150,13 @@ def _chosen(block: Block, use_host: bool) -> Sequence[float]:
     return block.host_ns if use_host or not block.events_ns else block.events_ns
 
 
-def _events_miss_work(blocks: tuple[list[Block], list[Block]], ring: int) -> bool:
+def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     if not all(block.events_ns for side in blocks for block in side):
         return False
     hidden = [order.median(host - event for block in side for host, event in zip(block.host_ns, block.events_ns, strict=True))
               for side in blocks]
     event = order.median(value for block in blocks[1] for value in block.events_ns)
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
-
-
-def _timer_disagrees(blocks: tuple[list[Block], list[Block]], use_host: bool) -> str | None:
-    reported = [[sum(_chosen(block, use_host)) / 1e9 for block in side] for side in blocks]
-    overhead = order.median(block.wall_s - seconds for block, seconds in zip(blocks[0], reported[0], strict=True))
-    walls = order.median(block.wall_s for block in blocks[1]) - max(overhead, 0.0)
-    claimed = order.median(reported[1])
-    if claimed < DISAGREE_SHARE * walls and walls - claimed > DISAGREE_S:
-        return f"timer disagrees: it reported {claimed * 1e3:.3g} ms a block, and the judge's own clock saw {walls * 1e3:.3g} ms"
-    return None
 
 
 def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, plan: Plan, use_host: bool) -> Comparison:

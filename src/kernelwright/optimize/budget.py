@@ -16,8 +16,10 @@ PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
 CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
 AUTOTUNE_FACTOR = PRIOR_S["autotune"] / PRIOR_S["compile"]
 """Until one was seen, tuning is expected to take this many times what compiling was seen to take."""
-CONFIRM_SHARE = 0.25
+CONFIRM_SHARE = 1 / 3
 """At most this share of the budget is held back for the final confirmation."""
+RESERVE_MARGIN = 1.25
+"""The confirmation may take this many times what was measured before it ends for want of time."""
 UNSEEN_SHARE = 0.5
 """A candidate of a kind not seen yet starts when this share of its prior is left: the prior may be far too long."""
 LAST_TRY_SHARE = 0.4
@@ -80,6 +82,22 @@ def _graph(passes: Iterable[str]) -> frozenset[str]:
     return frozenset(item.name for item in items if item.layer < LAYER_COMPILE or item.precision != "equal")
 
 
-def confirmation_reserve_s(best: Experiment | None, total_s: float) -> float:
-    """Seconds to hold back for judging optimized.py itself once a candidate is FASTER (its compilation is cached by then)."""
-    return min(best.elapsed_s, CONFIRM_SHARE * total_s) if best is not None else 0.0
+def confirmation_reserve_s(best: Experiment | None, done: Iterable[Experiment], total_s: float) -> float:
+    """Seconds to hold back for judging optimized.py itself once a candidate is FASTER (its compilation is cached by then).
+
+    The confirmation starts the original's process anew: to the candidate's own seconds comes what that start was seen to cost.
+    """
+    if best is None:
+        return 0.0
+    rows = list(done)
+    first = min((row for row in rows if row.status == "judged"), key=lambda row: row.index)
+    start_s = reference_start_s(rows) if first.name != best.name else 0.0  # the first one's seconds hold the start already
+    return min(RESERVE_MARGIN * (best.elapsed_s + start_s), CONFIRM_SHARE * total_s)
+
+
+def reference_start_s(done: Iterable[Experiment]) -> float:
+    """Seconds that a judgement takes longer when the original's process starts with it: the first one's, less the quickest
+    of the same kind. While there is no second of the kind, all of the first one's seconds."""
+    first, *others = sorted((row for row in done if row.status == "judged"), key=lambda row: row.index)
+    alike = [row.elapsed_s for row in others if kind(row.passes) == kind(first.passes)]
+    return max(0.0, first.elapsed_s - min(alike, default=0.0))

@@ -11,6 +11,9 @@ from ..model.errors import BadInput
 from ..model.files import write_bytes_atomic
 from ..model.verdict import Experiment
 
+CAUSE, ORIGINAL = "cause", "original"
+"""Tag of a row that failed because the original did, which says nothing of the candidate."""
+
 
 class Ledger:
     """The rows of one optimisation in the order they were written. The last row of a name counts."""
@@ -34,8 +37,8 @@ class Ledger:
         return list({row.name: row for row in self.rows}.values())
 
     def finished(self) -> dict[str, Experiment]:
-        """Rows that need not run again: all but those that only the budget stopped."""
-        return {row.name: row for row in self.latest() if row.status != "out_of_budget"}
+        """Rows that need not run again: all but those that the budget or a failure of the original stopped."""
+        return {row.name: row for row in self.latest() if row.status != "out_of_budget" and row.tags.get(CAUSE) != ORIGINAL}
 
     def next_index(self) -> int:
         """Number of the next experiment, from 1."""

@@ -24,11 +24,11 @@ from ..pipeline.stored import safe_name
 from . import state as states
 from .budget import Budget
 from .generate import render_source, write_source
-from .ledger import Ledger
+from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
 from .search import CONFIRMATION, Say, Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
-from .summary import Ending, Kept, document, gain, render_report, result_line
+from .summary import Ending, Kept, document, render_report, result_line
 
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
@@ -85,6 +85,8 @@ class _Run:
         self.budget = budget
         self.notes: list[str] = []
         self.interrupted = False
+        self.fatal: KernelwrightError | None = None
+        """The original's failure, where no candidate at all could be judged for it: raised once the documents are written."""
 
     def run(self) -> Outcome:
         """See `optimize`."""
@@ -97,7 +99,10 @@ class _Run:
         kept = self._search_and_confirm()
         used_s = self.budget.used_s()
         after = self._closing_profile() if kept is not None and not self.interrupted else None
-        return self._documents(kept, after, used_s)
+        outcome = self._documents(kept, after, used_s)
+        if self.fatal is not None:
+            raise self.fatal
+        return outcome
 
     def _baseline(self) -> Context:
         try:
@@ -112,7 +117,7 @@ class _Run:
     def _started(self, profile: Profile, result: ProbeResult) -> Context:
         assert result.facts is not None and result.environment is not None
         self.state = states.State(
-            workload=str(self.workload.path), workload_sha256=states.sha256_of(self.workload.path), version=self.workload.version,
+            workload=str(self.workload.path), workload_sha256=states.digest_of(self.workload.path), version=self.workload.version,
             params=self.workload.params, precision=self.options.precision, device=result.environment.device,
             device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
             budget_s=self.options.budget_s, started_utc=states.utc_now(), options={"clocks": self.options.clocks},
@@ -140,6 +145,8 @@ class _Run:
             with self.stages.judging(self.workload) as judge:
                 self.search.judge = judge
                 self.search.run()
+            if self.search.stopped is not None:
+                return self._stopped(self.search.stopped)
             if not self.search.best():
                 return self._keep_best()
             # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
@@ -151,12 +158,22 @@ class _Run:
             self.say("interrupted: writing the best so far")
         except OutOfTime as error:
             self.notes.append(f"The budget ended early: {error.message}.")
+        except KernelwrightError as error:  # the original's process does not even start
+            self.search.failure = self.search.failure or error
+            return self._stopped(f"the original does not start: {error.message}")
         return self._keep_best()
+
+    def _stopped(self, why: str) -> Kept | None:
+        self.notes.append(f"The search ended early: {why}.")
+        self.say(f"the search ends: {why}")
+        if not any(row.verdict is not None for row in self.search.rows()):
+            self.fatal = self.search.failure
+        return self._keep_best(why=why)
 
     def _confirm(self) -> Kept | None:
         """Judge optimized.py itself; where that is not FASTER, the next best candidate's."""
-        for row in self.search.best()[:CONFIRM_TRIES]:
-            file = self._write_optimized(Kept(row, None))
+        for row in self._unrefuted()[:CONFIRM_TRIES]:
+            file = self._write_optimized(row)
             if self.budget.left_s() <= 0:
                 return self._keep_best(row)
             fresh = row.model_copy(update={
@@ -167,34 +184,41 @@ class _Run:
             self.search.ledger.append(result.model_copy(update={"kept": faster}))
             self.say(line_of(result))
             if faster:
-                kept = Kept(row, result)
-                self._write_optimized(kept)
-                return kept
+                return Kept(row, result)
             if result.status == "out_of_budget":
                 return self._keep_best(row)
+            if result.tags.get(CAUSE) == ORIGINAL:
+                return self._keep_best(row, result.reason)
             word = result.verdict.verdict if result.verdict else result.reason
             self.notes.append(f"{row.name} was not confirmed: the second judgement said {word}.")
         (self.folder / OPTIMIZED).unlink(missing_ok=True)
         return None
 
-    def _keep_best(self, row: Experiment | None = None) -> Kept | None:
-        row = row or next(iter(self.search.best()), None)
+    def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
+        """The best candidate that no second judgement refuted, unconfirmed."""
+        row = row or next(iter(self._unrefuted()), None)
         if row is None:
             (self.folder / OPTIMIZED).unlink(missing_ok=True)
             return None
-        kept = Kept(row, None)
-        self._write_optimized(kept)
-        self.notes.append(f"{row.name} was judged once; there was no time to confirm it by a second judgement.")
-        return kept
+        self._write_optimized(row)
+        self.notes.append(f"{row.name} was judged once and not confirmed by a second judgement: {why}.")
+        return Kept(row, None)
 
-    def _write_optimized(self, kept: Kept) -> Path:
+    def _unrefuted(self) -> list[Experiment]:
+        """FASTER candidates, the one to keep first, without those whose confirmation (of this run or the one resumed) said otherwise."""
+        confirmations = {row.tags["of"]: row.verdict for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION and row.verdict}
+        refuted = {name for name, verdict in confirmations.items() if verdict.verdict != "FASTER"}
+        return [row for row in self.search.best() if row.name not in refuted]
+
+    def _write_optimized(self, row: Experiment) -> Path:
+        """optimized.py for a candidate: the same bytes each time, so that the file that was confirmed is the file that is shipped."""
         environment = self.context.environment
         headline = [
-            f"Judged {gain(kept.verdict)} faster than the original ({states.utc_now()[:10]}, {environment.device_name}, torch"
-            f" {environment.torch_version}).",
+            f"Made {self.state.started_utc[:10]} for {environment.device_name}, torch {environment.torch_version}; what it gains is in"
+            " report.md beside this file.",
             "Needs torch alone; WORKLOAD is read only by get_model_and_input() and by `python optimized.py`.",
         ]
-        passes = [CATALOGUE[name] for name in kept.row.passes]
+        passes = [CATALOGUE[name] for name in row.passes]
         text = render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,
                              headline=headline, standalone=True)
         return write_source(self.folder / OPTIMIZED, text)
@@ -248,7 +272,7 @@ def _no_judge(*_: object) -> Verdict:
 def _folder(workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None) -> Path:
     parent = Path.cwd() / "out" / "optimize" / safe_name(workload.name)
     if options.resume:
-        return out_dir.resolve() if out_dir is not None else states.latest_run(parent)
+        return states.named_run(out_dir) if out_dir is not None else states.latest_run(parent)
     folder = out_dir or parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -263,7 +287,8 @@ def _folder(workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | Non
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One optimisation a folder: two would mix their ledgers."""
+    """One optimisation a folder: two would mix their ledgers. The lock's file stays: removing it would let a third one in beside a
+    second that holds the removed file."""
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
@@ -274,6 +299,5 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-        (folder / ".lock").unlink(missing_ok=True)
 
 

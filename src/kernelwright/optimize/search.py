@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from ..judge.options import OutOfTime
+from ..model.errors import KernelwrightError
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
 from .generate import render_source, write_source
-from .ledger import Ledger
+from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
 from .plan import Candidate, first_round, next_round, ranked, refusal
 from .state import utc_now
@@ -25,6 +26,8 @@ NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
 CONFIRMATION = "confirmation"
+MAX_FAILURES_OF_ORIGINAL = 2
+"""After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "not_applicable", "failed", "out_of_budget"]
 
 
@@ -42,12 +45,19 @@ class Search:
     say: Say
     no_compiler: str | None = field(default=None, init=False)
     """The reason that the first compile candidate gave, once one has failed for want of a compiler."""
-    _overran: set[str] = field(default_factory=set, init=False)
+    failure: KernelwrightError | None = field(default=None, init=False)
+    """The last failure of the original itself, while no judgement has succeeded since."""
+    stopped: str | None = field(default=None, init=False)
+    """Why the search ended early."""
+    _failures: int = field(default=0, init=False)
+    _set_aside: set[str] = field(default_factory=set, init=False)
+    """Candidates that the budget or the original stopped: not again in this run."""
 
     def run(self) -> None:
-        """Try candidates until none is left or the budget is spent; then note why the others were not run."""
+        """Try candidates until none is left, the budget is spent or the original fails twice in a row; then note why the others
+        were not run."""
         self.no_compiler = next((row.reason for row in self.ledger.latest() if NO_COMPILER.search(row.reason)), None)
-        while (item := self._pick()) is not None:
+        while self.stopped is None and (item := self._pick()) is not None:
             self._try(item)
         self._note_untried()
 
@@ -61,15 +71,24 @@ class Search:
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""
-        return max(0.0, self.budget.left_s() - confirmation_reserve_s(next(iter(self.best()), None), self.budget.total_s))
+        return max(0.0, self.budget.left_s() - confirmation_reserve_s(next(iter(self.best()), None), self.rows(), self.budget.total_s))
 
     def judge_file(self, file: Path, row: Experiment, seconds: float) -> Experiment:
-        """Judge one file; the row with its outcome, not yet in the ledger."""
+        """Judge one file; the row with its outcome, not yet in the ledger. What the judge raises is a failure of the original's
+        own (out of memory beside the candidate, a crash): a failed row too, and twice in a row the end of the search."""
         start = self.budget.clock()
         try:
             verdict = self.judge(file, row.precision, seconds)
         except OutOfTime as error:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
+        except KernelwrightError as error:
+            self.failure, self._failures = error, self._failures + 1
+            if self._failures >= MAX_FAILURES_OF_ORIGINAL:
+                self.stopped = f"{self._failures} judgements in a row failed before the candidate's turn: {error.message}"
+            return row.model_copy(update={
+                "status": "failed", "reason": f"could not be judged: {error.message}", "elapsed_s": self.budget.clock() - start,
+                "tags": {**row.tags, CAUSE: ORIGINAL}})
+        self.failure, self._failures = None, 0
         reason = verdict.reasons[0] if verdict.reasons else ""
         status: Status = "judged"
         if verdict.verdict == "FAILED":
@@ -91,7 +110,7 @@ class Search:
         if sum(estimate_s(item.passes, rows)[0] for item in waiting) > left:
             waiting.sort(key=lambda item: estimate_s(item.passes, rows)[0])
         waiting += [item for item in next_round(self.context, self.precision, done) if self._why_not(item) is None]
-        waiting = [item for item in waiting if item.name not in self._overran]
+        waiting = [item for item in waiting if item.name not in self._set_aside]
         for share in (None, LAST_TRY_SHARE):
             for item in waiting:
                 if worth_starting(item.passes, rows, left, share):
@@ -115,22 +134,27 @@ class Search:
         row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "failed" and NO_COMPILER.search(row.reason):
             self.no_compiler = row.reason
-        if row.status == "out_of_budget":
-            self._overran.add(row.name)
+        if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
+            self._set_aside.add(row.name)
         self.ledger.append(row)
         self.say(line_of(row))
 
     def _note_untried(self) -> None:
         done = self._finished()
         for item in [*first_round(self.context, self.precision), *next_round(self.context, self.precision, done)]:
-            if item.name in done or item.name in self._overran:
+            if item.name in done or item.name in self._set_aside:
                 continue
-            expected = estimate_s(item.passes, done.values())[0]
-            status, reason = self._why_not(item) or ("out_of_budget", f"about {expected:.0f} s expected, {self.left_s():.0f} s left")
-            row = self._row(item).model_copy(update={"status": status, "reason": reason})
+            status, reason = self._why_not(item) or self._why_not_begun(item, done)
+            tags = {CAUSE: ORIGINAL} if reason == self.stopped else {}
+            row = self._row(item).model_copy(update={"status": status, "reason": reason, "tags": tags})
             self.ledger.append(row)
-            if status != "not_applicable":
+            if status != "not_applicable" and not tags:
                 self.say(line_of(row))
+
+    def _why_not_begun(self, item: Candidate, done: dict[str, Experiment]) -> tuple[Status, str]:
+        if self.stopped is not None:
+            return "failed", self.stopped
+        return "out_of_budget", f"about {estimate_s(item.passes, done.values())[0]:.0f} s expected, {self.left_s():.0f} s left"
 
     def _row(self, item: Candidate) -> Experiment:
         index = self.ledger.next_index()

@@ -126,15 +126,16 @@ def _reason(row: Experiment) -> str:
 
 
 def _ladder(end: Ending) -> list[dict[str, str]]:
+    """The ladder at the workload's own flags; then, for each lower precision, the ladder's rows that were tried with it."""
     known = {row.name: row for row in end.rows}
+    rows = [known[name] for name in LADDER if name in known]
+    lower = [row for row in end.rows if row.precision != "equal" and len(_own(row)) == 2 and _own(row) & set(LADDER)]
+    rows += sorted(lower, key=lambda row: ORDER_OF_PRECISION.index(row.precision))
     table = []
-    for name in LADDER:
-        row = known.get(name)
-        if row is None:
-            continue
+    for row in rows:
         comparison = row.verdict.comparison if row.verdict else None
         table.append({
-            "name": name, "before": us(comparison.reference.median_ns) if comparison else NA,
+            "name": row.name, "precision": row.precision, "before": us(comparison.reference.median_ns) if comparison else NA,
             "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict),
             "note": row.reason if comparison is None else (row.verdict.verdict if row.verdict else ""),
         })
@@ -142,15 +143,27 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
 
 
 def _by_precision(end: Ending) -> list[dict[str, str]]:
-    """The best FASTER row at equal precision and below it, apart."""
+    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
+    the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
+    allowed = ORDER_OF_PRECISION[: ORDER_OF_PRECISION.index(end.state.precision) + 1]
+    tops = {level: next(iter(best(end.rows, (level,))), None) for level in allowed}
+    equal = _speedup(tops["equal"]) or 1.0
     found = []
-    for level in ORDER_OF_PRECISION:
-        rows = best(end.rows, (level,))
-        if rows:
-            found.append({"precision": level, "name": rows[0].name, "gain": gain(rows[0].verdict), "file": rows[0].candidate_file})
-        elif level == "equal":
-            found.append({"precision": level, "name": "none", "gain": NA, "file": NA})
+    for level, row in tops.items():
+        own = _speedup(row)
+        more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
+        found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
+                      "more": more, "file": row.candidate_file if row else NA})
     return found
+
+
+def _speedup(row: Experiment | None) -> float | None:
+    return row.verdict.speedup if row is not None and row.verdict is not None else None
+
+
+def _own(row: Experiment) -> set[str]:
+    """A candidate's passes but for no_grad, which every inference candidate has."""
+    return set(row.passes) - {"no_grad"}
 
 
 def _kept(end: Ending) -> dict[str, Any] | None:
