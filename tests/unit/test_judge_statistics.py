@@ -93,3 +93,10 @@ def test_the_smallest_effect_shrinks_with_the_noise():
     rng = np.random.default_rng(3)
     quiet, loud = (estimate(rng.normal(0, sigma, 20), 5) for sigma in (0.005, 0.05))
     assert 0 < quiet.smallest_effect_pct < 1 < loud.smallest_effect_pct
+
+
+def test_the_smallest_effect_of_few_quads_uses_students_quantiles():
+    values = np.random.default_rng(5).normal(0, 0.02, 4)
+    # Student's t with 3 degrees of freedom (tables): t_0.975 = 3.182, t_0.80 = 0.978.
+    expected = 100 * math.expm1((3.182 + 0.978) * values.std(ddof=1) / 2)
+    assert estimate(values, 1).smallest_effect_pct == pytest.approx(expected, rel=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from kernelwright.model.capture import ProbeRequest, ProbeResult
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
@@ -323,3 +325,32 @@ def test_other_forms_load_too(tmp_path: Path, form: str, text: str) -> None:
     if form == "versions":
         assert output[0, 0].item() == 2
         assert module.get_model_and_input(dtype="float64")[1][0].dtype == torch.float64
+
+
+LINEAR = '''
+import torch
+from torch import nn
+
+
+def get_model_and_input():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), torch.randn(4, 8)
+'''
+START = REWRITES.parent / "start.py"
+
+
+def test_an_annotation_profile_of_a_file_that_compiles_inside_itself(tmp_path: Path) -> None:
+    path = tmp_path / "linear_workload.py"
+    path.write_text(LINEAR)
+    inputs = (TensorSpec(path="", shape=(4, 8), dtype="float32", device="cpu"),)
+    optimized = write_source(tmp_path / "optimized.py", source(path, ("no_grad", "compile_default"), params={}, inputs=inputs))
+    request = ProbeRequest.model_validate({"action": "annotation", "workload": {"path": str(optimized), "version": None, "params": {}},
+                                           "device": "cpu", "out_dir": str(tmp_path)})
+    (tmp_path / "request.json").write_text(request.model_dump_json())
+    done = subprocess.run([sys.executable, str(START), "run", str(tmp_path / "request.json")], capture_output=True, text=True,
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cc")}, timeout=250)
+    result = ProbeResult.model_validate_json((tmp_path / "result.json").read_bytes())
+    assert done.returncode == 0 and result.status == "ok", done.stderr
+    assert not [warning for warning in result.warnings if "failed" in warning]
+    assert result.work is not None and result.work.flops == 2 * 4 * 8 * 8, "the original's work"
+    assert result.facts is not None and result.facts.already_compiled and result.facts.parameter_count == 72
+    assert (tmp_path / "trace.json.gz").is_file() and result.stacks_file is not None

@@ -255,7 +255,9 @@ def test_nothing_better_leaves_no_optimized_py_but_report_and_devlog(workload):
     outcome = run(workload, FakeStages({}))
     assert (outcome.kept, outcome.speedup, outcome.interval, outcome.optimized) == ((), 1.0, None, None)
     assert not (outcome.out_dir / "optimized.py").exists() and outcome.devlog == Path("/log.md")
-    assert "Nothing better than the original was found" in outcome.report.read_text()
+    report = outcome.report.read_text()
+    assert "Nothing better than the original was found" in report and "| equal | none faster | n/a | n/a | n/a |" in report
+    assert "there is no after, since nothing was kept" in report and "python optimized.py" not in report
     assert outcome.contract == outcome.out_dir / "baseline" / "contract.md"
 
 
@@ -291,7 +293,12 @@ def test_precision_gains_are_kept_apart(workload):
     outcome = run(workload, stages, precision="bf16")
     report = outcome.report.read_text()
     assert outcome.kept == ("bf16", "compile_max_autotune", "no_grad")
-    assert "| equal | compile_max_autotune | 2.00x" in report and "| bf16 | bf16+compile_max_autotune | 4.00x" in report
+    assert "| equal | compile_max_autotune | 2.00x [1.98, 2.02] | n/a |" in report
+    assert "| bf16 | bf16+compile_max_autotune | 4.00x [3.98, 4.02] | 2.00x |" in report, "the precision's own share apart"
+    ladder = report[report.index("## The torch.compile ladder"):report.index("## Use")]
+    assert "| compile_max_autotune | equal | 1000.00 | 500.00 |" in ladder
+    assert "| bf16+compile_max_autotune | bf16 | 1000.00 | 250.00 |" in ladder
+    assert "cuda_graph" not in ladder
     assert 'PRECISION = \'bf16\'' in outcome.optimized.read_text()
 
 
@@ -461,12 +468,13 @@ def test_an_original_that_failed_twice_in_a_row_ends_the_search_with_the_best_so
 
 
 def test_an_original_that_never_runs_beside_a_candidate_is_an_error_with_its_documents(workload):
-    stages = FakeStages({name: DEAD for name in CATALOGUE})
+    stages = FakeStages(dict.fromkeys(CATALOGUE, DEAD))
     with pytest.raises(WorkloadFailed):
         run(workload, stages)
     folder = next((workload.path.parent / "out" / "optimize" / "net").iterdir())
     assert json.loads((folder / "error.json").read_text())["code"] == "workload_died" and stages.open == 0
     assert len(stages.judged) == 2 and len(stages.logged) == 1 and "process died" in (folder / "report.md").read_text()
+    assert "no candidate could be judged" in (folder / "report.md").read_text()
 
 
 def test_a_confirmation_that_can_not_be_made_leaves_the_winner_unconfirmed(workload):
@@ -487,12 +495,12 @@ def test_what_was_refuted_is_not_kept_when_the_next_confirmation_is_cut_short(wo
     assert not any(name.startswith("optimized:compile_max_autotune") for name in stages.judged), "a resume does not ask until it is luck"
 
 
-def test_the_only_winner_refuted_and_then_ctrl_c_keeps_nothing(workload):
+def test_the_only_winner_refuted_is_not_kept_by_a_resume_either(workload):
     stages = FakeStages({"cuda_graph": 1.4, "optimized:cuda_graph, no_grad": 1.0})
     outcome = run(workload, stages)
     assert outcome.kept == () and not (outcome.out_dir / "optimized.py").exists()
-    stages.speedups["no_grad"] = KeyboardInterrupt()
-    assert run(workload, stages, resume=True).kept == ()
+    sessions = stages.sessions
+    assert run(workload, stages, resume=True).kept == () and stages.sessions == sessions + 1, "nothing to confirm"
 
 
 def test_the_reserve_covers_a_fresh_process_of_the_original(workload):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kernelwright.model.profile import TimelineSummary
 from kernelwright.readers.kineto import read_kineto
-from kernelwright.timeline.summary import measured_ns, summarize
+from kernelwright.timeline.summary import measured_ns, summarize, unprofiled
 from trace_builder import TraceBuilder
 
 
@@ -73,3 +75,14 @@ def test_a_correlation_id_of_two_processes_decides_nothing(tmp_path: Path) -> No
                .kernel("whose?", 40, 50, 1).kernel("ours", 60, 70, 2))
     found = summary(builder, tmp_path)
     assert found.kernels_total == 2 and found.launches == 1, "kept, but without a launch call"
+
+
+def test_the_profilers_own_time_is_taken_out_of_the_idle_shares() -> None:
+    shown = TimelineSummary(
+        steps=2, step_wall_ns=(400, 400), measured_ns=500, attributed_ns=500, unattributed_ns=0, busy_ns=500, span_ns=1000,
+        idle_share_pct=50.0, launches=4, gap_count=3, gap_median_ns=10.0, gap_total_ns=500, cpu_bound_share_pct=40.0, kernels_total=4)
+    told = unprofiled(shown, 312.5)  # 250 ns of device work a call: 20% idle at most
+    assert told.idle_share_pct == pytest.approx(20) and told.cpu_bound_share_pct == pytest.approx(16)
+    assert told.profiled_idle_share_pct == 50.0 and told.profiler_slowdown == pytest.approx(1.6)
+    assert unprofiled(shown, 200.0).idle_share_pct == 0.0, "work on several streams can exceed the call"
+    assert unprofiled(shown, 5000.0).idle_share_pct == 50.0, "never more than was seen"

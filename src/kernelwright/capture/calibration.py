@@ -23,7 +23,9 @@ def load_peaks(key: str, device_name: str | None = None) -> tuple[ProbePeak, ...
     """Cached peaks; () when there are none, they are another device's than device_name, or the file is not readable."""
     try:
         document = json.loads(_file(key).read_text())
-        return _PEAKS.validate_python(document["peaks"]) if device_name in (None, document["device_name"]) else ()
+        peaks = _PEAKS.validate_python(document["peaks"])
+        usable = device_name in (None, document["device_name"]) and {peak.name for peak in peaks} >= NEEDED
+        return peaks if usable else ()
     except (OSError, ValueError, KeyError, TypeError, ValidationError):
         return ()
 

@@ -16,7 +16,7 @@ from .common import Answer, Say
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
     "Show two or more profiles side by side; changes are against the first. The gate fails (exit 5) when a later profile takes more than P "
-    "percent longer than the first and the 95%% intervals of the two do not overlap; where one has no interval, the durations alone decide."
+    "percent longer than the first and the 95% intervals of the two do not overlap; where one has no interval, the durations alone decide."
 )
 
 

@@ -15,6 +15,7 @@ from ..model.files import write_json_atomic, write_text_atomic
 from ..model.profile import ClockReading
 from ..model.verdict import ACCEPTABLE, Verdict
 from ..model.workload import WorkloadRef
+from ..pipeline.stored import safe_name
 from ..pipeline.target import resolve_target
 from ..report.templates import render
 from .common import Answer, Say, add_run_options, positive_count, seconds
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     except KernelwrightError as error:
         write_json_atomic(folder / "error.json", error.as_dict())
         raise
-    return _answer(verdict, workload, folder, clocks.reading())
+    return _answer(verdict, workload, folder, clocks.reading(), _again(verdict, workload, args))
 
 
 def _seed(text: str) -> int:
@@ -66,9 +67,9 @@ def _seed(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number below 2**48")
 
 
-def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, clocks: ClockReading) -> Answer:
+def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, clocks: ClockReading, again: str) -> Answer:
     write_json_atomic(folder / "verdict.json", verdict.model_dump(mode="json"))
-    page = render("verdict.md.j2", verdict=verdict, workload=workload, clocks=clocks, again=_again(verdict, workload))
+    page = render("verdict.md.j2", verdict=verdict, workload=workload, clocks=clocks, again=again)
     report = write_text_atomic(folder / "verdict.md", page)
     data = {"out_dir": str(folder), "verdict": verdict.verdict, "speedup": verdict.speedup,
             "interval": list(verdict.interval) if verdict.interval else None, "reasons": list(verdict.reasons), "report": str(report)}
@@ -76,17 +77,19 @@ def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, clocks: Clock
     return Answer(data, text, EXIT_OK if verdict.verdict in ACCEPTABLE else EXIT_NOT_ACCEPTABLE, tail=f"\nreport: {report}")
 
 
-def _again(verdict: Verdict, workload: WorkloadRef) -> str:
+def _again(verdict: Verdict, workload: WorkloadRef, args: argparse.Namespace) -> str:
     """The command that repeats this judgement with the same inputs and weights."""
     words = ["judge.py", str(workload.path), verdict.candidate, "--seed", str(verdict.seed), "--precision", verdict.precision]
     words += ["--version", workload.version] if workload.version else []
+    words += ["--rounds", str(args.rounds), "--max-timing", f"{args.max_timing:g}s", "--device", args.device, "--clocks", args.clocks]
+    words += ["--python", args.python] if args.python else []
+    words += ["--timeout", f"{args.timeout:g}s"] if args.timeout else []
     return shlex.join([*words, *(f"--{name}={value}" for name, value in workload.params.items())])
 
 
 def _folder(out: Path | None, workload: WorkloadRef) -> Path:
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in workload.name)[:100] or "workload"
-    folder = (out or Path.cwd() / "out" / "judge" / name / stamp).absolute()
+    folder = (out or Path.cwd() / "out" / "judge" / safe_name(workload.name) / stamp).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in ("error.json", "verdict.json", "verdict.md"):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..model.errors import KernelwrightError
+from ..model.errors import BadInput, KernelwrightError
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
@@ -37,10 +37,9 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     done = profile(workload, args.mode, args.out, options, say=say)
     baseline = find_baseline(args.baseline, done.profile, workload) if args.baseline else None
     refused = baseline_refusal(done.profile, baseline) if baseline else None
+    files = write_run(done, None if refused else baseline)
     if refused:
-        say(refused)
-        baseline = None
-    files = write_run(done, baseline)
+        raise BadInput("baseline_refused", refused, where=f"--baseline {args.baseline}", fix=f"the profile itself is in {done.out_dir}")
     contract = render_contract(done.profile, baseline)
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
     return Answer(data, contract.rstrip("\n"), tail=f"\nreport: {files['report']}")

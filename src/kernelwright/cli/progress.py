@@ -24,7 +24,8 @@ class Progress:
             self._status.stop()
 
     def say(self, line: str) -> None:
-        """Show one line."""
+        """Show one line; names in it may be hostile (line ends, escape sequences)."""
+        line = "".join(character if character.isprintable() else "?" for character in line)
         if not sys.stderr.isatty():
             print(line, file=sys.stderr, flush=True)
             return

@@ -36,11 +36,12 @@ def bottleneck(profile: Profile) -> Bottleneck:
                           + _idle_sentence(profile))
     work = profile.work
     compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
-    kind = classify(compute, bandwidth)
-    if kind is not None:
+    in_cache = bandwidth is not None and bandwidth > 100.0  # more than memory can give, so it is not memory that binds
+    kind = classify(compute, None if in_cache else bandwidth)
+    if kind is not None or in_cache:
         key = "position" if compute is not None and bandwidth is not None else "compute_only" if bandwidth is None else "memory_only"
         text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile),
-                                 cached=texts["cached"] if (bandwidth or 0.0) > 100.0 else "")
+                                 cached=texts["cached"] if in_cache else "")
         return Bottleneck(kind=kind, root_cause=text + _idle_sentence(profile))
     return _by_idle_time(profile) or _undecided(profile)
 

@@ -30,12 +30,16 @@ def is_cpu_timeline(profile: Profile) -> bool:
 def call_share_pct(profile: Profile, duration_ns: int) -> float | None:
     """Share of the whole call's time that some device (CPU: operator) time is, 0..100.
 
-    duration_ns: over all steps. The whole is the span of the steps, idle time included; on the CPU the measured time.
+    duration_ns: over all steps. The whole: on CUDA the unprofiled call's median where there is one (the profiler stretches the
+    host's part, not the device's), else the span of the steps, idle time included; on the CPU the measured time.
     """
     timeline = profile.timeline
     if timeline is None:
         return None
-    whole = timeline.measured_ns if is_cpu_timeline(profile) else timeline.span_ns
+    if is_cpu_timeline(profile):
+        whole: float = timeline.measured_ns
+    else:
+        whole = profile.timing.median_ns * timeline.steps if profile.timing is not None else timeline.span_ns
     return min(100.0 * duration_ns / whole, 100.0) if whole > 0 else None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ..capture.process import spawn, terminate
 from ..model.workload import Device
 from .options import Deadline, OutOfTime
+from .untrusted import open_regular, remove
 
 MAX_LOG_BYTES = 64 * 2**20
 MAX_REPLY_BYTES = 64 * 2**20
@@ -49,7 +50,7 @@ class Worker:
     def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device) -> None:
         self.role = role
         self.log = folder / f"{role}.log"
-        self.log.unlink(missing_ok=True)  # an earlier candidate's words are not this one's
+        remove(self.log)  # an earlier candidate's words are not this one's
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         try:
@@ -105,16 +106,16 @@ class Worker:
         self.send(op, **fields)
         return self.receive(timeout_s=timeout_s, deadline=deadline)
 
-    def close(self, *, grace_s: float = 0.0) -> None:
+    def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""
         self._close_pipes()
-        terminate(self.process, grace_s=grace_s)
+        terminate(self.process, grace_s=0.0)
 
     def log_tail(self) -> str:
         """The last line that the program printed, shortened."""
         try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 4096))
+            with open_regular(self.log) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
                 lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
         except OSError:
             return ""
@@ -167,7 +168,7 @@ class Worker:
 
     def _log_bytes(self) -> int:
         try:
-            return self.log.stat().st_size
+            return self.log.lstat().st_size
         except OSError:
             return 0
 
@@ -184,16 +185,20 @@ def _reported(found: Any, role: str) -> WorkerFailed:
     """The error object of a reply, checked field by field."""
     told = found if isinstance(found, dict) else {}
     exit_code = told.get("exit_code")
+
+    def text(name: str, longest: int, default: str = "") -> str:
+        value = told.get(name, default)
+        return value[:longest] if isinstance(value, str) else default
+
     return WorkerFailed(
-        str(told.get("code", "unknown")), str(told.get("message", "no reason given"))[:1000], where=str(told.get("where", "")),
-        fix=str(told.get("fix", "")), exit_code=exit_code if isinstance(exit_code, int) else 4,
-        trace=str(told.get("traceback", ""))[:20000], role=role)
+        text("code", 100, "unknown"), text("message", 1000, "no reason given"), where=text("where", 1000), fix=text("fix", 1000),
+        exit_code=exit_code if isinstance(exit_code, int) else 4, trace=text("traceback", 20000), role=role)
 
 
 def _parse(line: bytes, identity: str) -> dict[str, Any]:
     try:
         reply = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WorkerFailed("forged", "wrote something that is no reply on the judge's channel") from error
     if not isinstance(reply, dict) or reply.get("id") != identity:
         raise WorkerFailed("forged", "forged a reply on the judge's channel")
@@ -201,7 +206,8 @@ def _parse(line: bytes, identity: str) -> dict[str, Any]:
 
 
 def _words(op: str) -> str:
-    special = {"load": "start and load", "build": "import and build", "time": "timed calls", "prepare_timing": "warm-up"}
+    special = {"load": "start and load", "build": "import and build", "time": "timed calls", "lead_in": "timed calls",
+               "prepare_timing": "warm-up"}
     return special.get(op, op.replace("_", " "))
 
 

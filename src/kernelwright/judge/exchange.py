@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from .channel import Worker, WorkerFailed
 from .options import Deadline
+from .replies import Done, OtherRun, R
 from .tensors import Leaf, Malformed, read_leaves
+from .untrusted import remove
 
 SAMPLE_ABOVE_ELEMENTS = 16 * 2**20
 """Leaves above this (64 MiB of float32) are compared on a secret random sample."""
@@ -40,27 +45,39 @@ class Exchange:
     timeout_s: float
     deadline: Deadline
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """One command and its reply. Raises WorkerFailed, OutOfTime."""
-        return self.worker.ask(op, timeout_s=self.timeout_s, deadline=self.deadline, **fields)
+    def ask(self, op: str, shape: type[R], **fields: Any) -> R:
+        """One command and its reply, checked. Raises WorkerFailed, OutOfTime."""
+        self.worker.send(op, **fields)
+        return self.receive(op, shape)
+
+    def receive(self, op: str, shape: type[R]) -> R:
+        """The checked reply to a command that was sent before. Raises WorkerFailed, OutOfTime."""
+        reply = self.worker.receive(timeout_s=self.timeout_s, deadline=self.deadline)
+        try:
+            return shape.model_validate(reply)
+        except (ValidationError, RecursionError) as error:
+            first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "nested too deeply"}
+            where = ".".join(str(part) for part in first["loc"])[:100]
+            raise WorkerFailed("malformed", f"gave a reply to {op} that cannot be one ({where}: {first['msg']})",
+                               role=self.worker.role) from error
 
     def export(self, what: str, sample_seed: int, **fields: Any) -> list[Leaf]:
         """What the worker holds ("outputs", "inputs", "pristine", "timed"), read by us; the file is gone afterwards."""
-        return self._leaves("export", sample_seed, what=what, **fields)[1]
+        return self._leaves("export", Done, sample_seed, what=what, **fields)[1]
 
-    def run(self, op: str, sample_seed: int, **fields: Any) -> tuple[dict[str, Any], list[Leaf] | None]:
+    def run(self, op: str, sample_seed: int, **fields: Any) -> tuple[OtherRun, list[Leaf] | None]:
         """An oracle or yardstick run: the reply, and the leaves where it was applicable."""
-        reply, leaves = self._leaves(op, sample_seed, **fields)
-        return reply, leaves if reply.get("applicable") else None
+        reply, leaves = self._leaves(op, OtherRun, sample_seed, **fields)
+        return reply, leaves if reply.applicable else None
 
-    def _leaves(self, op: str, sample_seed: int, **fields: Any) -> tuple[dict[str, Any], list[Leaf]]:
-        file = self.folder / f"{op}.tensors"
+    def _leaves(self, op: str, shape: type[R], sample_seed: int, **fields: Any) -> tuple[R, list[Leaf]]:
+        file = self.folder / f"{secrets.token_hex(8)}.tensors"
         try:
-            reply = self.ask(op, file=str(file), sample_seed=sample_seed, limit_elements=SAMPLE_ABOVE_ELEMENTS, **fields)
-            if reply.get("applicable") is False:
+            reply = self.ask(op, shape, file=str(file), sample_seed=sample_seed, limit_elements=SAMPLE_ABOVE_ELEMENTS, **fields)
+            if isinstance(reply, OtherRun) and not reply.applicable:
                 return reply, []
             return reply, read_leaves(file)
         except Malformed as error:
             raise WorkerFailed("malformed", f"gave an output file that cannot be read ({error})", role=self.worker.role) from error
         finally:
-            file.unlink(missing_ok=True)
+            remove(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ..model.base import Record
-from ..model.errors import NotAcceptable
+from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotAcceptable, WorkloadFailed
 from ..model.workload import Device, Precision
 
 Say = Callable[[str], None]
@@ -46,6 +46,25 @@ class OutOfTime(NotAcceptable):
 
     def __init__(self, doing: str) -> None:
         super().__init__("out_of_time", f"the time was up while {doing}", where="deadline")
+
+
+class OfReference(KernelwrightError):
+    """Marks an error of the workload itself, whatever its exit code: no candidate of this workload can be judged.
+
+    Everything that a candidate does is a verdict; a caller that tries many candidates may stop at this one.
+    """
+
+
+class ReferenceUnusable(OfReference, BadInput):
+    """The workload's file or options cannot be used (exit 2)."""
+
+
+class ReferenceLacks(OfReference, MachineLacks):
+    """The machine lacks something that the workload needs (exit 3)."""
+
+
+class ReferenceFailed(OfReference, WorkloadFailed):
+    """The workload itself fails, or its outputs are no evidence (exit 4)."""
 
 
 class Deadline:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..model.errors import BadInput, WorkloadFailed
 from ..model.verdict import Correctness, OutputError, VerdictName
 from ..model.workload import Precision
-from .correctness import PRECISION_ORDER, UNDECIDABLE, Expected, check_round, same_values
+from .correctness import PRECISION_ORDER, UNDECIDABLE, Expected, check_round, comparable, decidable, is_of, same_values
 from .exchange import Exchange, Seeds
+from .options import ReferenceFailed, ReferenceUnusable
+from .replies import Called, Done, InputsMade
 from .tensors import Leaf
+from .untrusted import remove
 
 REFILLED_ROUND = 1
 """This round's inputs are copied into the tensors that the round before used: same address, other values."""
 YARDSTICKS: dict[str, tuple[str, ...]] = {"tf32": ("flags",), "bf16": ("autocast", "converted")}
 MAX_REASONS = 4
+STATE_PREFIXES = ("written input ", "buffer ")
+"""Leaves beside the outputs: inputs that the reference writes to, and buffers after a training step (the names are the probe's)."""
 
 
 @dataclass
@@ -57,13 +62,13 @@ class Rounds:
         """Every round's inputs, made in the reference's process and read in the candidate's."""
         jittered: list[str] = []
         for number in range(self.count):
-            file = self.inputs_folder / f"inputs{number}.tensors"
-            made = self.reference.ask("make_inputs", round=number, seed=self.seeds.of(f"inputs {number}"), file=str(file))
-            jittered = made["jittered"]
+            file = self.inputs_folder / f"{secrets.token_hex(8)}.tensors"  # a name that a candidate cannot have occupied
             try:
-                self.candidate.ask("take_inputs", round=number, file=str(file))
+                made = self.reference.ask("make_inputs", InputsMade, round=number, seed=self.seeds.of(f"inputs {number}"), file=str(file))
+                self.candidate.ask("take_inputs", Done, round=number, file=str(file), plain=made.plain)
             finally:
-                file.unlink(missing_ok=True)
+                remove(file)
+            jittered = made.jittered
         if jittered:
             names = ", ".join(f"input {name.partition('.')[2]}" for name in jittered[:4])
             self.notes.append(f"the workload's generator ignores its seed ({names}): "
@@ -83,6 +88,9 @@ class Rounds:
         errors = tuple(error for result in self.results for error in result.errors)
         if not failed:
             self._check_decidable(errors)
+            if not all(decidable(result.expected) for result in self.results):
+                reason = "not decidable: the reference's output is NaN or infinite everywhere, so nothing can be compared"
+                return "FAILED", self._correctness(False, errors, (reason,))
             return None, self._correctness(True, errors, ())
         stale = self._stale(failed)
         if stale:
@@ -100,7 +108,11 @@ class Rounds:
         """The output of the last timed call against a new run of the reference on the inputs that call had."""
         seed = self.seeds.of("timed sample")
         got = self.candidate.export("timed", seed)
-        result = self._compare(pool_index, got, self._expected(pool_index, seed, self.level))
+        expected, _ = self._expected(pool_index, seed, self.level)
+        keep = [index for index, leaf in enumerate(expected.reference) if not leaf.path.startswith(STATE_PREFIXES)]
+        only = Expected([expected.reference[index] for index in keep], [expected.oracle[index] for index in keep],
+                        expected.oracle_is_reference, [[run[index] for index in keep] for run in expected.yardstick])
+        result = self._compare(pool_index, got, only)
         if result.passed:
             return None
         detail = result.problem or next(error.note for error in result.errors if not error.passed)
@@ -108,53 +120,58 @@ class Rounds:
 
     def _round(self, number: int) -> RoundResult:
         seed = self.seeds.of(f"sample {number}")
-        called = self.candidate.ask("call", round=number, seed=self.seeds.of(f"call {number}"), refill=number == REFILLED_ROUND)
+        called = self.candidate.ask("call", Called, round=number, seed=self.seeds.of(f"call {number}"), refill=number == REFILLED_ROUND)
         if number == 0:
-            self.first_call_s = float(called["call_s"])
+            self.first_call_s = called.call_s
         got = self.candidate.export("outputs", seed)
-        after = self.candidate.export("inputs", seed)
-        expected = self._expected(number, seed, self.level)
+        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed)}
+        expected, written = self._expected(number, seed, self.level)
+        got += [replace(after[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written if path in after]
         result = self._compare(number, got, expected)
-        pristine = self.reference.export("pristine", seed, round=number)
-        written = result.problem is None and not same_values(after, pristine)
-        if written and same_values(self.reference.export("inputs", seed), pristine):
+        untouched = [leaf for leaf in self.reference.export("pristine", seed, round=number) if leaf.path not in written]
+        mine = [after[leaf.path] for leaf in untouched if leaf.path in after]
+        if result.problem is None and not same_values(mine, untouched):
             result.problem = "it writes to its inputs, which the reference leaves alone"
         return result
 
-    def _expected(self, number: int, sample_seed: int, level: Precision) -> Expected:
+    def _expected(self, number: int, sample_seed: int, level: Precision) -> tuple[Expected, list[str]]:
+        """What the round should give, written inputs among its leaves, and the paths of those inputs."""
         call_seed = self.seeds.of(f"call {number}")
-        called = self.reference.ask("call", round=number, seed=call_seed, refill=False)
+        called = self.reference.ask("call", Called, round=number, seed=call_seed, refill=False)
         reference = self.reference.export("outputs", sample_seed)
+        written = list(dict.fromkeys(called.written))
+        if written:
+            inputs = {leaf.path: leaf for leaf in self.reference.export("inputs", sample_seed)}
+            reference += [replace(inputs[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written]
         if not reference:
-            raise BadInput("no_output", "the workload's output holds no tensor or number, so nothing can be compared",
-                           where="workload", fix="return what it computes")
-        random = bool(called["drew_random_numbers"])
-        if random or called["buffers_changed"]:
+            raise ReferenceUnusable("no_output", "the workload's output holds no tensor or number, so nothing can be compared",
+                                    where="workload", fix="return what it computes")
+        if called.drew_random_numbers or called.buffers_changed:
             self.repeatable = False
         oracle, why = None, "the workload draws random numbers"
-        if not random:
-            reply, oracle = self.reference.run("oracle", sample_seed, round=number, seed=call_seed)
-            why = str(reply.get("reason", ""))
+        if not called.drew_random_numbers:
+            reply, oracle = self.reference.run("oracle", sample_seed, round=number, seed=call_seed, written=written)
+            why = reply.reason
+        if oracle is not None and not comparable([oracle], reference):
+            oracle, why = None, "in float64 the output has another structure"
         if oracle is None:
             self.oracle = f"reference ({why})"
-        yardsticks = self._yardsticks(number, sample_seed, level)
-        return Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
+        yardsticks = comparable(self._yardsticks(number, sample_seed, level, written), reference)
+        return Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks), written
 
-    def _yardsticks(self, number: int, sample_seed: int, level: Precision) -> list[list[Leaf]]:
+    def _yardsticks(self, number: int, sample_seed: int, level: Precision, written: Sequence[str]) -> list[list[Leaf]]:
         runs = []
         for how in YARDSTICKS.get(level, ()):
             call_seed = self.seeds.of(f"call {number}")
-            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=call_seed, precision=level, how=how)
+            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=call_seed, precision=level, how=how,
+                                           written=list(written))
             if leaves is not None:
                 runs.append(leaves)
         return runs
 
     def _compare(self, number: int, got: Sequence[Leaf], expected: Expected) -> RoundResult:
-        count = len(expected.reference)
-        yardsticks = [run for run in expected.yardstick if len(run) == count]
-        usable = Expected(expected.reference, expected.oracle, expected.oracle_is_reference, yardsticks)
-        errors, problem = check_round(got, usable, round_number=number, level=self.level)
-        return RoundResult(number, errors, problem, got, usable)
+        errors, problem = check_round(got, expected, round_number=number, level=self.level)
+        return RoundResult(number, errors, problem, got, expected)
 
     def _stale(self, failed: Sequence[RoundResult]) -> str | None:
         """A right output given again for other inputs."""
@@ -174,15 +191,19 @@ class Rounds:
         return None
 
     def _passes_at(self, result: RoundResult, level: Precision) -> bool:
-        runs = self._yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level)
-        expected = Expected(result.expected.reference, result.expected.oracle, result.expected.oracle_is_reference,
-                            [run for run in runs if len(run) == len(result.expected.reference)])
+        """Right at this lower level, and every leaf that is wrong now errs as this precision does."""
+        reference = result.expected.reference
+        written = [leaf.path.removeprefix(STATE_PREFIXES[0]) for leaf in reference if leaf.path.startswith(STATE_PREFIXES[0])]
+        runs = self._yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level, written)
+        expected = replace(result.expected, yardstick=comparable(runs, reference))
         errors, problem = check_round(result.got, expected, round_number=result.number, level=level)
-        return problem is None and all(error.passed for error in errors)
+        wrong = [index for index, error in enumerate(result.errors) if not error.passed]
+        return (problem is None and all(error.passed for error in errors)
+                and all(is_of(level, index, result.got, expected) for index in wrong))
 
     def _check_decidable(self, errors: Sequence[OutputError]) -> None:
         if errors and all(error.reference_error > UNDECIDABLE for error in errors):
-            raise WorkloadFailed(
+            raise ReferenceFailed(
                 "ill_conditioned", "the workload's own error against float64 is above 10% on every output, so no candidate can be judged",
                 where="workload", fix="use inputs on which the computation is well-conditioned")
 

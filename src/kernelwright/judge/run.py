@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ..capture.lock import device_lock, holder
-from ..model.errors import BadInput
-from ..model.verdict import Comparison, Correctness, Verdict, VerdictName
+from ..capture.lock import device_lock
+from ..model.errors import BadInput, MachineLacks
+from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
-from .options import Deadline, JudgeOptions, Say
+from .options import Deadline, JudgeOptions, OutOfTime, Say
 from .reasons import verdict_of
+from .replies import Built, Done, Loaded, StateTaken
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of, silent
 from .timing import Timed, compare
+from .untrusted import remove
 
-LOCK_POLL_S = 0.2
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 
@@ -36,7 +37,8 @@ def judge(
 
     session: a live reference of the same workload (its options hold then for the reference; device and python must agree).
     deadline_s: time.monotonic() value after which OutOfTime is raised, the candidate's process ended.
-    Raises BadInput (no such file, no usable entry), MachineLacks, WorkloadFailed (the reference itself fails), OutOfTime.
+    Whatever the candidate does is a verdict. Raises BadInput (no such file, no usable entry), OfReference (the workload itself cannot be
+    run or gives no evidence), MachineLacks (no interpreter), OutOfTime.
     """
     options = options or (session.options if session is not None else JudgeOptions())
     candidate = candidate.absolute()
@@ -86,11 +88,12 @@ class _Judgement:
         changed = self._changed()
         if changed:
             name, reasons = "CHEAT", (changed,)
-        environment = self.session.facts.get("environment", {})
+        environment = self.session.facts.environment
         comparison = self.timed.comparison if self.timed is not None else None
+        stated = comparison if name in ACCEPTABLE and self.timed is not None and not self.timed.doubt else None
         return Verdict(
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
-            speedup=_shown(comparison, name), interval=comparison.interval if comparison is not None and _shown(comparison, name) else None,
+            speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
@@ -103,11 +106,12 @@ class _Judgement:
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
         folder = self.session.shared
         with Worker("candidate", self.session.interpreter.path, folder, device=self.options.device) as worker:
-            worker.send("load", **self.session.load_request())
+            with self._failures():
+                worker.send("load", **self.session.load_request())
             reference = self.session.ready(self.deadline)
             mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
             with self._failures():
-                facts = worker.receive(timeout_s=self.options.timeout_s, deadline=self.deadline)
+                facts = mine.receive("load", Loaded)
             self._same_weights(reference, mine, facts)
             self._build(mine)
             rounds = self._check_outputs(reference, mine)
@@ -125,31 +129,33 @@ class _Judgement:
                 raise self.session.failure(error) from error
             raise _Refused(*verdict_of(error)) from error
 
-    def _same_weights(self, reference: Exchange, mine: Exchange, facts: dict[str, Any]) -> None:
-        theirs = self.session.facts["state"]
-        if facts["state"] == theirs:
+    def _same_weights(self, reference: Exchange, mine: Exchange, facts: Loaded) -> None:
+        theirs = self.session.facts.state
+        if facts.state == theirs:
             return
-        if facts["state"].keys() != theirs.keys():
+        if facts.state.keys() != theirs.keys():
             raise _Refused("FAILED", "the workload builds another model in the candidate's process than in the reference's")
-        file = mine.folder / "state.tensors"
-        with self._failures():
-            reference.ask("dump_state", file=str(file))
-            loaded = mine.ask("load_state", file=str(file))["loaded"]
-        file.unlink(missing_ok=True)
+        file = mine.folder / f"{secrets.token_hex(8)}.tensors"
+        try:
+            with self._failures():
+                reference.ask("dump_state", Done, file=str(file))
+                loaded = mine.ask("load_state", StateTaken, file=str(file)).loaded
+        finally:
+            remove(file)
         if not loaded:
             raise _Refused("FAILED", "the workload's weights do not follow the seed, and could not be copied between the processes")
         self.notes.append("the workload's weights do not follow the seed: the reference's were copied")
 
     def _build(self, mine: Exchange) -> None:
         try:
-            built = mine.ask("build", candidate=str(self.candidate), seed=self.session.workload_seed)
+            built = mine.ask("build", Built, candidate=str(self.candidate), seed=self.session.workload_seed)
         except WorkerFailed as error:
             if error.code in ENTRY_CODES:
                 raise BadInput(error.code, error.message, where=error.where or str(self.candidate), fix=error.fix) from error
             raise _Refused(*verdict_of(error)) from error
-        self.setup_s = float(built["build_s"])
-        self.notes += [str(note) for note in built["notes"]]
-        self.declared = built["precision"] if built["precision"] in PRECISION_ORDER else "equal"
+        self.setup_s = built.build_s
+        self.notes += built.notes
+        self.declared = built.precision
         if PRECISION_ORDER.index(self.declared) > PRECISION_ORDER.index(self.options.precision):
             raise _Refused(
                 "WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
@@ -169,14 +175,21 @@ class _Judgement:
             raise _Refused("CHEAT", changed)
         return rounds
 
-    def _lock(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
         """The one-profile-at-a-time lock; waits for another holder no longer than the deadline."""
         if not self.options.lock:
-            return contextlib.nullcontext()
-        while self.deadline.left_s() < math.inf and holder() is not None:
-            self.deadline.check("another profile or timing ran")
-            time.sleep(LOCK_POLL_S)
-        return device_lock(f"judge {self.candidate.name}", self.say)
+            yield
+            return
+        left = self.deadline.left_s()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(device_lock(f"judge {self.candidate.name}", self.say, timeout_s=left if left < math.inf else None))
+            except MachineLacks as error:
+                if error.code != "busy":
+                    raise
+                raise OutOfTime("another profile or timing ran") from error
+            yield
 
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
         self.say(f"judging {self.candidate.name}: right on {self.options.rounds} rounds; timing")
@@ -190,12 +203,7 @@ class _Judgement:
         if late is not None:
             return "CHEAT", (late,)
         assert self.correctness is not None
-        return self.timed.decision, (_words(self.timed), *self.correctness.reasons)
-
-
-def _shown(comparison: Comparison | None, name: VerdictName) -> float | None:
-    """A speed-up is only stated of a candidate that was found right."""
-    return comparison.speedup if comparison is not None and name not in ("WRONG", "CHEAT", "FAILED") else None
+        return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
 
 
 def _words(timed: Timed) -> str:

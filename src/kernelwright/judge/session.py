@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ..capture.interpreter import Interpreter, find_interpreter
-from ..model.errors import ERROR_BY_EXIT_CODE, BadInput, WorkloadFailed
+from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
 from .exchange import Exchange, Seeds
-from .options import Deadline, JudgeOptions, Say
+from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable, Say
+from .replies import Done, Loaded
+from .untrusted import open_regular
+
+_OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
 
 
 def silent(_line: str) -> None:
@@ -34,8 +38,7 @@ class ReferenceSession:
         self.say = say
         self.seed = secrets.randbits(48) if self.options.seed is None else self.options.seed
         self.workload_seed = Seeds(self.seed).of("workload")
-        self.facts: dict[str, Any] = {}
-        """The load reply: environment, training, form, state checksums."""
+        self.facts = Loaded(environment={}, training=False, form="", state={})
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
@@ -88,26 +91,29 @@ class ReferenceSession:
         side = Exchange(self.worker, self.private, self.options.timeout_s, deadline)
         try:
             if self._loading:
-                self.facts = self.worker.receive(timeout_s=self.options.timeout_s, deadline=deadline)
+                self.facts = side.receive("load", Loaded)
                 self._loading = False
-            side.ask("reset")
+            side.ask("reset", Done)
         except WorkerFailed as error:
             raise self.failure(error) from error
         return side
 
-    def failure(self, error: WorkerFailed) -> Exception:
+    def failure(self, error: WorkerFailed) -> OfReference:
         """The reference failed: the workload's own failure, with the exit code the probe gave it."""
         if self.worker is not None:
             self.worker.close()
             self.worker = None
         of_process = error.code in ("died", "timeout", "noisy", "forged", "malformed")
         message = f"the workload's process {error.message}" if of_process else error.message
-        kind = ERROR_BY_EXIT_CODE.get(error.exit_code, WorkloadFailed)
+        kind = _OF_REFERENCE.get(error.exit_code, ReferenceFailed)
         return kind(error.code, message, where=error.where or str(self.workload.path), fix=error.fix)
 
     def _start(self) -> None:
         self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device)
-        self.worker.send("load", **self.load_request())
+        try:
+            self.worker.send("load", **self.load_request())
+        except WorkerFailed as error:
+            raise self.failure(error) from error
         self._loading = True
 
     def _folder(self, name: str) -> Path:
@@ -117,11 +123,15 @@ class ReferenceSession:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex digest of a file; "" when it cannot be read (deleted meanwhile)."""
+    """Hex digest of a regular file; "" when it cannot be read (deleted or replaced meanwhile)."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        with open_regular(path, follow=True) as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
     except OSError:
         return ""
+    return digest.hexdigest()
 
 
 def _keep_logs(folder: Path, target: Path) -> None:

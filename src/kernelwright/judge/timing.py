@@ -100,10 +100,10 @@ def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: flo
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     decision = decide(found)
-    clock = clocks.confirm(*([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks),
-                           found, decision, len(plan.looks))
-    return Timed(_comparison(blocks, found, plan, use_host), "AMBIGUOUS" if clock.doubt else decision, last % pool, clock.cheat, clock.doubt,
-                 notes)
+    mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
+    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks))
+    return Timed(_comparison(blocks, found, plan, use_host), "AMBIGUOUS" if clock.doubt else decision, last % pool, clock.cheat,
+                 clock.doubt, notes)
 
 
 def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:

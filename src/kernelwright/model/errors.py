@@ -38,7 +38,9 @@ class KernelwrightError(Exception):
         """The one line that a person sees."""
         where = f"{self.where}: " if self.where else ""
         fix = f" Fix: {self.fix}" if self.fix else ""
-        return " ".join(f"{where}{self.message}{fix}".split())
+        stop = "." if fix and not self.message.endswith((".", "!", "?")) else ""
+        line = " ".join(f"{where}{self.message}{stop}{fix}".split())
+        return "".join(character if character.isprintable() else "?" for character in line)
 
 
 class BadInput(KernelwrightError):

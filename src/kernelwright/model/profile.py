@@ -163,14 +163,19 @@ class TimelineSummary(Record):
     """Union of device activity inside the steps (CPU: of operators)."""
     span_ns: int
     """From the first step's start to the last step's end of device work."""
+    profiler_slowdown: float | None = None
+    """Time of a profiled step over the median of the unprofiled call. None without a timing."""
+    profiled_idle_share_pct: float | None = None
+    """The idle share of the profiled steps themselves, the profiler's own overhead included."""
     idle_share_pct: float | None
-    """Share of the span in which the device did nothing (CPU: time outside operators)."""
+    """Share of a call in which the device did nothing (CPU: time outside operators), the profiler's overhead taken out where a
+    timing without it exists."""
     launches: int
     gap_count: int
     gap_median_ns: float | None
     gap_total_ns: int
     cpu_bound_share_pct: float | None
-    """Share of the span in which the device waited for the host to launch; None on the CPU."""
+    """The part of idle_share_pct in which the device waited for the host to launch; None on the CPU."""
     kernels_total: int
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..judge.correctness import PRECISION_ORDER as ORDER_OF_PRECISION
+from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
@@ -44,12 +44,12 @@ def candidate(names: Iterable[str], context: Context, *, ladder_row: bool = Fals
 
 def first_round(context: Context, precision: Precision) -> list[Candidate]:
     """Ladder rows and single passes, cheap kinds first. Those that do not apply are in it too (see `refusal`)."""
-    allowed = ORDER_OF_PRECISION[: ORDER_OF_PRECISION.index(precision) + 1]
+    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(precision) + 1]
     names = [item.name for item in CATALOGUE.values() if item.precision in allowed]
     if context.facts.training:
         names.remove("no_grad")
     costs = ("cheap", "compile", "autotune")
-    names.sort(key=lambda name: (ORDER_OF_PRECISION.index(CATALOGUE[name].precision), costs.index(CATALOGUE[name].cost)))
+    names.sort(key=lambda name: (PRECISION_ORDER.index(CATALOGUE[name].precision), costs.index(CATALOGUE[name].cost)))
     return [candidate([name], context, ladder_row=name in LADDER) for name in names]
 
 
@@ -70,7 +70,7 @@ def next_round(context: Context, precision: Precision, done: Mapping[str, Experi
     """
     wanted = list(_equal_combinations(context, done))
     for lower in (item for item in CATALOGUE.values() if item.precision != "equal" and item.refusal(context) is None):
-        if ORDER_OF_PRECISION.index(lower.precision) <= ORDER_OF_PRECISION.index(precision):
+        if PRECISION_ORDER.index(lower.precision) <= PRECISION_ORDER.index(precision):
             wanted += _lower_combinations(lower, done)
     found: dict[str, Candidate] = {}
     for names in wanted:
@@ -80,7 +80,7 @@ def next_round(context: Context, precision: Precision, done: Mapping[str, Experi
     return list(found.values())
 
 
-def best(rows: Iterable[Experiment], precisions: Sequence[Precision] = ORDER_OF_PRECISION) -> list[Experiment]:
+def best(rows: Iterable[Experiment], precisions: Sequence[Precision] = PRECISION_ORDER) -> list[Experiment]:
     """FASTER rows of these precisions, the largest lower bound of the speed-up first."""
     faster = [row for row in rows if row.precision in precisions and lower_bound(row) is not None]
     return sorted(faster, key=lambda row: -(lower_bound(row) or 0.0))
@@ -91,7 +91,7 @@ def ranked(rows: Iterable[Experiment]) -> list[Experiment]:
     the best one of higher precision only where it is clearly faster (their intervals do not overlap)."""
     rows = list(rows)
     order: list[Experiment] = []
-    for level in ORDER_OF_PRECISION:
+    for level in PRECISION_ORDER:
         own = best(rows, (level,))
         ahead = [row for row in own if not order or (lower_bound(row) or 0.0) > _upper_bound(order[0])]
         order = [*ahead, *order, *(row for row in own if row not in ahead)]

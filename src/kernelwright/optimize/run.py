@@ -147,7 +147,7 @@ class _Run:
                 self.search.run()
             if self.search.stopped is not None:
                 return self._stopped(self.search.stopped)
-            if not self.search.best():
+            if not self._unrefuted():
                 return self._keep_best()
             # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
             with self.stages.judging(self.workload) as judge:
@@ -206,8 +206,9 @@ class _Run:
 
     def _unrefuted(self) -> list[Experiment]:
         """FASTER candidates, the one to keep first, without those whose confirmation (of this run or the one resumed) said otherwise."""
-        confirmations = {row.tags["of"]: row.verdict for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION and row.verdict}
-        refuted = {name for name, verdict in confirmations.items() if verdict.verdict != "FASTER"}
+        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
+        last = {row.tags["of"]: row.verdict.verdict for row in confirmations if row.verdict is not None}
+        refuted = {name for name, verdict in last.items() if verdict != "FASTER"}
         return [row for row in self.search.best() if row.name not in refuted]
 
     def _write_optimized(self, row: Experiment) -> Path:

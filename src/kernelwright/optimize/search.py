@@ -84,7 +84,7 @@ class Search:
         except KernelwrightError as error:
             self.failure, self._failures = error, self._failures + 1
             if self._failures >= MAX_FAILURES_OF_ORIGINAL:
-                self.stopped = f"{self._failures} judgements in a row failed before the candidate's turn: {error.message}"
+                self.stopped = f"{self._failures} judgements in a row could not be made: {error.message}"
             return row.model_copy(update={
                 "status": "failed", "reason": f"could not be judged: {error.message}", "elapsed_s": self.budget.clock() - start,
                 "tags": {**row.tags, CAUSE: ORIGINAL}})

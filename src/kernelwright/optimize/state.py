@@ -62,7 +62,8 @@ def load(folder: Path) -> State:
 def named_run(folder: Path) -> Path:
     """The run in this very folder. Raises BadInput when there is none; creates nothing."""
     if not (folder / STATE_FILE).is_file():
-        raise BadInput("nothing_to_resume", "holds no optimisation to resume", where=str(folder), fix="check --out, or start without --resume")
+        raise BadInput("nothing_to_resume", "holds no optimisation to resume", where=str(folder),
+                       fix="check --out, or start without --resume")
     return folder.resolve()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
@@ -14,7 +15,7 @@ from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
 from .passes import CATALOGUE
-from .plan import LADDER, ORDER_OF_PRECISION, best
+from .plan import LADDER, best
 from .state import State
 
 NA = "n/a"
@@ -59,6 +60,8 @@ def result_line(end: Ending) -> str:
     where = f"{end.state.device_name}, torch {end.state.torch_version}"
     if end.kept is None:
         tried = sum(row.verdict is not None for row in end.rows)
+        if tried == 0:
+            return f"Nothing was kept: no candidate could be judged ({where})."
         return f"Nothing better than the original was found ({tried} candidates judged; {where})."
     kept, verdict = end.kept, end.kept.verdict
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
@@ -130,7 +133,7 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
     known = {row.name: row for row in end.rows}
     rows = [known[name] for name in LADDER if name in known]
     lower = [row for row in end.rows if row.precision != "equal" and len(_own(row)) == 2 and _own(row) & set(LADDER)]
-    rows += sorted(lower, key=lambda row: ORDER_OF_PRECISION.index(row.precision))
+    rows += sorted(lower, key=lambda row: PRECISION_ORDER.index(row.precision))
     table = []
     for row in rows:
         comparison = row.verdict.comparison if row.verdict else None
@@ -145,7 +148,7 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
 def _by_precision(end: Ending) -> list[dict[str, str]]:
     """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
-    allowed = ORDER_OF_PRECISION[: ORDER_OF_PRECISION.index(end.state.precision) + 1]
+    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     tops = {level: next(iter(best(end.rows, (level,))), None) for level in allowed}
     equal = _speedup(tops["equal"]) or 1.0
     found = []

@@ -15,13 +15,14 @@ from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
 from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
-from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile
+from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
 from ..model.workload import WorkloadFacts, WorkloadRef
 from ..readers.kineto import read_kineto
 from ..roofline import roof, stages, work_summary
-from ..timeline import summarize
+from ..timeline import summarize, unprofiled
 
 MAX_OPS_BYTES = 256 << 20
+NOTABLE_SLOWDOWN = 1.2
 _OPS = TypeAdapter(list[OpRecord])
 
 
@@ -67,11 +68,20 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
     unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
+    if draft.timing is not None and draft.timing.median_ns > 0:
+        summary = unprofiled(summary, draft.timing.median_ns)
     return draft.model_copy(update={
         "timeline": summary, "operators": attributed.operators, "unattributed_kernels": attributed.unattributed,
         "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
-        "warnings": draft.warnings + tuple(attributed.warnings),
+        "warnings": draft.warnings + tuple(attributed.warnings) + _overhead(summary),
     })
+
+
+def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
+    if summary.profiler_slowdown is None or summary.profiler_slowdown <= NOTABLE_SLOWDOWN:
+        return ()
+    return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call: idle shares are corrected for that, "
+            "and the shares of small operators are rather too large",)
 
 
 def _ops(run: Run) -> list[OpRecord]:

@@ -78,10 +78,11 @@ def profile(
             # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
             forget_peaks(_peaks_key(interpreter, options))
             document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
-    except KernelwrightError as error:
-        write_json_atomic(folder / "error.json", error.as_dict())
-        if out_dir is None:
-            _move(folder, workload, mode, workload.params)
+    except (KernelwrightError, KeyboardInterrupt) as error:
+        final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
+        fault = error if isinstance(error, KernelwrightError) else KernelwrightError("interrupted", "interrupted", where=str(final))
+        fault.fix = fault.fix.replace(str(folder), str(final))
+        write_json_atomic(final / "error.json", fault.as_dict())
         raise
     final = folder if out_dir is not None else _move(folder, workload, mode, document.parameters)
     return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
@@ -183,6 +184,7 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
         "versions": {"kernelwright": __version__, "torch": interpreter.torch_version, "schema": document.schema_version},
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source},
         "clocks": document.capture_metadata.clocks.model_dump(), "seed": options.seed,
-        "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode, "flush_l2": options.flush_l2},
+        "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode,
+                    "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False},
         "command": list(options.command), "phases_s": run.result.phases_s,
     }

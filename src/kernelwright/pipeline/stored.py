@@ -19,7 +19,7 @@ MAX_NAME_CHARACTERS = 100
 
 def safe_name(text: str) -> str:
     """A file name out of any text: letters, digits, "._=-" stay, the rest becomes "_"; at most 100 characters."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "_", text).strip("._")[:MAX_NAME_CHARACTERS] or "unnamed"
+    return re.sub(r"[^\w.=-]+", "_", text).strip("._")[:MAX_NAME_CHARACTERS] or "unnamed"
 
 
 def params_folder(params: Mapping[str, Any]) -> str:

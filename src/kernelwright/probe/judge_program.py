@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import tree
+from .judge_inputs import same_layout
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
 from .training import find_loss
@@ -44,8 +45,8 @@ class Program:
         drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
         return self.leaves(output), drew
 
-    def leaves(self, output: Any) -> list[Leaf]:
-        """What is compared: the output's tensors and numbers; of a training step the loss and the gradients."""
+    def leaves(self, output: Any, *, buffers: bool = True) -> list[Leaf]:
+        """What is compared: the output's tensors and numbers; of a training step the loss, the gradients and the buffers it left."""
         if not self.workload.training:
             return [*tree.leaves(output), *_numbers(output, "")]
         loss = find_loss(output)
@@ -53,7 +54,27 @@ class Program:
         if isinstance(self.owner, torch.nn.Module):
             grads = [(_plain(name), parameter.grad) for name, parameter in self.owner.named_parameters()]
             found += [(f"grad.{name}", grad) for name, grad in grads if grad is not None]
+        if buffers:
+            found += [(f"buffer {name}", tensor) for name, tensor in self.buffers().items()]
         return found
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Buffers whose values count after a training step, by name: the callable's own where it has the model's, else the model's."""
+        model = unwrap(self.workload.model)
+        if not isinstance(model, torch.nn.Module):
+            return {}
+        wanted = {_plain(name): tensor for name, tensor in model.named_buffers()}
+        own = {_plain(name): tensor for name, tensor in self.owner.named_buffers()} if isinstance(self.owner, torch.nn.Module) else {}
+        return {name: own[name] for name in wanted} if own.keys() >= wanted.keys() else wanted
+
+    def restore(self, state: dict[str, torch.Tensor]) -> None:
+        """Before a checked training step: the buffers as they were loaded, so that every call starts from the same ones."""
+        if not self.workload.training:
+            return
+        with torch.no_grad():
+            for name, tensor in self.buffers().items():
+                if name in state and state[name].shape == tensor.shape:
+                    tensor.copy_(state[name])
 
     def synchronize(self) -> None:
         """Wait for the whole device, side streams included."""
@@ -87,7 +108,12 @@ class Timer:
             calls += len(self.callers)
         return best
 
-    def block(self, samples: int, lead_in: bool, first: int) -> tuple[list[float], list[float]]:
+    def lead_in(self) -> None:
+        """One untimed pass over the inputs as they are: the other process had the caches."""
+        self._run_ring()
+        self.program.synchronize()
+
+    def block(self, samples: int, first: int) -> tuple[list[float], list[float]]:
         """(event ns, host ns) of each sample, a sample being one call on each input set; event ns is empty on the CPU.
 
         Input set i of sample s holds pool entry (first + s * ring + i) modulo the pool's size.
@@ -97,8 +123,6 @@ class Timer:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            if lead_in:
-                self._run_ring()
             for sample in range(samples):
                 self._refill(first + sample * len(self.ring))
                 event_ns, host_ns = self._sample()
@@ -133,16 +157,18 @@ class Timer:
 
     def _refill(self, first: int) -> None:
         for index, inputs in enumerate(self.ring):
-            refill(inputs, self.pool[(first + index) % len(self.pool)])
+            source = self.pool[(first + index) % len(self.pool)]
+            if not refill(inputs, source):  # a workload whose shapes or plain values follow the seed: new tensors, as large as they must be
+                self.ring[index] = tree.map_tensors(clone_like, source)
+                self.callers[index] = self.program.workload.caller(self.program.fn, *self.ring[index])
 
 
 def refill(target: Inputs, source: Inputs) -> bool:
-    """Copy all tensor values in place; False (nothing done) when a shape or dtype differs."""
-    pairs = list(zip(tree.leaves(target), tree.leaves(source), strict=True))
-    if any(one[1].shape != two[1].shape or one[1].dtype != two[1].dtype for one, two in pairs):
+    """Copy all tensor values in place; False (nothing done) when a shape, a dtype or a plain value differs."""
+    if not same_layout(target, source):
         return False
     with torch.no_grad():
-        for (_, to), (_, value) in pairs:
+        for (_, to), (_, value) in zip(tree.leaves(target), tree.leaves(source), strict=True):
             to.copy_(value)
     return True
 

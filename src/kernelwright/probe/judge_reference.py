@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from . import tree
+from .failures import workload_failed
+from .judge_inputs import plain_leaves
 from .judge_program import Program, unwrap
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
@@ -25,6 +27,10 @@ class NotApplicable(Exception):
 def fresh_inputs(workload: LoadedWorkload, seed: int, earlier: Inputs | None) -> tuple[Inputs, list[str]]:
     """Inputs under `seed`, and the paths of float leaves that did not change by themselves since `earlier`."""
     inputs = workload.fresh_inputs(seed)
+    own = (workload.args, workload.kwargs)
+    if [path for path, _ in [*tree.leaves(inputs), *plain_leaves(inputs)]] != [path for path, _ in [*tree.leaves(own), *plain_leaves(own)]]:
+        raise workload_failed("inputs_vary", "the structure of the inputs follows the seed, so they cannot be given to a candidate",
+                              where=workload.path, fix="return the same structure under every seed (shapes and values may follow it)")
     if earlier is None:
         return inputs, []
     before = dict(tree.leaves(earlier))
@@ -36,22 +42,24 @@ def fresh_inputs(workload: LoadedWorkload, seed: int, earlier: Inputs | None) ->
     return tree.map_tensors(lambda leaf: _jitter(leaf, generator) if id(leaf) in stuck else leaf, inputs), sorted(stuck.values())
 
 
-def oracle(workload: LoadedWorkload, inputs: Inputs, seed: int, expected: list[Leaf]) -> list[Leaf]:
+def oracle(workload: LoadedWorkload, inputs: Inputs, seed: int, expected: list[Leaf], written: list[str]) -> list[Leaf]:
     """The outputs of a float64 run. Raises NotApplicable, with the reason, where there is none."""
     if not any(leaf.is_floating_point() for _, leaf in expected):
         raise NotApplicable("the output has no floating-point values")
     own = workload.reference if workload.form == "versions" else None
     if own is not None:
         try:
-            return _float64_run(workload, own, inputs, seed, expected)
+            return _float64_run(workload, own, inputs, seed, expected, written)
         except NotApplicable:
             pass
-    return _float64_run(workload, copied(workload.model, torch.float64), inputs, seed, expected)
+    return _float64_run(workload, copied(workload.model, torch.float64), inputs, seed, expected, written)
 
 
-def _float64_run(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, seed: int, expected: list[Leaf]) -> list[Leaf]:
+def _float64_run(
+    workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, seed: int, expected: list[Leaf], written: list[str],
+) -> list[Leaf]:
     with _default_dtype(torch.float64):
-        leaves = run_copy(workload, fn, inputs, torch.float64, seed)
+        leaves = run_copy(workload, fn, inputs, torch.float64, seed, written)
     if [path for path, _ in leaves] != [path for path, _ in expected]:
         raise NotApplicable("in float64 the output has another structure")
     for (path, leaf), (_, wanted) in zip(leaves, expected, strict=True):
@@ -62,17 +70,17 @@ def _float64_run(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Input
     return leaves
 
 
-def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str) -> list[Leaf]:
+def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str, written: list[str]) -> list[Leaf]:
     """The reference run in a lower precision. how: "flags" (tf32), "autocast" or "converted" (bf16). Raises NotApplicable."""
     if precision == "tf32":
         if workload.device != "cuda":
             raise NotApplicable("the CPU has no TF32")
         with _tf32():
-            return run_copy(workload, copied(workload.model, None), inputs, None, seed)
+            return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     if how == "autocast":
         with torch.autocast(workload.device, dtype=torch.bfloat16):
-            return run_copy(workload, copied(workload.model, None), inputs, None, seed)
-    return run_copy(workload, copied(workload.model, torch.bfloat16), inputs, torch.bfloat16, seed)
+            return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
+    return run_copy(workload, copied(workload.model, torch.bfloat16), inputs, torch.bfloat16, seed, written)
 
 
 def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:
@@ -82,27 +90,48 @@ def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[...
         return model
     try:
         duplicate: torch.nn.Module = copy.deepcopy(inner)
+        if dtype is not None:
+            duplicate.to(dtype)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise NotApplicable(f"the model cannot be copied: {type(error).__name__}: {error}") from error
-    if dtype is not None:
-        duplicate.to(dtype)
+        raise NotApplicable(f"the model cannot be copied or converted: {type(error).__name__}: {error}") from error
     call: Callable[..., Any] = duplicate
     return call
 
 
-def run_copy(workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, dtype: torch.dtype | None, seed: int) -> list[Leaf]:
-    """One call of `fn` on converted copies of the inputs. Raises NotApplicable with the exception it ended in."""
+def run_copy(
+    workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, dtype: torch.dtype | None, seed: int, written: list[str],
+) -> list[Leaf]:
+    """One call of `fn` on converted copies of the inputs: its leaves and the inputs at the `written` paths.
+
+    Inference runs without a graph where it can: float64 with a graph is three times the memory. Raises NotApplicable with the exception
+    that the call ended in.
+    """
     def convert(leaf: torch.Tensor) -> torch.Tensor:
         if dtype is None or not leaf.is_floating_point():
             return clone_like(leaf)
         return leaf.detach().to(dtype, copy=True).requires_grad_(leaf.requires_grad)
 
     try:
-        leaves, _ = Program(workload, fn).call(tree.map_tensors(convert, inputs), seed)
+        if not workload.training:
+            try:
+                return _one_call(workload, fn, tree.map_tensors(convert, inputs), seed, written)
+            except RuntimeError as error:
+                if "grad" not in str(error):  # a forward that calls autograd itself needs the graph
+                    raise
+        with torch.enable_grad():
+            return _one_call(workload, fn, tree.map_tensors(convert, inputs), seed, written, graph=True)
     except Exception as error:  # the workload's own code in a dtype it was not written for: whatever it raises means "no such run"
         words = str(error).strip().splitlines() or ["no message"]
         raise NotApplicable(f"{type(error).__name__}: {words[0]}") from error
-    return [(path, leaf.detach()) for path, leaf in leaves]
+
+
+def _one_call(
+    workload: LoadedWorkload, fn: Callable[..., Any], inputs: Inputs, seed: int, written: list[str], *, graph: bool = False,
+) -> list[Leaf]:
+    with torch.set_grad_enabled(graph):
+        leaves, _ = Program(workload, fn).call(inputs, seed)
+    after = dict(tree.leaves(inputs))
+    return [(path, leaf.detach()) for path, leaf in [*leaves, *((f"written input {path}", after[path]) for path in written)]]
 
 
 def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 
 from . import environment, failures, judge_candidate, judge_reference, loaders, tree
+from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
-from .judge_tensors import Leaf, checksum, clone_like, describe, read_leaves, write_leaves
+from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
 from .loaders import Inputs
 
 Message = dict[str, Any]
@@ -54,7 +55,8 @@ class Worker:
 
     def op_dump_state(self, message: Message) -> Message:
         """Export parameters and buffers."""
-        return {"bytes": write_leaves(message["file"], list(self._state().items()))}
+        write_leaves(message["file"], list(self._state().items()))
+        return {}
 
     def op_load_state(self, message: Message) -> Message:
         """Take the reference's parameters and buffers where its generator did not follow the seed."""
@@ -88,11 +90,11 @@ class Worker:
         """Fresh inputs of a round under a secret seed, exported."""
         inputs, stuck = judge_reference.fresh_inputs(self.workload, message["seed"], self.rounds.get(0))
         self.rounds[message["round"]] = inputs
-        return {"bytes": write_leaves(message["file"], tree.leaves(inputs)), "jittered": stuck,
-                "leaves": [describe(path, leaf) for path, leaf in tree.leaves(inputs)]}
+        write_leaves(message["file"], tree.leaves(inputs))
+        return {"jittered": stuck, "plain": plain_leaves(inputs)}
 
     def op_take_inputs(self, message: Message) -> Message:
-        """The reference's inputs of a round, from its file."""
+        """The reference's inputs of a round: tensors from its file, plain values from the message."""
         leaves = read_leaves(message["file"], torch.device(self.workload.device))
         own = (self.workload.args, self.workload.kwargs)
         expected = tree.leaves(own)
@@ -100,7 +102,11 @@ class Worker:
             raise failures.workload_failed(
                 "inputs_differ", f"the workload makes {len(expected)} input tensors here and {len(leaves)} in the reference's process")
         given = {id(mine): leaf.requires_grad_(mine.requires_grad) for (_, leaf), (_, mine) in zip(leaves, expected, strict=True)}
-        self.rounds[message["round"]] = tree.map_tensors(lambda mine: given[id(mine)], own)
+        try:
+            self.rounds[message["round"]] = with_plain(tree.map_tensors(lambda mine: given[id(mine)], own), message["plain"])
+        except ValueError as error:
+            raise failures.workload_failed("inputs_differ", "the workload makes inputs of another structure here than in the reference's "
+                                                            "process") from error
         return {}
 
     def op_call(self, message: Message) -> Message:
@@ -110,32 +116,36 @@ class Worker:
         if not refilled:
             self.called = tree.map_tensors(clone_like, wanted)
         assert self.called is not None
+        self.program.restore(self.start_state)
         start = time.perf_counter()
         self.outputs, drew = self.program.call(self.called, message["seed"])
-        return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew, "refilled": refilled,
-                "buffers_changed": self._buffers_changed(), "outputs": [describe(path, leaf) for path, leaf in self.outputs]}
+        return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew,
+                "buffers_changed": self._buffers_changed(), "written": self._written(wanted)}
 
     def op_export(self, message: Message) -> Message:
         """Write the latest outputs, the inputs as that call left them, a round's untouched inputs, or the output of the last timed call."""
         if message["what"] == "timed" and self.timer is not None:
-            leaves = self.program.leaves(self.timer.last_output)
+            leaves = self.program.leaves(self.timer.last_output, buffers=False)
         elif message["what"] == "inputs":
             leaves = tree.leaves(self.called)
         elif message["what"] == "pristine":
             leaves = tree.leaves(self.rounds[message["round"]])
         else:
             leaves = self.outputs
-        return {"bytes": write_leaves(message["file"], leaves, sample_seed=message["sample_seed"],
-                                      limit_elements=message["limit_elements"])}
+        write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+        return {}
 
     def op_oracle(self, message: Message) -> Message:
         """Reference only: a round in float64, exported."""
-        return self._other_run(message, lambda inputs: judge_reference.oracle(self.workload, inputs, message["seed"], self.outputs))
+        after = dict(tree.leaves(self.called))
+        expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
+        return self._other_run(message, lambda inputs: judge_reference.oracle(
+            self.workload, inputs, message["seed"], expected, message["written"]))
 
     def op_yardstick(self, message: Message) -> Message:
         """Reference only: a round in a lower precision, exported."""
         return self._other_run(message, lambda inputs: judge_reference.yardstick(
-            self.workload, inputs, message["seed"], message["precision"], message["how"]))
+            self.workload, inputs, message["seed"], message["precision"], message["how"], message["written"]))
 
     def op_prepare_timing(self, message: Message) -> Message:
         """Build the ring of input sets and warm up. Returns the ring's size and seconds a call."""
@@ -147,19 +157,36 @@ class Worker:
         return {"ring": calls, "pool": len(pool), "device": self.workload.device, "threads": torch.get_num_threads(),
                 "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
 
+    def op_lead_in(self, message: Message) -> Message:
+        """Before a block: one untimed pass."""
+        assert self.timer is not None
+        self.timer.lead_in()
+        return {}
+
     def op_time(self, message: Message) -> Message:
         """One block of samples."""
         assert self.timer is not None
-        events, hosts = self.timer.block(message["samples"], message["lead_in"], message["first"])
+        events, hosts = self.timer.block(message["samples"], message["first"])
         return {"events_ns": events, "host_ns": hosts}
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
+        self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
         try:
             leaves = run(self.rounds[message["round"]])
-        except judge_reference.NotApplicable as reason:
+            write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+        except (judge_reference.NotApplicable, TensorProblem) as reason:
             return {"applicable": False, "reason": str(reason)[:300]}
-        write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+        finally:
+            if self.workload.device == "cuda":
+                torch.cuda.empty_cache()  # the candidate's process shares this memory
         return {"applicable": True}
+
+    def _written(self, pristine: Inputs) -> list[str]:
+        """Paths of the inputs that the latest call wrote to (of the reference: a candidate's word would not count)."""
+        if self.role != "reference":
+            return []
+        before = dict(tree.leaves(pristine))
+        return [path for path, leaf in tree.leaves(self.called) if path in before and not _same_bits(leaf, before[path])]
 
     def _state(self) -> dict[str, torch.Tensor]:
         model = unwrap(self.workload.model)
@@ -189,13 +216,18 @@ def main(argv: list[str]) -> int:
     with os.fdopen(args.request_fd, "rb") as requests:
         for line in iter(requests.readline, b""):
             message = json.loads(line)
-            if message["op"] == "quit":
-                break
             reply = _serve(worker, message)
             _write_all(args.reply_fd, json.dumps({"id": message["id"], **reply}).encode() + b"\n")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads or exit handlers that the candidate left must not hold the judge up
+
+
+def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    return bool(torch.equal(one, two)) or bool(torch.equal(torch.nan_to_num(one), torch.nan_to_num(two))
+                                               and torch.equal(one.isnan(), two.isnan()))
 
 
 def _serve(worker: Worker, message: Message) -> Message:

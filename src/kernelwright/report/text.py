@@ -38,7 +38,10 @@ def plain(value: object, limit: int = 200) -> str:
         elif category not in ("Cf", "Co", "Cn"):
             kept.append(char)
     text = " ".join("".join(kept).split())
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    if len(text) <= limit:
+        return text
+    tail = limit // 3  # generated kernels differ at the end of their names only
+    return f"{text[: limit - 1 - tail].rstrip()}…{text[-tail:]}"
 
 
 def cell(value: object, limit: int = 200) -> Safe:

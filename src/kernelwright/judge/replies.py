@@ -1,0 +1,92 @@
+"""What a worker's replies may look like. They come from a process that we do not trust, so every field is checked before use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..model.workload import Precision
+
+Seconds = Annotated[float, Field(ge=0, lt=1e7, allow_inf_nan=False)]
+Nanoseconds = Annotated[float, Field(gt=0, lt=1e16, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=2000)]
+Plain = int | float | str | bool | None
+
+
+class Reply(BaseModel):
+    """Fields beyond those named are dropped."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Done(Reply):
+    """Nothing to say."""
+
+
+class Loaded(Reply):
+    """op load."""
+
+    environment: dict[str, Any]
+    training: bool
+    form: Text
+    state: dict[str, str]
+
+
+class StateTaken(Reply):
+    """op load_state."""
+
+    loaded: bool
+
+
+class Built(Reply):
+    """op build."""
+
+    precision: Precision
+    notes: Annotated[list[Text], Field(max_length=20)]
+    build_s: Seconds
+
+
+class InputsMade(Reply):
+    """op make_inputs (of the reference)."""
+
+    jittered: list[str]
+    plain: list[list[Plain]]
+    """(path, value) of every number, word and switch beside the tensors."""
+
+
+class Called(Reply):
+    """op call. What only the reference's counts for has defaults."""
+
+    call_s: Seconds
+    drew_random_numbers: bool = False
+    buffers_changed: bool = False
+    written: list[str] = []
+    """Paths of the inputs that the call wrote to."""
+
+
+class OtherRun(Reply):
+    """ops oracle and yardstick (of the reference)."""
+
+    applicable: bool
+    reason: Text = ""
+
+
+class Prepared(Reply):
+    """op prepare_timing."""
+
+    ring: int = Field(ge=1, le=1 << 16)
+    pool: int = Field(ge=1, le=1 << 20)
+    device: Text
+    threads: int = Field(ge=1, le=1 << 16)
+    call_s: Seconds
+
+
+class Times(Reply):
+    """op time."""
+
+    events_ns: list[Nanoseconds]
+    host_ns: list[Nanoseconds]

@@ -1,0 +1,2 @@
+def optimize(model, inputs):
+    return lambda x: x * float("nan")
