@@ -100,3 +100,9 @@ def test_the_smallest_effect_of_few_quads_uses_students_quantiles():
     # Student's t with 3 degrees of freedom (tables): t_0.975 = 3.182, t_0.80 = 0.978.
     expected = 100 * math.expm1((3.182 + 0.978) * values.std(ddof=1) / 2)
     assert estimate(values, 1).smallest_effect_pct == pytest.approx(expected, rel=1e-3)
+
+
+def test_an_effect_below_what_the_noise_lets_see_is_ambiguous() -> None:
+    wild = Estimate(speedup=2.921, low=1.053, high=6.622, smallest_effect_pct=246.4, quads=8, level=0.99, method="")
+    assert decide(wild) == "AMBIGUOUS"
+    assert decide(Estimate(speedup=1.06, low=1.04, high=1.08, smallest_effect_pct=2.5, quads=8, level=0.99, method="")) == "FASTER"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..model.errors import MachineLacks
@@ -37,8 +37,9 @@ def spawn(
     cwd: Path,
     log_path: Path,
     pass_fds: Sequence[int] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `interpreter PROBE_START *probe_args`, its stdout and stderr appended to log_path, stdin empty.
+    """Start `interpreter PROBE_START *probe_args`, its stdout and stderr appended to log_path, stdin empty. variables: set besides the user's.
 
     Raises MachineLacks when the interpreter can't be started, OSError when the log can't be opened.
     """
@@ -50,7 +51,7 @@ def spawn(
                 stdout=log,
                 stderr=log,
                 cwd=cwd,
-                env=probe_environment(device),
+                env={**probe_environment(device), **(variables or {})},
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )

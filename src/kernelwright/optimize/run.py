@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from ..judge.options import OutOfTime
 from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import write_json_atomic, write_text_atomic
+from ..model.measurement import Measurement
 from ..model.profile import Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
@@ -25,6 +28,7 @@ from . import state as states
 from .budget import Budget
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
+from .paired import PAIRED, paired, restated
 from .passes import CATALOGUE, Context
 from .search import CONFIRMATION, Say, Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
@@ -34,6 +38,7 @@ CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
 CONFIRM_TRIES = 3
 OPTIMIZED = "optimized.py"
+DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 ANEW = "start anew without --resume"
 
 
@@ -90,15 +95,17 @@ class _Run:
 
     def run(self) -> Outcome:
         """See `optimize`."""
-        self.reported_before = (self.folder / "report.json").is_file()
+        self.earlier = _earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
         self.search = Search(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
             ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
         )
+        if self._complete():
+            return self._same_answer()
         kept = self._search_and_confirm()
         used_s = self.budget.used_s()
-        after = self._closing_profile() if kept is not None and not self.interrupted else None
+        after = self._closing_profile(kept) if kept is not None and not self.interrupted else None
         outcome = self._documents(kept, after, used_s)
         if self.fatal is not None:
             raise self.fatal
@@ -142,13 +149,15 @@ class _Run:
     def _search_and_confirm(self) -> Kept | None:
         """The kept candidate, with optimized.py written. An interrupt or the end of the budget keeps the best so far."""
         try:
-            with self.stages.judging(self.workload) as judge:
-                self.search.judge = judge
-                self.search.run()
+            if self.search.pending():
+                with self.stages.judging(self.workload) as judge:
+                    self.search.judge = judge
+                    self.search.run()
             if self.search.stopped is not None:
                 return self._stopped(self.search.stopped)
-            if not self._unrefuted():
-                return self._keep_best()
+            top = next(iter(self._unrefuted()), None)
+            if top is None or self._confirmation(top) is not None:
+                return self._keep_best(top)
             # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
             with self.stages.judging(self.workload) as judge:
                 self.search.judge = judge
@@ -195,12 +204,14 @@ class _Run:
         return None
 
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
-        """The best candidate that no second judgement refuted, unconfirmed."""
+        """The best candidate that no second judgement refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
         row = row or next(iter(self._unrefuted()), None)
         if row is None:
             (self.folder / OPTIMIZED).unlink(missing_ok=True)
             return None
         self._write_optimized(row)
+        if (confirmation := self._confirmation(row)) is not None:
+            return Kept(row, confirmation)
         self.notes.append(f"{row.name} was judged once and not confirmed by a second judgement: {why}.")
         return Kept(row, None)
 
@@ -211,7 +222,35 @@ class _Run:
         refuted = {name for name, verdict in last.items() if verdict != "FASTER"}
         return [row for row in self.search.best() if row.name not in refuted]
 
+    def _confirmation(self, row: Experiment) -> Experiment | None:
+        """The judgement that confirmed the very optimized.py that is written for this candidate."""
+        digest = hashlib.sha256(self._optimized_text(row).encode("utf-8")).hexdigest()
+        found = [item for item in self.search.ledger.rows if item.tags.get("role") == CONFIRMATION and item.tags["of"] == row.name]
+        verdict = found[-1].verdict if found else None
+        return found[-1] if verdict is not None and verdict.verdict == "FASTER" and verdict.candidate_sha256 == digest else None
+
+    def _complete(self) -> bool:
+        """Whether the run that is resumed came to its end: nothing left to try, its winner confirmed and profiled, all written."""
+        if self.earlier is None or self.earlier.get("interrupted") is not False or self.search.pending():
+            return False
+        top = next(iter(self._unrefuted()), None)
+        if top is None:
+            return True
+        files = (self.folder / OPTIMIZED, self.folder / "after" / "contract.md", self.folder / "report.md")
+        return self.earlier.get("profiled") is True and self._confirmation(top) is not None and all(file.is_file() for file in files)
+
+    def _same_answer(self) -> Outcome:
+        """The finished run's answer again: nothing is judged, profiled, written or logged."""
+        self.say("the earlier run is complete: nothing is left to try")
+        top = next(iter(self._unrefuted()), None)
+        kept = Kept(top, self._confirmation(top)) if top is not None else None
+        end = self._ending(kept, None, 0.0)
+        return self._outcome(end, self.stages.log(self.workload, []), self.folder / "report.md", profiled=kept is not None)
+
     def _write_optimized(self, row: Experiment) -> Path:
+        return write_source(self.folder / OPTIMIZED, self._optimized_text(row))
+
+    def _optimized_text(self, row: Experiment) -> str:
         """optimized.py for a candidate: the same bytes each time, so that the file that was confirmed is the file that is shipped."""
         environment = self.context.environment
         headline = [
@@ -220,14 +259,15 @@ class _Run:
             "Needs torch alone; WORKLOAD is read only by get_model_and_input() and by `python optimized.py`.",
         ]
         passes = [CATALOGUE[name] for name in row.passes]
-        text = render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,
+        return render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,
                              headline=headline, standalone=True)
-        return write_source(self.folder / OPTIMIZED, text)
 
-    def _closing_profile(self) -> Profile | None:
+    def _closing_profile(self, kept: Kept) -> Profile | None:
         optimized = WorkloadRef(path=self.folder / OPTIMIZED, name=self.workload.name)
         try:
-            run = self.stages.profile(optimized, self.folder / "after", self.context.profile, CLOSING_PROFILE_S)
+            old, new = _paired(kept)
+            baseline = restated(self.context.profile, old)
+            run = self.stages.profile(optimized, self.folder / "after", baseline, CLOSING_PROFILE_S, new)
         except KernelwrightError as error:
             self.notes.append(f"optimized.py was not profiled: {error.message}.")
             return None
@@ -237,33 +277,59 @@ class _Run:
         return run.profile
 
     def _documents(self, kept: Kept | None, after: Profile | None, used_s: float) -> Outcome:
-        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
-        end = Ending(
-            workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
-            baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes)
+        end = self._ending(kept, after, used_s)
         devlog = self._log(end)
         report = write_text_atomic(self.folder / "report.md", render_report(end))
         write_json_atomic(self.folder / "report.json", document(end))
+        return self._outcome(end, devlog, report, profiled=after is not None)
+
+    def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:
+        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
+        return Ending(
+            workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
+            baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes)
+
+    def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
+        kept = end.kept
         verdict = kept.verdict if kept else None
         return Outcome(
             out_dir=self.folder, kept=kept.row.passes if kept else (), speedup=(verdict.speedup or 1.0) if verdict else 1.0,
             interval=verdict.interval if verdict else None, optimized=self.folder / OPTIMIZED if kept else None, report=report,
-            devlog=devlog, contract=self.folder / ("after" if after is not None else "baseline") / "contract.md",
+            devlog=devlog, contract=self.folder / ("after" if profiled else "baseline") / "contract.md",
             interrupted=self.interrupted, line=result_line(end))
 
     def _log(self, end: Ending) -> Path | None:
-        place = {"optimization": str(self.folder)}
+        """One entry of the baseline and one of the optimised version, with the judge's paired durations. A resume whose outcome is the
+        one that was logged adds none."""
+        line, place = result_line(end), {"optimization": str(self.folder)}
         entries: list[tuple[Profile, list[str], dict[str, Any]]] = []
-        if not self.reported_before:
-            entries.append((end.baseline, [] if end.after else [result_line(end)], {**place, "role": "baseline"}))
-        if end.after is not None:
-            kept = list(end.kept.row.passes) if end.kept else []
-            entries.append((end.after, [result_line(end)], {**place, "role": "optimized", "kept": kept}))
+        if self.earlier is None or (self.earlier.get("result"), self.earlier.get("profiled")) != (line, end.after is not None):
+            source = PAIRED if end.kept else "baseline profile"
+            old, _ = _paired(end.kept)
+            role = {**place, "role": "baseline", "duration_source": source}
+            entries.append((restated(end.baseline, old), [] if end.after else [line], role))
+            if end.after is not None and end.kept is not None:
+                role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
+                entries.append((end.after, [f"{line} {DURATIONS}"], role))
         try:
             return self.stages.log(self.workload, entries)
         except KernelwrightError as error:
             self.notes.append(f"No development log entry was written: {error.line()}")
             return None
+
+
+def _paired(kept: Kept | None) -> tuple[Measurement, Measurement] | tuple[None, None]:
+    comparison = kept.verdict.comparison if kept is not None else None
+    return paired(comparison) if comparison is not None else (None, None)
+
+
+def _earlier_report(folder: Path) -> dict[str, Any] | None:
+    """report.json of the run that is resumed; None where there is none, or none that can be read."""
+    try:
+        document = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _no_judge(*_: object) -> Verdict:

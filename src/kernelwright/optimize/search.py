@@ -53,13 +53,21 @@ class Search:
     _set_aside: set[str] = field(default_factory=set, init=False)
     """Candidates that the budget or the original stopped: not again in this run."""
 
+    def __post_init__(self) -> None:
+        self.no_compiler = next((row.reason for row in self.ledger.latest() if NO_COMPILER.search(row.reason)), None)
+
     def run(self) -> None:
         """Try candidates until none is left, the budget is spent or the original fails twice in a row; then note why the others
         were not run."""
-        self.no_compiler = next((row.reason for row in self.ledger.latest() if NO_COMPILER.search(row.reason)), None)
         while self.stopped is None and (item := self._pick()) is not None:
             self._try(item)
         self._note_untried()
+
+    def pending(self) -> bool:
+        """Whether a candidate is left that a budget without end would have judged, or that no row says anything of."""
+        done = self._finished()
+        singles = [item for item in first_round(self.context, self.precision) if item.name not in done]
+        return bool(singles) or any(self._why_not(item) is None for item in next_round(self.context, self.precision, done))
 
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 from ..capture.interpreter import find_interpreter, gpu_visible
 from ..devlog import DevlogFiles, add_entry, log_for
 from ..judge import JudgeOptions, ReferenceSession, judge
+from ..model.measurement import Measurement
 from ..model.profile import Profile
 from ..model.verdict import Verdict
 from ..model.workload import Device, Precision, WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
+from .paired import restated
 from .search import JudgeCandidate, Say
 
 OPTIMIZED_VERSION = "optimized"
@@ -47,8 +49,11 @@ class Stages(Protocol):
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         """{"device": "cuda" or "cpu", "torch": version}: what a run would use now, known without importing torch."""
 
-    def profile(self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float) -> ProfileRun:
-        """An annotation profile with all its documents in `folder`; with a baseline it is that of the optimised version."""
+    def profile(
+        self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float, timing: Measurement | None = None
+    ) -> ProfileRun:
+        """An annotation profile with all its documents in `folder`; with a baseline it is that of the optimised version, and `timing`
+        (the judge's, paired with the baseline's) stands in it for its own."""
 
     def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
@@ -70,7 +75,9 @@ class RealStages:
         on_gpu = self.options.device == "cuda" or (self.options.device == "auto" and interpreter.torch_build != "cpu" and gpu_visible())
         return {"device": "cuda" if on_gpu else "cpu", "torch": interpreter.torch_version}
 
-    def profile(self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float) -> ProfileRun:
+    def profile(
+        self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float, timing: Measurement | None = None
+    ) -> ProfileRun:
         """See Stages."""
         options = ProfileOptions(
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
@@ -79,7 +86,7 @@ class RealStages:
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
             metadata = run.profile.capture_metadata.model_copy(update={"version": OPTIMIZED_VERSION})
-            run = dataclasses.replace(run, profile=run.profile.model_copy(update={"capture_metadata": metadata}))
+            run = dataclasses.replace(run, profile=restated(run.profile.model_copy(update={"capture_metadata": metadata}), timing))
         write_profile(run.profile, run.out_dir, baseline=baseline, params_doc=run.params)
         return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import Profile
-from ..model.verdict import Experiment, Verdict
+from ..model.verdict import Comparison, Experiment, Verdict
 from ..model.workload import WorkloadRef
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
+from .paired import paired
 from .passes import CATALOGUE
 from .plan import LADDER, best
 from .state import State
@@ -57,12 +59,19 @@ class Ending:
 
 def result_line(end: Ending) -> str:
     """One sentence with the outcome."""
+    line = _outcome(end)
+    if not end.interrupted:
+        return line
+    return f"Interrupted: {line.replace('Nothing', 'nothing', 1) if end.kept is None else line}"
+
+
+def _outcome(end: Ending) -> str:
     where = f"{end.state.device_name}, torch {end.state.torch_version}"
     if end.kept is None:
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
             return f"Nothing was kept: no candidate could be judged ({where})."
-        return f"Nothing better than the original was found ({tried} candidates judged; {where})."
+        return f"Nothing better than the original was found ({tried} candidate{'' if tried == 1 else 's'} judged; {where})."
     kept, verdict = end.kept, end.kept.verdict
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
@@ -82,7 +91,8 @@ def values(end: Ending) -> dict[str, Any]:
     shown = [row for row in end.rows if row.status != "not_applicable"]
     return {
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
-        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end), "change": _before_after(end),
+        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
+        "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "kept": _kept(end), "by_precision": _by_precision(end), "notes": list(end.notes),
@@ -180,11 +190,14 @@ def _kept(end: Ending) -> dict[str, Any] | None:
 
 
 def _before_after(end: Ending) -> list[dict[str, str]]:
-    """Durations from the judge's paired timing; achieved rates are the original's work over those durations."""
+    """Durations from the judge's paired timing, where nothing was kept the median of the original's in all judgements, without any the
+    baseline profile's; achieved rates are the original's work over those durations."""
     before, after = headline(end.baseline), headline(end.after) if end.after is not None else None
     comparison = end.kept.verdict.comparison if end.kept else None
-    old_ns = comparison.reference.median_ns if comparison else before.duration_ns
-    new_ns = comparison.candidate.median_ns if comparison else None
+    known = [item.reference.median_ns for item in _comparisons(end)]
+    old_ns, new_ns = statistics.median(known) if known else before.duration_ns, None
+    if comparison is not None:
+        old_ns, new_ns = (timing.median_ns for timing in paired(comparison))
     work = end.baseline.work
     flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
     on_gpu = end.baseline.capture_metadata.device == "cuda"
@@ -196,6 +209,11 @@ def _before_after(end: Ending) -> list[dict[str, str]]:
         ("Idle share (%)", two(before.idle_pct), two(after.idle_pct if after else None)),
     ]
     return [{"metric": metric, "before": old, "after": new} for metric, old, new in rows]
+
+
+def _comparisons(end: Ending) -> list[Comparison]:
+    verdicts = [row.verdict for row in (*end.rows, *end.confirmations) if row.verdict is not None]
+    return [verdict.comparison for verdict in verdicts if verdict.comparison is not None]
 
 
 def _rate(amount: float | None, duration_ns: float | None, scale: float) -> str:

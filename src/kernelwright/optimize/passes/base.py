@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from ...diagnose.common import matching
 from ...model.capture import ProbeEnvironment
-from ...model.profile import Profile
+from ...model.profile import Operator, Profile
 from ...model.workload import Precision, WorkloadFacts
 
 # Layers, innermost first: the model itself, its compilation, flags around the call, capture, grad mode.
@@ -35,12 +36,18 @@ class Context:
 
     def share_pct(self, *words: str) -> float | None:
         """Share of measured time, in percent, of the operators with one of the words in their name; None without a timeline."""
+        return self._share_pct(operator for operator in self.profile.operators
+                               if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
+
+    def share_matching_pct(self, pattern: str) -> float | None:
+        """The same, of the operators whose own name the regular expression matches."""
+        return self._share_pct(matching(self.profile.operators, pattern))
+
+    def _share_pct(self, operators: Iterable[Operator]) -> float | None:
         timeline = self.profile.timeline
         if timeline is None or timeline.measured_ns <= 0:
             return None
-        time_ns = sum(operator.aggregated.total_duration_ns for operator in self.profile.operators
-                      if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
-        return 100.0 * time_ns / timeline.measured_ns
+        return 100.0 * sum(operator.aggregated.total_duration_ns for operator in operators) / timeline.measured_ns
 
 
 def always(_context: Context) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ...roofline.knowledge import bottlenecks
 from .base import Context
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
-ELEMENTWISE = ("add", "mul", "sub", "div", "relu", "gelu", "silu", "tanh", "sigmoid", "exp", "norm", "softmax", "pow", "copy_", "cat")
+NORMS = (r"^aten::((native_|cudnn_|miopen_)?(layer|batch|group|instance)_norm|(_fused_)?rms_norm|native_batch_norm_legit_no_training"
+         r"|_native_batch_norm_legit(_no_training)?|_(log_)?softmax(_backward_data)?)(_backward)?$")
+"""Whole names of norms and softmax; the elementwise operators are those of the rule elementwise_fusion."""
 
 
 def needs_gpu(context: Context) -> str | None:
@@ -54,4 +57,5 @@ def launch_words(context: Context) -> str:
 
 def fusion_words(context: Context) -> str:
     """Prediction for compile modes."""
-    return share_words(context.share_pct(*ELEMENTWISE), "elementwise operators and norms, which can be fused,")
+    pattern = f"{bottlenecks().rules['elementwise_fusion'].patterns['operators']}|{NORMS}"
+    return share_words(context.share_matching_pct(pattern), "elementwise operators and norms, which can be fused,")

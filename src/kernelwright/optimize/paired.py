@@ -1,0 +1,48 @@
+"""Durations of the original and of the kept candidate as the judge timed them: in pairs, so that they agree with its verdict.
+
+Two profiles taken minutes apart differ by the machine's drift, which can exceed what a candidate gains.
+"""
+
+from __future__ import annotations
+
+from ..model.base import Figure
+from ..model.measurement import Measurement
+from ..model.profile import Profile
+from ..model.verdict import Comparison
+
+PAIRED = "paired, by the judge"
+NOTE = ("Duration and the rates over it are the judge's: timed in pairs with the other version of this call. "
+        "The timeline and what is read from it are this profile's own.")
+
+
+def paired(comparison: Comparison) -> tuple[Measurement, Measurement]:
+    """(original, candidate) of a judgement. The interval of the pair stands on the candidate's side: the original's median over the
+    ends of the speed-up's interval; a candidate's median outside it, and an original's own interval that reaches it, give way."""
+    old, new = comparison.reference, comparison.candidate
+    low, high = old.median_ns / comparison.interval[1], old.median_ns / comparison.interval[0]
+    new = new.model_copy(update={"ci95_low_ns": low, "ci95_high_ns": high, "median_ns": min(max(new.median_ns, low), high)})
+    if old.ci95_low_ns <= high and low <= old.ci95_high_ns and not low <= old.median_ns <= high:
+        old = old.model_copy(update={"ci95_low_ns": old.median_ns, "ci95_high_ns": old.median_ns})
+    return _named(old), _named(new)
+
+
+def restated(profile: Profile, timing: Measurement | None) -> Profile:
+    """The profile with this timing for its own, and its achieved rates and shares of the roofs at it. None: as it is."""
+    if timing is None:
+        return profile
+    own, work = profile.timing, profile.work
+    if work is not None and own is not None and timing.median_ns > 0:
+        factor = own.median_ns / timing.median_ns
+        work = work.model_copy(update={
+            "achieved_compute": _scaled(work.achieved_compute, factor), "achieved_bandwidth": _scaled(work.achieved_bandwidth, factor),
+            "compute_pct": None if work.compute_pct is None else work.compute_pct * factor,
+            "bandwidth_pct": None if work.bandwidth_pct is None else work.bandwidth_pct * factor})
+    return profile.model_copy(update={"timing": timing, "work": work, "warnings": (*profile.warnings, NOTE)})
+
+
+def _named(timing: Measurement) -> Measurement:
+    return timing.model_copy(update={"timer": f"{timing.timer or 'timer not recorded'}, {PAIRED}"})
+
+
+def _scaled(figure: Figure | None, factor: float) -> Figure | None:
+    return None if figure is None else figure.model_copy(update={"value": figure.value * factor})
