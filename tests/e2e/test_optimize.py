@@ -81,7 +81,10 @@ def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
         assert (folder / name).is_file(), name
     assert all(Path(answer[key]).is_file() and Path(answer[key]).is_absolute() for key in ("optimized", "report", "devlog", "contract"))
     assert "### vs Baseline" in Path(answer["contract"]).read_text()
-    assert "chain optimized" in Path(answer["devlog"]).read_text()
+    log, contract = Path(answer["devlog"]).read_text(), Path(answer["contract"]).read_text()
+    durations = [line for line in (*log.splitlines(), *contract.splitlines()) if line.startswith(("| Duration |", "| Duration (us) |"))]
+    assert "chain optimized" in log and len(durations) == 3 and sum("% faster" in line for line in durations) == 2, durations
+    assert not any("slower" in line or "within noise" in line for line in durations), "the verdict is FASTER"
     assert not [path for path in folder.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
 
 
@@ -106,10 +109,11 @@ def test_optimized_py_runs_as_it_stands_anywhere(first, tmp_path):
 
 def test_resume_judges_nothing_twice_and_refuses_other_parameters(place, first):
     folder = Path(first[1]["out_dir"])
-    before = (folder / "ledger.jsonl").read_text().splitlines()
+    files = [folder / "ledger.jsonl", folder / "report.md", Path(first[1]["devlog"])]
+    before = [file.read_bytes() for file in files]
     status, answer, err = run(place, "--budget", "60s", "--n=5", "--resume")
-    after = [json.loads(line)["name"] for line in (folder / "ledger.jsonl").read_text().splitlines()[len(before):]]
-    assert status == 0 and answer["out_dir"] == str(folder) and all(name.startswith("optimized.py") for name in after), err
+    assert status == 0 and answer == first[1], err
+    assert [file.read_bytes() for file in files] == before, "a finished run is neither judged nor logged again"
     status, answer, _err = run(place, "--n=6", "--resume")
     assert status == 2 and answer["status"] == "error" and "parameters" in answer["error"]["message"]
 

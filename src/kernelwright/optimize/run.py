@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from ..judge.options import OutOfTime
@@ -23,9 +19,9 @@ from ..model.measurement import Measurement
 from ..model.profile import Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
-from ..pipeline.stored import safe_name
 from . import state as states
 from .budget import Budget
+from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import PAIRED, paired, restated
@@ -39,7 +35,6 @@ CLOSING_PROFILE_S = 50.0
 CONFIRM_TRIES = 3
 OPTIMIZED = "optimized.py"
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
-ANEW = "start anew without --resume"
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,8 @@ def optimize(
     """
     stages = stages or RealStages(options, say)
     now = stages.where(workload)
-    folder = _folder(workload, options, out_dir)
-    with _alone(folder):
+    folder = folder_of(workload, options, out_dir)
+    with alone(folder):
         try:
             return _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock)).run()
         except KernelwrightError as error:
@@ -95,7 +90,7 @@ class _Run:
 
     def run(self) -> Outcome:
         """See `optimize`."""
-        self.earlier = _earlier_report(self.folder)
+        self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
         self.search = Search(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
@@ -306,7 +301,7 @@ class _Run:
         if self.earlier is None or (self.earlier.get("result"), self.earlier.get("profiled")) != (line, end.after is not None):
             source = PAIRED if end.kept else "baseline profile"
             old, _ = _paired(end.kept)
-            role = {**place, "role": "baseline", "duration_source": source}
+            role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
             entries.append((restated(end.baseline, old), [] if end.after else [line], role))
             if end.after is not None and end.kept is not None:
                 role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
@@ -323,48 +318,5 @@ def _paired(kept: Kept | None) -> tuple[Measurement, Measurement] | tuple[None, 
     return paired(comparison) if comparison is not None else (None, None)
 
 
-def _earlier_report(folder: Path) -> dict[str, Any] | None:
-    """report.json of the run that is resumed; None where there is none, or none that can be read."""
-    try:
-        document = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
 def _no_judge(*_: object) -> Verdict:
     raise AssertionError("the judge is set when its session is open")
-
-
-def _folder(workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None) -> Path:
-    parent = Path.cwd() / "out" / "optimize" / safe_name(workload.name)
-    if options.resume:
-        return states.named_run(out_dir) if out_dir is not None else states.latest_run(parent)
-    folder = out_dir or parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
-    if (folder / states.STATE_FILE).exists():
-        raise BadInput("folder_in_use", "holds an optimisation already", where=str(folder),
-                       fix="add --resume to go on with it, or name another folder")
-    return folder.resolve()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One optimisation a folder: two would mix their ledgers. The lock's file stays: removing it would let a third one in beside a
-    second that holds the removed file."""
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BadInput("already_running", "another optimisation works in this folder", where=str(folder),
-                       fix=f"wait for it, or {ANEW}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
