@@ -39,7 +39,7 @@ def spawn(
     pass_fds: Sequence[int] = (),
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `interpreter PROBE_START *probe_args`, its stdout and stderr appended to log_path, stdin empty. variables: set besides the user's.
+    """Start `interpreter PROBE_START *probe_args`, output appended to log_path, stdin empty. variables: set besides the user's.
 
     Raises MachineLacks when the interpreter can't be started, OSError when the log can't be opened.
     """
