@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import ACCEPTABLE, Experiment
@@ -65,15 +66,16 @@ def refusal(item: Candidate, context: Context) -> str | None:
 def next_round(context: Context, precision: Precision, done: Mapping[str, Experiment]) -> list[Candidate]:
     """Combinations that the results so far suggest and that were not tried, the most promising first.
 
-    Everything that came out FASTER alone is combined with the best runtime passes (compile modes, CUDA graph), at equal precision
-    first; then each lower-precision pass with the best equal combination and the best runtime passes.
+    Everything that came out FASTER alone is combined with the best runtime passes (compile modes, CUDA graph); each
+    lower-precision pass with the best equal combination and the best runtime passes. The two take turns, the lowest precision
+    that is allowed first, so that a short budget sees the best of each.
     """
-    wanted = list(_equal_combinations(context, done))
-    for lower in (item for item in CATALOGUE.values() if item.precision != "equal" and item.refusal(context) is None):
-        if PRECISION_ORDER.index(lower.precision) <= PRECISION_ORDER.index(precision):
-            wanted += _lower_combinations(lower, done)
+    lower = [item for item in CATALOGUE.values() if item.precision != "equal" and item.refusal(context) is None
+             and PRECISION_ORDER.index(item.precision) <= PRECISION_ORDER.index(precision)]
+    lower.sort(key=lambda item: -PRECISION_ORDER.index(item.precision))
+    turns = zip_longest(_equal_combinations(context, done), *(_lower_combinations(item, done) for item in lower))
     found: dict[str, Candidate] = {}
-    for names in wanted:
+    for names in (names for turn in turns for names in turn if names is not None):
         item = candidate(names, context)
         if item.name not in done and compatible(item.passes) and refusal(item, context) is None:
             found.setdefault(item.name, item)
