@@ -237,7 +237,8 @@ def test_the_workers_die_with_a_judge_that_is_killed(tmp_path, token):
     script = (f"from pathlib import Path; from kernelwright.judge import *; from kernelwright.model.workload import WorkloadRef\n"
               f"judge(WorkloadRef(path=Path({str(DATA / 'wide.py')!r}), name='w'), Path({str(WIDE / 'hangs.py')!r}), "
               f"JudgeOptions(device='cpu', python={sys.executable!r}))")
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    ours = {**os.environ, "PYTHONPATH": str(SRC)}
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, env=ours)
     try:
         until = time.monotonic() + 40
         while not processes(token) and time.monotonic() < until:
