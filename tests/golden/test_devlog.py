@@ -36,6 +36,16 @@ def test_golden_entries(tmp_path: Path) -> None:
         assert_golden(f"devlog_{name}.md", text)
 
 
+def test_small_figures_keep_the_form_and_their_value(tmp_path: Path) -> None:
+    log = tmp_path / "small.devlog.md"
+    small = builders.event(timing=builders.timing(0.0423), work=builders.work(5e9))
+    entry = add_entry(small, log)
+    text = render_entry(entry)
+    assert check_devlog_entry(text) == [] and "| Duration | 0.04 μs |" in text and "| Achieved TFLOPs/s | 0.00 |" in text
+    assert entry.figures.tflops is not None and 0 < entry.figures.tflops < 0.005
+    assert read_log(log.with_suffix(".jsonl"))[0][0].figures.tflops == entry.figures.tflops
+
+
 def test_log_is_rendered_from_the_lines(tmp_path: Path) -> None:
     log = tmp_path / "mla.devlog.md"
     add_entry(builders.with_counters(), log, issues=["one"], insights=["two"], extra={"speedup": 1.2})

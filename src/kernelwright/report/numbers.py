@@ -33,6 +33,12 @@ def two(value: float | None) -> str:
     return _fixed(number, decimals)
 
 
+def x_xx(value: float | None) -> str:
+    """Always two decimals, as the development log's form has it; the log's .jsonl file keeps the full figure."""
+    number = usable(value)
+    return NA if number is None else _fixed(number, 2)
+
+
 def us(value_ns: float | None) -> str:
     """Nanoseconds as microseconds."""
     return two(None if value_ns is None else value_ns / 1000)

@@ -26,7 +26,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(str(resource("templates"))), undefined=jinja2.StrictUndefined, autoescape=False,
         finalize=_inert, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     env.filters.update(cell=cell, bullet=bullet, code=code)
-    for name in ("us", "pct", "percent", "whole_pct", "two", "amount", "si", "figure", "signed", "gain", "faster_or_slower"):
+    for name in ("us", "pct", "percent", "whole_pct", "two", "x_xx", "amount", "si", "figure", "signed", "gain", "faster_or_slower"):
         env.filters[name] = getattr(numbers, name)
     return env
 
