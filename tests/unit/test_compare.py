@@ -94,3 +94,10 @@ def test_a_hostile_profile_breaks_no_table():
 
 def test_the_answer_is_json():
     json.dumps(_pair(1000.0, 1100.0, limit=3.0).as_dict(), allow_nan=False)
+
+
+def test_a_profile_without_stages_says_nothing_about_them():
+    first = builders.gpu_annotation(stages=(builders.stage("qk", 300.0, 60.0),))
+    result = compare([("a", first), ("b", builders.event()), ("c", first)])
+    assert [part.state for part in result.stages[0].parts] == ["present", "unknown", "present"]
+    assert "gone" not in render_comparison(result) and "| qk | 300.00 | n/a | 300.00 (+0.0%) |" in render_comparison(result)

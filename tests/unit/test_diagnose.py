@@ -243,3 +243,11 @@ def test_event_mode_works_without_timeline_and_operators() -> None:
     profile = diagnose(draft(work_pct=(5.0, 80.0)))
     assert profile.bottleneck.kind == "Memory" and profile.findings[0].rule == "roof_distance"
     assert {entry.name for entry in profile.abstained} >= {"launch_gaps", "small_kernels", "occupancy"}
+
+
+def test_a_suspect_timing_is_said_in_the_root_cause() -> None:
+    suspect = draft(work_pct=(5.0, 80.0))
+    assert suspect.timing is not None
+    noisy = suspect.model_copy(update={"timing": suspect.timing.model_copy(update={"warning": "only 3 samples"})})
+    assert diagnose(noisy).bottleneck.root_cause.endswith(" The timing is suspect: only 3 samples.")
+    assert "suspect" not in diagnose(suspect.model_copy(update={"timing": None})).bottleneck.root_cause

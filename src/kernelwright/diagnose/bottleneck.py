@@ -33,7 +33,7 @@ def bottleneck(profile: Profile) -> Bottleneck:
     counted = counter_shares(profile)
     if counted is not None:
         return Bottleneck(kind=classify(*counted), root_cause=texts["counters"].format(compute=counted[0], bandwidth=counted[1])
-                          + _idle_sentence(profile))
+                          + _second_sentence(profile))
     work = profile.work
     compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
     in_cache = bandwidth is not None and bandwidth > 100.0  # more than memory can give, so it is not memory that binds
@@ -42,7 +42,7 @@ def bottleneck(profile: Profile) -> Bottleneck:
         key = "position" if compute is not None and bandwidth is not None else "compute_only" if bandwidth is None else "memory_only"
         text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile),
                                  cached=texts["cached"] if in_cache else "")
-        return Bottleneck(kind=kind, root_cause=text + _idle_sentence(profile))
+        return Bottleneck(kind=kind, root_cause=text + _second_sentence(profile))
     return _by_idle_time(profile) or _undecided(profile)
 
 
@@ -84,9 +84,11 @@ def _undecided(profile: Profile) -> Bottleneck:
     return Bottleneck(kind=None, root_cause=bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"])
 
 
-def _idle_sentence(profile: Profile) -> str:
+def _second_sentence(profile: Profile) -> str:
+    """The second sentence: the idle share; without a timeline, what makes the timing suspect."""
     timeline = profile.timeline
     if timeline is None or timeline.idle_share_pct is None:
-        return ""
+        suspect = profile.timing.warning if profile.timing is not None else None
+        return bottlenecks().texts["and_suspect"].format(warning=suspect) if suspect else ""
     key = "and_outside" if is_cpu_timeline(profile) else "and_idle"
     return bottlenecks().texts[key].format(idle=timeline.idle_share_pct)

@@ -47,7 +47,8 @@ class Row:
 class StagePart:
     """One stage in one profile. change_pct: of its time against A's."""
 
-    state: Literal["present", "absent", "appeared", "vanished"]
+    state: Literal["present", "absent", "appeared", "vanished", "unknown"]
+    """unknown: that profile has no stages at all (event mode)."""
     duration_us: float | None
     change_pct: float | None
 
@@ -153,8 +154,8 @@ def _stages(profiles: Sequence[Profile]) -> tuple[StageRow, ...]:
             own[stage.name] = own.get(stage.name, 0.0) + stage.duration_ns / 1000
         times.append(own)
     names = sorted({name for own in times for name in own}, key=lambda name: (-max(own.get(name, 0.0) for own in times), name))
-    return tuple(StageRow(name, tuple(_part(times[0].get(name), own.get(name), bool(times[0]), place) for place, own in enumerate(times)))
-                 for name in names)
+    return tuple(StageRow(name, tuple(_part(times[0].get(name), own.get(name), bool(times[0]), place) if own else
+                                      StagePart("unknown", None, None) for place, own in enumerate(times))) for name in names)
 
 
 def _part(first_us: float | None, own_us: float | None, first_has_stages: bool, place: int) -> StagePart:
