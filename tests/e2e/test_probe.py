@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from kernelwright.model.capture import OpRecord, ProbeRequest, ProbeResult
+from kernelwright.readers.lines import read_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "src" / "kernelwright" / "probe" / "start.py"
@@ -79,6 +80,9 @@ def test_annotation_leaves_steps_modules_stages_and_operators(tmp_path):
     assert names.count("kernelwright.step") == 1
     assert {"kernelwright.module:", "kernelwright.module:up", "kernelwright.module:down"} <= set(names)
     assert any("mlp.py" in str(name) for name in names)
+    marked = [str(name) for name in names if str(name).startswith("kernelwright.line:")]
+    assert marked and result.lines_file == "lines.json.gz"
+    assert any(stack.source and stack.source.startswith("mlp.py:") for stack in read_lines(tmp_path / result.lines_file))
     up = next(event for event in stacks if event.get("name") == "kernelwright.module:up")
     inside = [event["name"] for event in stacks if event.get("cat") == "cpu_op"
               and up["ts"] <= event["ts"] and event["ts"] + event["dur"] <= up["ts"] + up["dur"]]

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE = Path(tempfile.mkdtemp(prefix="recording-"))
 DEFAULT = ("mlp_activations", "conv_block", "sdpa_attention", "lstm_sequence_encoder", "train_mlp_step", "gpt2", "gpt2:inductor",
            "mlp_activations:cudagraphs")
-KEPT = ("result.json", "ops.json", "trace.json.gz", "trace_stacks.json.gz")
+KEPT = ("result.json", "ops.json", "trace.json.gz", "trace_stacks.json.gz", "lines.json.gz")
 
 
 def record(example: str, compile_mode: str) -> Path:

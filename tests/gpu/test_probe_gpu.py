@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.attribute import attribute
 from kernelwright.model.capture import ProbeResult
+from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers.lines import read_lines
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible")]
 
@@ -57,3 +60,49 @@ def test_cuda_graphs(tmp_path):
     assert result.work.flops > 0 and not any("not stable" in warning for warning in result.warnings)
     eager = probe(tmp_path, "mlp.py", "event")
     assert min(result.timing.samples_ns) < 3 * min(eager.timing.samples_ns)  # replayed, not recorded anew in each call
+
+
+WAITS = """
+import torch
+
+def get_model_and_input():
+    return Net(), torch.ones(64, 64)
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        y = x @ x
+        if y.sum().item() > 1e12:  # item
+            y = y * 2
+        torch.cuda.synchronize()  # synchronize
+        rows = y.nonzero()  # nonzero
+        return rows.cpu()  # copy
+"""
+
+
+def test_what_waits_has_the_line_that_called_it(tmp_path):
+    workload = tmp_path / "waits.py"
+    workload.write_text(WAITS, encoding="utf-8")
+    result = probe(tmp_path, workload, "annotation", steps=2)
+    trace, stacks = (read_kineto(tmp_path / file) for file in (result.trace_file, result.stacks_file))
+    found = attribute(trace, stacks=stacks, lines=read_lines(tmp_path / result.lines_file))
+
+    def at(comment):
+        return next(f"waits.py:{number}" for number, line in enumerate(WAITS.splitlines(), 1) if line.endswith(f"# {comment}"))
+
+    lines = {}
+    for operator in found.operators:
+        lines.setdefault(operator.operator_name, set()).add((operator.source, operator.source_kind))
+    assert lines["aten::_local_scalar_dense"] == {(at("item"), "line")}
+    assert lines["aten::nonzero"] == {(at("nonzero"), "line")}
+    waits = {found.places.of_runtime(row).source for row in range(len(trace.runtime))
+             if trace.runtime.name(row) in ("cudaStreamSynchronize", "cudaDeviceSynchronize") and trace.runtime.start_ns[row] >= 0}
+    assert {at("item"), at("synchronize"), at("nonzero"), at("copy")} <= waits
+
+
+@pytest.mark.parametrize("mode", ["inductor", "cudagraphs"])
+def test_compiled_code_keeps_a_line(tmp_path, mode):
+    result = probe(tmp_path, "mlp.py", "annotation", steps=2, compile_mode=mode)
+    trace, stacks = (read_kineto(tmp_path / file) for file in (result.trace_file, result.stacks_file))
+    found = attribute(trace, stacks=stacks, lines=read_lines(tmp_path / result.lines_file))
+    known = sum(operator.aggregated.total_duration_ns for operator in found.operators if operator.source)
+    assert known > 0.9 * found.measured_ns

@@ -12,6 +12,7 @@ from kernelwright.attribute.sources import user_line
 from kernelwright.model.capture import OpRecord
 from kernelwright.model.profile import Operator
 from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.readers.lines import Frame, UserStack
 from trace_builder import TraceBuilder
 
 
@@ -169,6 +170,61 @@ def test_where_the_recordings_differ_the_place_is_not_guessed(tmp_path: Path) ->
     assert found["aten::addmm_0"].source == "net.py:12" and found["aten::addmm_1"].source is None
     assert found["LinearBackward0_1"].source == "net.py:12", "the other thread of that step still agrees"
     assert len(result.warnings) == 1 and "other operators" in result.warnings[0]
+
+
+STACKS = (UserStack((Frame("train.py", 40, "main"), 3, Frame("net.py", 14, "forward"))), UserStack(()),
+          UserStack((Frame("net.py", 12, "forward", 1),)), UserStack((Frame("train.py", 41, "main"),)))
+
+
+def marked() -> TraceBuilder:
+    builder = stacks_of()
+    for number, start in ((0, 7), (2, 150), (1, 550), (0, 590)):
+        builder.range(f"kernelwright.line:{number}", start, start + 1, tid=100)
+    return builder
+
+
+def test_exact_lines_come_from_the_markers(tmp_path: Path) -> None:
+    result = attribute(read(timeline_of(), tmp_path), stacks=read(marked(), tmp_path, "stacks.json"), lines=STACKS)
+    found = by_id(result)
+    addmm, add, backward = found["aten::addmm_1"], found["aten::add_1"], found["LinearBackward0_1"]
+    assert (addmm.source, addmm.source_kind, addmm.module) == ("net.py:14", "line", "blocks.0.fc")
+    assert (add.source, add.source_kind) == ("net.py:12", "definition"), "compiled code shows where its function begins"
+    assert (backward.source, backward.source_kind) == ("net.py:14", "line")
+    assert result.stacks[addmm.stack or 0] == ("train.py:40 main", "(3 library frames)", "net.py:14 forward")
+    assert {operator.stack for operator in result.operators} <= {None, *range(len(result.stacks))}
+
+
+def test_without_the_table_markers_say_nothing(tmp_path: Path) -> None:
+    found = by_id(attribute(read(timeline_of(), tmp_path), stacks=read(marked(), tmp_path, "stacks.json")))
+    assert (found["aten::addmm_0"].source, found["aten::addmm_0"].source_kind) == ("net.py:12", "definition")
+    assert found["aten::addmm_0"].stack is None
+
+
+def test_hostile_marker_numbers_are_passed_over(tmp_path: Path) -> None:
+    builder = stacks_of(frames=False)
+    for place, number in enumerate(("-1", "99", "x", "\u0662", "9" * 5000, "")):
+        builder.range(f"kernelwright.line:{number}", 7 + place, 8 + place)
+        found = by_id(attribute(read(timeline_of(), tmp_path), stacks=read(builder, tmp_path, "stacks.json"), lines=STACKS))
+        assert found["aten::addmm_0"].source is None
+
+
+def test_waits_and_graph_launches_have_lines_too(tmp_path: Path) -> None:
+    def run(start: int, *, markers: bool) -> TraceBuilder:
+        builder = TraceBuilder().step(start, start + 900)
+        if markers:
+            builder.range("kernelwright.line:0", start + 5, start + 6).range("kernelwright.line:3", start + 205, start + 206)
+        return (builder.op("aten::item", start + 10, start + 100).launch(1, start + 20, start + 30, name="cudaMemcpyAsync")
+                .launch(2, start + 40, start + 60, name="cudaStreamSynchronize").launch(3, start + 210, start + 220, name="cudaGraphLaunch")
+                .launch(4, start + 300, start + 400, name="cudaDeviceSynchronize")
+                .kernel("copy", start + 32, start + 38, 1, category="gpu_memcpy").kernel("replayed", start + 230, start + 250, 3))
+
+    trace = read(run(0, markers=False), tmp_path)
+    result = attribute(trace, stacks=read(run(50, markers=True), tmp_path, "stacks.json"), lines=STACKS)
+    places = {trace.runtime.name(row): result.places.of_runtime(row) for row in range(len(trace.runtime))}
+    assert {name: place.source for name, place in places.items()} == {
+        "cudaMemcpyAsync": "net.py:14", "cudaStreamSynchronize": "net.py:14", "cudaGraphLaunch": "train.py:41",
+        "cudaDeviceSynchronize": "train.py:41"}
+    assert by_id(result)["cudaGraphLaunch_0"].source == "train.py:41"
 
 
 @pytest.mark.parametrize(("frame", "line"), [

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..model.capture import OpRecord
 from ..model.errors import KernelwrightError
 from ..model.profile import Kernel, Operator
 from ..readers.kineto import Trace
+from ..readers.lines import UserStack
 from ..timeline.summary import measured_ns
 from . import cpu, cuda
 from .calls import Calls
 from .counted import Counts, counted_work
 from .inductor import fused_operators, is_compiled_region, is_generated
 from .owned import aggregate
-from .sources import Places
+from .sources import Place, Places
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Attributed:
     operators: tuple[Operator, ...]
     """Calls that hold device work (CPU: all calls), in start order."""
     unattributed: tuple[Kernel, ...]
+    stacks: tuple[tuple[str, ...], ...]
+    """Call stacks in words, outermost first; Operator.stack is a place in here. Only those in use."""
+    places: Places
+    """Where any other row of the trace was called from, e.g. synchronising runtime calls."""
     measured_ns: int
     """Sum over all rows above; computed from the trace's intervals, not from the rows."""
     warnings: tuple[str, ...]
@@ -40,23 +46,28 @@ class Attributed:
         return sum(kernel.duration_ns for kernel in self.unattributed)
 
 
-def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | None = None) -> Attributed:
+def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | None = None,
+              lines: Sequence[UserStack] = ()) -> Attributed:
     """Attribute the steps' work to operator calls.
 
     ops: counted operators of one step, in dispatch order. stacks: a recording of one step with Python stacks and module
-    ranges. CUDA: a kernel belongs to the innermost operator around its launch call. CPU: an operator's self time is its row.
+    ranges. lines: the user's stacks that its line markers name; without them sources are the lines of definitions.
+    CUDA: a kernel belongs to the innermost operator around its launch call. CPU: an operator's self time is its row.
     Raises KernelwrightError when the sums disagree (a defect of ours, never of the input).
     """
     calls = Calls(trace)
     owned = cuda.owned_work(calls) if trace.is_cuda else cpu.owned_work(calls)
-    places = Places(calls, stacks)
+    places = Places(calls, stacks, lines)
     heaviest = {row: max(kernel.duration_ns for kernel in kernels) for row, kernels in owned.by_call.items()}
     work, warnings = counted_work(calls, ops, heaviest)
     operators = [_operator(calls, row, kernels, places, work.get(row, (None, None))) for row, kernels in owned.by_call.items()]
-    operators += owned.graph_launches
+    operators += [operator.model_copy(update=_where(places.of_runtime(row)))
+                  for operator, row in zip(owned.graph_launches, owned.graph_rows, strict=True)]
+    operators, table = _interned(operators, lines)
     result = Attributed(
         operators=tuple(sorted(operators, key=lambda operator: (operator.kernels[0].start_ns, operator.operator_id))),
-        unattributed=owned.unattributed, measured_ns=measured_ns(trace), warnings=(*owned.warnings, *places.warnings, *warnings))
+        stacks=table, places=places, unattributed=owned.unattributed, measured_ns=measured_ns(trace),
+        warnings=(*owned.warnings, *places.warnings, *warnings))
     if result.attributed_ns + result.unattributed_ns != result.measured_ns:
         raise KernelwrightError(
             "time_does_not_add_up", f"attributed {result.attributed_ns} + unattributed {result.unattributed_ns} ns is not the measured "
@@ -64,14 +75,28 @@ def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | Non
     return result
 
 
+def _interned(operators: list[Operator], lines: Sequence[UserStack]) -> tuple[list[Operator], tuple[tuple[str, ...], ...]]:
+    """Operators with their stacks numbered anew in order of first use, and those stacks in words."""
+    numbers: dict[int, int] = {}
+    for operator in operators:
+        if operator.stack is not None:
+            numbers.setdefault(operator.stack, len(numbers))
+    renumbered = [operator if operator.stack is None else operator.model_copy(update={"stack": numbers[operator.stack]})
+                  for operator in operators]
+    return renumbered, tuple(lines[number].words() for number in numbers)
+
+
+def _where(place: Place) -> dict[str, Any]:
+    return {"module": place.module, "source": place.source, "source_kind": place.kind, "stack": place.stack}
+
+
 def _operator(calls: Calls, row: int, kernels: list[Kernel], places: Places, work: Counts) -> Operator:
     name, index = calls.name(row), calls.call_index[row]
-    module, source = places.of(row)
     fused = is_generated(name) or is_compiled_region(name) or any(is_generated(kernel.kernel_name) for kernel in kernels)
     names = [name, *(kernel.kernel_name for kernel in kernels)] if fused else []
     fused_ops = tuple(dict.fromkeys(part for text in names for part in fused_operators(text)))
     return Operator(
         operator_id=f"{name}_{index}", operator_name=name, call_index=index, step=int(calls.step[row]), is_fused=fused,
-        fused_ops=fused_ops, stage=calls.stage(row), module=module, source=source, input_shapes=calls.shapes(row),
+        fused_ops=fused_ops, stage=calls.stage(row), **_where(places.of(row)), input_shapes=calls.shapes(row),
         dtype=calls.dtype(row), flops=work[0], min_bytes=work[1], parents=calls.parents(row), kernels=tuple(kernels),
         aggregated=aggregate(kernels))

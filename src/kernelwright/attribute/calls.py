@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.table import Int64
+from ..model.table import EventTable, Int64
 from ..readers.kineto import STAGE_PREFIX, Trace
 from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of
@@ -34,6 +34,10 @@ class Calls:
         """Step in which each call starts, -1 outside; shape (n,)."""
         is_stage = np.array([name.startswith(STAGE_PREFIX) for name in trace.ranges.names], dtype=bool)
         self._stages = Nesting(trace.ranges, is_stage[trace.ranges.name_id])
+
+    def steps_of(self, table: EventTable) -> Int64:
+        """Step in which each event of some table of the trace starts, -1 outside; shape (n,)."""
+        return step_of(self.trace, table.start_ns)
 
     def name(self, row: int) -> str:
         """Operator name of a call."""

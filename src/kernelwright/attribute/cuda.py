@@ -43,7 +43,7 @@ def owned_work(calls: Calls) -> Owned:
         else:
             unattributed.append(kernel)
     launches = tuple(_graph_operator(calls, index, row, graphs[row]) for index, row in enumerate(sorted(graphs)))
-    return Owned(dict(by_call), tuple(unattributed), launches, _warnings(calls, work, unattributed))
+    return Owned(dict(by_call), tuple(unattributed), launches, tuple(sorted(graphs)), _warnings(calls, work, unattributed))
 
 
 def _attribution(calls: Calls, work: DeviceWork, place: int, call: int, graph: bool) -> Attribution:

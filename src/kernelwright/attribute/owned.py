@@ -17,6 +17,8 @@ class Owned:
     unattributed: tuple[Kernel, ...]
     graph_launches: tuple[Operator, ...] = ()
     """CUDA-graph launches outside any operator, each an operator of its own."""
+    graph_rows: tuple[int, ...] = ()
+    """Their launch calls, rows of trace.runtime."""
     warnings: tuple[str, ...] = ()
 
 

@@ -133,6 +133,8 @@ class ProbeResult(Record):
     trace_steps: int = 0
     stacks_file: str | None = None
     """Name inside out_dir: Kineto trace of one step with Python stacks."""
+    lines_file: str | None = None
+    """Name inside out_dir: the table of user stacks that the line markers in stacks_file name. gzip'd JSON."""
     ops_file: str | None = None
     """Name inside out_dir: JSON list of OpRecord, one step's operators in dispatch order."""
     warnings: tuple[str, ...] = ()

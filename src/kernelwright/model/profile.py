@@ -15,6 +15,7 @@ Mode = Literal["annotation", "event", "ncu", "nsys"]
 BottleneckKind = Literal["Memory", "Compute", "Latency"]
 AttributionMethod = Literal["correlation", "nvtx", "inductor", "none"]
 Confidence = Literal["high", "medium", "low", "none"]
+SourceKind = Literal["line", "definition"]
 
 
 class ClockReading(Record):
@@ -110,7 +111,11 @@ class Operator(Record):
     module: str | None = None
     """nn.Module path, e.g. "blocks.0.mlp.fc1"."""
     source: str | None = None
-    """The user's own line, "file.py:12"."""
+    """The user's own line, "file.py:12"; paths inside the workload's folder are relative to it."""
+    source_kind: SourceKind | None = None
+    """"line": the line being executed at the call. "definition": where the function around it begins, when no more is known."""
+    stack: int | None = None
+    """Place in the profile's `stacks`."""
     input_shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str = ""
     flops: float | None = None
@@ -247,6 +252,9 @@ class Profile(Record):
     timeline: TimelineSummary | None = None
     stages: tuple[Stage, ...] = ()
     operators: tuple[Operator, ...] = ()
+    stacks: tuple[tuple[str, ...], ...] = ()
+    """Call stacks of the user's own lines that operators name by their place here, outermost first, e.g.
+    ("train.py:40 main", "(3 library frames)", "model.py:12 forward")."""
     unattributed_kernels: tuple[Kernel, ...] = ()
     bottleneck: Bottleneck
     findings: tuple[Finding, ...] = ()

@@ -18,6 +18,7 @@ from ..model.measurement import Measurement
 from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
 from ..model.workload import WorkloadFacts, WorkloadRef
 from ..readers.kineto import read_kineto
+from ..readers.lines import read_lines
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize, unprofiled
 
@@ -64,14 +65,16 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     assert run.result.trace_file is not None and draft.roofline is not None
     trace = read_kineto(run.raw / run.result.trace_file)
     stacks = read_kineto(run.raw / run.result.stacks_file) if run.result.stacks_file else None
-    attributed = attribute(trace, ops=ops, stacks=stacks)
+    lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
+    attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines)
     attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
     unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
     if draft.timing is not None and draft.timing.median_ns > 0:
         summary = unprofiled(summary, draft.timing.median_ns)
     return draft.model_copy(update={
-        "timeline": summary, "operators": attributed.operators, "unattributed_kernels": attributed.unattributed,
+        "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks,
+        "unattributed_kernels": attributed.unattributed,
         "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
         "warnings": draft.warnings + tuple(attributed.warnings) + _overhead(summary),
     })

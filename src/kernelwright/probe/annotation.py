@@ -1,8 +1,9 @@
 """The annotation action's recordings: two passes of torch.profiler over a warm call.
 
 Pass A (trace.json.gz): several steps with shapes and memory, no Python stacks: the timeline that durations come from.
-Pass B (trace_stacks.json.gz): one step with Python stacks and a range around every nn.Module call, to attribute
-operators to modules and source lines. Stacks slow the host down several times, so nothing is timed from pass B.
+Pass B (trace_stacks.json.gz, lines.json.gz): one step with Python stacks, a range around every nn.Module call and a marker
+for every line of the user's, to attribute operators to modules and source lines. Stacks slow the host down several times, so
+nothing is timed from pass B.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile
 
+from .lines import LineMarkers
 from .results import compress
 from .timers import synchronize
 
@@ -45,12 +47,21 @@ def record_timeline(call: Callable[[], Any], device: str, out_dir: str, steps: i
     return _export(profiler, device, out_dir, TRACE_FILE)
 
 
-def record_stacks(call: Callable[[], Any], model: Any, device: str, out_dir: str) -> list[str]:
-    """Pass B into out_dir/trace_stacks.json.gz; returns warnings. model: gets module ranges when it is an nn.Module."""
+def record_stacks(call: Callable[[], Any], model: Any, device: str, out_dir: str, folder: str) -> tuple[str | None, list[str]]:
+    """Pass B into out_dir/trace_stacks.json.gz; returns the file of exact lines (None without) and warnings.
+
+    model: gets module ranges when it is an nn.Module. folder: the workload's.
+    """
     options = {"activities": _activities(device), "record_shapes": True, "with_stack": True}
+    markers = LineMarkers(folder)
     with nvtx_stages(), module_ranges(model), profile(**options) as profiler:
-        _steps(call, device, 1)
-    return _export(profiler, device, out_dir, STACKS_FILE)
+        markers.start()
+        try:
+            _steps(call, device, 1)
+        finally:
+            markers.stop()
+    warnings = _export(profiler, device, out_dir, STACKS_FILE)
+    return markers.write(out_dir), warnings + ([markers.note] if markers.note else [])
 
 
 def _activities(device: str) -> list[ProfilerActivity]:

@@ -17,6 +17,12 @@ def write_json(path: str, document: Any) -> None:
     _replace(path, lambda file: file.write(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode("utf-8")))
 
 
+def write_json_gz(path: str, document: Any) -> None:
+    """One gzip'd JSON document. Raises OSError."""
+    data = json.dumps(document, ensure_ascii=True, allow_nan=False).encode()
+    _replace(path, lambda file: file.write(gzip.compress(data, compresslevel=1, mtime=0)))
+
+
 def compress(source: str, path: str, sought: bytes) -> bool:
     """gzip `source` to `path` and delete it; True when the bytes `sought` occur in it. Level 1: 5 times faster for 20% more bytes."""
     found, tail = False, b""

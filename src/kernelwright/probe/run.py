@@ -77,7 +77,7 @@ class Session:
         self.request = request
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
-            "trace_file": None, "trace_steps": 0, "stacks_file": None, "ops_file": None, "warnings": [], "phases_s": {},
+            "trace_file": None, "trace_steps": 0, "stacks_file": None, "lines_file": None, "ops_file": None, "warnings": [], "phases_s": {},
         }
 
     def run(self) -> None:
@@ -130,8 +130,10 @@ class Session:
         if request.get("stacks", True):
             eager = request.get("compile_mode", "eager") == "eager" and not facts.is_compiled(workload.model)
             with self.optional("the recording with stacks"):
-                annotation.record_stacks(call, workload.model if eager else None, workload.device, out_dir)
+                model, folder = workload.model if eager else None, os.path.dirname(os.path.abspath(request["workload"]["path"]))
+                self.result["lines_file"], warnings = annotation.record_stacks(call, model, workload.device, out_dir, folder)
                 self.result["stacks_file"] = annotation.STACKS_FILE
+                self.warn(*warnings)
 
     def _count(self, workload: Any) -> None:
         from . import count

@@ -23,6 +23,7 @@ from ..model.table import EventTable
 STEP_NAME = "kernelwright.step"
 MODULE_PREFIX = "kernelwright.module:"
 STAGE_PREFIX = "stage:"
+LINE_PREFIX = "kernelwright.line:"
 DEFAULT_MAX_BYTES = 2 << 30
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver")
@@ -90,6 +91,8 @@ class Trace:
     """User annotations: stages, modules, compiled graphs; without the steps."""
     python: EventTable
     """Python frames; empty unless recorded with stacks."""
+    lines: EventTable
+    """The probe's markers of source lines; empty unless recorded with stacks."""
     steps: EventTable
     """The profiled steps, in order; at least one."""
     device_names: tuple[str, ...]
@@ -184,7 +187,7 @@ class _Builder:
 
     def __init__(self, file_name: str) -> None:
         self.file_name = file_name
-        self.tables = {name: _Columns() for name in ("device", "runtime", "operators", "ranges", "python", "steps")}
+        self.tables = {name: _Columns() for name in ("device", "runtime", "operators", "ranges", "python", "lines", "steps")}
         self.details: dict[str, Callable[[_Event, _Args], dict[str, Any]]] = {
             "device": _device_details, "operators": _operator_details}
         self.table_of = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python"}
@@ -211,6 +214,8 @@ class _Builder:
                 continue
             if event.cat == "user_annotation" and event.name == STEP_NAME:
                 table = "steps"
+            elif event.name.startswith(LINE_PREFIX):
+                table = "lines"
             start, end = self._times(event, number)
             args = self._args(decoder, event, number)
             details = self.details.get(table, _no_details)(event, args)
@@ -241,4 +246,4 @@ class _Builder:
 _MAX_US = Decimal(4 * 10**15)
 """Half of int64's range in microseconds, so that a start plus a duration still fits in ns."""
 
-__all__ = ["MODULE_PREFIX", "STAGE_PREFIX", "STEP_NAME", "Trace", "read_kineto"]
+__all__ = ["LINE_PREFIX", "MODULE_PREFIX", "STAGE_PREFIX", "STEP_NAME", "Trace", "read_kineto"]
