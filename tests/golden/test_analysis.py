@@ -70,8 +70,8 @@ def listing(trace: Trace, result: Attributed) -> str:
 
 
 def operator_lines(operator: Operator) -> list[str]:
-    head = (f"  {operator.operator_id} | {operator.stage} | {operator.module} | {operator.source} ({operator.source_kind}) | {operator.dtype} "
-            f"{'x'.join(str(list(shape)) for shape in operator.input_shapes)} | {' > '.join(operator.parents)}")
+    head = (f"  {operator.operator_id} | {operator.stage} | {operator.module} | {operator.source} ({operator.source_kind}) | "
+            f"{operator.dtype} {'x'.join(str(list(shape)) for shape in operator.input_shapes)} | {' > '.join(operator.parents)}")
     work = [f"    work: {operator.flops} FLOP, {operator.min_bytes} B"] if operator.min_bytes is not None else []
     fused = [f"    fused: {' '.join(operator.fused_ops)}"] if operator.is_fused else []
     return [head, *work, *fused, *(f"    {k.kernel_name[:70]} | {k.duration_ns} ns | {k.attribution.method} {k.attribution.confidence}"

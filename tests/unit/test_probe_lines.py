@@ -140,7 +140,8 @@ def test_backward_calls_have_the_forward_line_unless_the_users_own_backward_runs
 
     x, weight = torch.ones(4, 8), torch.ones(8, 8, requires_grad=True)
     found = recorded(work, lambda: work.call(x, weight), tmp_path)
-    backward = {operator.operator_name.split(": ")[-1]: operator.source for operator in found if "evaluate_function" in operator.operator_name}
+    backward = {operator.operator_name.split(": ")[-1]: operator.source for operator in found
+                if "evaluate_function" in operator.operator_name}
     assert backward["MmBackward0"] == f"marked_work.py:{line_of('matrix product')}"
     assert backward["TanhBackward0"] == f"marked_work.py:{line_of('after an exception')}"
     neg = next(operator for operator in found if operator.operator_name == "aten::neg" and "SquareBackward" in str(operator.parents))
@@ -214,7 +215,8 @@ def table(tmp_path: Path, document: Any) -> Path:
 
 
 def test_reading_the_table(tmp_path: Path) -> None:
-    document = {"version": 1, "stacks": [[["a.py", 3, "main", 0], 2, ["b.py", 9, "f", 0]], [], [["a.py", 4, "main", 0], ["b.py", 8, "f", 1]],
+    document = {"version": 1, "stacks": [[["a.py", 3, "main", 0], 2, ["b.py", 9, "f", 0]], [],
+                                         [["a.py", 4, "main", 0], ["b.py", 8, "f", 1]],
                                          [["b.py", 8, "f", 1]], [["b.py", 8, "f", 1], ["b.py", 11, "f", 2]]]}
     read = read_lines(table(tmp_path, document))
     assert [stack.source for stack in read] == ["b.py:9", None, "a.py:4", None, "b.py:11"], "a compiled part has its caller's line"
