@@ -13,7 +13,7 @@ from golden_files import assert_golden
 from kernelwright.model.errors import BadInput
 from kernelwright.model.profile import Profile
 from kernelwright.report import numbers, render_report, write_profile
-from kernelwright.report.text import first_sentences
+from kernelwright.report.text import bullet, first_sentences
 
 CASES = {
     "gpu_annotation": builders.gpu_annotation(), "with_counters": builders.with_counters(), "cpu_annotation": builders.cpu_annotation(),
@@ -129,3 +129,11 @@ def test_how_numbers_are_written(written: object, text: object) -> None:
     ("e.g. this is one. 2 more. 3 too", "e.g. this is one. 2 more.")])
 def test_at_most_two_sentences(text: str, kept: str) -> None:
     assert first_sentences(text, 2) == kept
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("59.9% of peak", "59.9% of peak"), ("", "n/a"), ("1. x", "1\\. x"),
+    ("12) y", "12\\) y"), ("- x", "\\- x"), ("# h", "\\# h"), ("3.", "3\\."),
+])
+def test_a_bullet_escapes_what_would_open_a_block_and_nothing_else(text: str, shown: str) -> None:
+    assert bullet(text) == shown

@@ -12,7 +12,8 @@ import unicodedata
 NA = "n/a"
 """How a figure that was not measured is written. Never 0, never a guess."""
 
-_BLOCK_START = re.compile(r"^([#>+*=~-]|\d+(?=[.)]))")
+_BLOCK_START = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[#>+*=~-]))")
+"""Ends where a backslash stops a block from opening: before a sign, after the number of an ordered item ("59.9%" is none)."""
 _TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 
@@ -59,7 +60,7 @@ def named(value: object, limit: int = 200) -> Safe:
 
 def bullet(value: object, limit: int = 400) -> Safe:
     """`named` for the start of a list item: no heading, quote, rule or nested list can begin there."""
-    return Safe(_BLOCK_START.sub(r"\\\1", named(value, limit)))
+    return Safe(_BLOCK_START.sub(r"\1\\", named(value, limit)))
 
 
 def code(value: object, limit: int = 200) -> Safe:
