@@ -132,3 +132,12 @@ def test_a_dtype_too_slow_for_a_ceiling_is_left_out(monkeypatch):
     monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget: 1e-3 if run.args[0].shape[0] <= 512 else 60.0)
     assert calibrate._matmul("float32", "cpu") == {"name": "matmul:float32", "value": pytest.approx(2 * 512**3 / 1e-3 / 1e12),
                                                    "unit": "TFLOP/s", "method": "matmul 512^3 float32, random normal data"}
+
+
+def test_a_large_cache_still_gets_a_bandwidth_and_a_small_memory_none(monkeypatch):
+    monkeypatch.setattr(calibrate, "_fastest", lambda run, device, budget_s: 0.1)
+    for cache_mib, free_gib, size_mib in ((260, 20, 520), (32, 20, 128), (32, 1, 128), (260, 2, None)):
+        monkeypatch.setattr(calibrate, "l2_bytes", lambda device, cache_mib=cache_mib: cache_mib << 20)
+        monkeypatch.setattr(calibrate, "_free_bytes", lambda device, free_gib=free_gib: free_gib << 30)
+        found = calibrate._bandwidth("cpu")
+        assert (found and found["method"]) == (size_mib and f"copy of {size_mib} MiB, read + written"), cache_mib
