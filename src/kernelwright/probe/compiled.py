@@ -79,8 +79,8 @@ def collect(out_dir: str, choices: list[dict[str, Any]], warn: Callable[[str], N
 def _kernels(store: Store) -> list[dict[str, Any]]:
     """Inductor's kernels and the workload's own Triton kernels that ran; one walk over the objects for both."""
     found = _objects()
-    generated = found["CachingAutotuner"]
-    of_inductor = {id(function) for tuner in generated for function in compiled_triton.chain(tuner)}
+    of_inductor = {id(function) for tuner in found["CachingAutotuner"] for function in compiled_triton.chain(tuner)}
+    generated = compiled_inductor.in_use(found["CachingAutotuner"])
     tuners = {id(compiled_triton.chain(tuner)[-1]): tuner for tuner in found["Autotuner"]}
     own = [function for function in found["JITFunction"] if id(function) not in of_inductor and compiled_triton.has_run(function)]
     sources: list[Callable[[], dict[str, Any] | None]] = [

@@ -21,10 +21,21 @@ MAX_CHOICES = 200
 MAX_CANDIDATES = 200
 
 
+def in_use(tuners: list[Any]) -> list[Any]:
+    """The CachingAutotuners that a loaded graph holds: the others are candidates that max-autotune tried. All where no graph says."""
+    held: set[int] = set()
+    for module in _graph_modules():
+        for value in list(vars(module).values()):
+            held.add(id(value))
+            several = getattr(value, "_kernels", None) if type(value).__name__ == "MultiKernelCall" else None
+            held.update(id(one) for one in several or ())
+    return [tuner for tuner in tuners if id(tuner) in held] or tuners
+
+
 def kernel(tuner: Any, store: Any) -> dict[str, Any] | None:
-    """Index entry of one CachingAutotuner; None when it has no launcher, so never ran. store: writes files."""
+    """Index entry of one CachingAutotuner; None when it never ran: no launcher, or several not yet tuned. store: writes files."""
     launchers = list(getattr(tuner, "launchers", None) or ())
-    if not launchers:
+    if len(launchers) != 1:
         return None
     meta = getattr(tuner, "inductor_meta", None) or {}
     name = compiled_triton.name_of(tuner)
@@ -86,11 +97,7 @@ def _timings(tuner: Any) -> list[dict[str, Any]]:
 
 def graphs(store: Any, most: int) -> list[dict[str, Any]]:
     """Output code of the graphs that this process loaded, in that order: {"name", "file"}."""
-    cache = getattr(sys.modules.get("torch._inductor.codecache", ModuleType("absent")), "PyCodeCache", None)
-    modules = getattr(cache, "modules", None) or getattr(cache, "cache", None) or []
-    modules = list(modules.values()) if isinstance(modules, dict) else list(modules)
-    paths = [path for module in modules if callable(getattr(module, "call", None)) and (path := getattr(module, "__file__", None))]
-    paths = list(dict.fromkeys(paths))
+    paths = list(dict.fromkeys(path for module in _graph_modules() if (path := getattr(module, "__file__", None))))
     if len(paths) > most:
         store.left_out.append(f"{len(paths) - most} graphs beyond the first {most}")
     found = []
@@ -100,6 +107,14 @@ def graphs(store: Any, most: int) -> list[dict[str, Any]]:
         if file is not None:
             found.append({"name": os.path.basename(path)[:200], "file": file})
     return found
+
+
+def _graph_modules() -> list[Any]:
+    """Modules of output code: those with a call(). The others hold one kernel each."""
+    cache = getattr(sys.modules.get("torch._inductor.codecache", ModuleType("absent")), "PyCodeCache", None)
+    modules = getattr(cache, "modules", None) or getattr(cache, "cache", None) or []
+    modules = list(modules.values()) if isinstance(modules, dict) else list(modules)
+    return [module for module in modules if callable(getattr(module, "call", None))]
 
 
 def _read(path: str, store: Any) -> bytes | None:

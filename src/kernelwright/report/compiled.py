@@ -63,7 +63,8 @@ def _notes(kernels: Sequence[CompiledKernel]) -> list[str]:
     for kernel in kernels:
         if kernel.tuning_note and kernel.best_ns is None:
             reasons.setdefault(kernel.tuning_note, []).append(kernel.kernel_name)
-    return [f"{plain(names[0], 80)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}" for reason, names in reasons.items()]
+    return [f"{plain(names[0], 80)}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}"
+            for reason, names in reasons.items()]
 
 
 def _row(kernel: CompiledKernel) -> CompiledRow:
