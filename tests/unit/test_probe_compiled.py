@@ -193,6 +193,15 @@ def test_generated_kernels_with_their_candidates_and_output_code(tmp_path, libra
     assert (tmp_path / "compiled" / index.graphs[0].file.file).read_text() == "def call(args): ...\n" and tried.launchers
 
 
+def test_a_kernel_of_the_users_inside_a_compiled_graph_keeps_its_python_name(tmp_path, libraries):
+    original, copied = JITFunction(tile_kernel, []), inductor_kernel("tile_kernel")
+    copied.custom_kernel = True
+    graph(libraries, tmp_path, tile_kernel_0=copied)
+    (kernel,) = collected(tmp_path)[0].kernels
+    assert (kernel.origin, kernel.python_name) == ("inductor", "tile_kernel") and kernel.source.startswith("test_probe_compiled.py:")
+    assert original.device_caches == {}
+
+
 def test_statically_launched_kernels_are_read_from_tritons_cache(tmp_path, libraries, monkeypatch):
     kernel = inductor_kernel()
     kernel.compile_results[0].kernel = types.SimpleNamespace(name="triton_poi_fused_relu_0", num_warps=4, shared=0, n_regs=18, n_spills=0)
@@ -201,7 +210,10 @@ def test_statically_launched_kernels_are_read_from_tritons_cache(tmp_path, libra
     folder.mkdir(parents=True)
     (folder / "triton_poi_fused_relu_0.ptx").write_text("ptx")
     (folder / "triton_poi_fused_relu_0.cubin").write_bytes(b"\x00")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    home = types.ModuleType("torch._inductor.runtime.cache_dir_utils")
+    home.triton_cache_dir = lambda device: str(tmp_path / "triton")
+    monkeypatch.setitem(sys.modules, home.__name__, home)
     index, _ = collected(tmp_path)
     assert [file.kind for file in index.kernels[0].variants[0].files] == ["ptx", "cubin"]
     assert index.kernels[0].variants[0].registers == 18 and "cache on disk" in index.kernels[0].tunings[0].note
@@ -277,8 +289,11 @@ def test_choices_of_max_autotune(rest):
     assert found.inputs == ("float32[4, 8]", "") and found.candidates == 3
     assert [(row.name, row.time_ns) for row in found.timings] == [
         ("triton_mm_3", pytest.approx(40_000.0)), ("addmm", pytest.approx(50_000.0)), ("triton_mm_4", None)]
+    listener.feedback({library: 0.06}, "addmm", [Node(4, 8), object()], [], *rest)
+    listener.feedback({library: 0.06}, "addmm", [Node(4, 9)], [], *rest)
+    assert [choice["uses"] for choice in listener.found] == [2, 1]
     listener.feedback(None, "mm", None, None)
-    assert len(listener.found) == 1 and "could not be read" in warnings[0]
+    assert len(listener.found) == 2 and "could not be read" in warnings[0]
 
 
 def test_the_listener_waits_for_the_import_and_leaves_no_trace(tmp_path, monkeypatch):

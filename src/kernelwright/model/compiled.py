@@ -102,6 +102,8 @@ class TemplateChoice(Record):
     """What max-autotune timed for one operator."""
 
     operator: Name
+    uses: Count = 1
+    """How many operators with these inputs were compiled; the table is the first one's."""
     inputs: Annotated[tuple[Name, ...], Field(max_length=32)]
     candidates: Count
     timings: Annotated[tuple[TemplateTiming, ...], Field(max_length=500)]

@@ -83,8 +83,9 @@ def _kernels(store: Store) -> list[dict[str, Any]]:
     generated = compiled_inductor.in_use(found["CachingAutotuner"])
     tuners = {id(compiled_triton.chain(tuner)[-1]): tuner for tuner in found["Autotuner"]}
     own = [function for function in found["JITFunction"] if id(function) not in of_inductor and compiled_triton.has_run(function)]
+    wrapped = {compiled_triton.name_of(function): function for function in found["JITFunction"] if id(function) not in of_inductor}
     sources: list[Callable[[], dict[str, Any] | None]] = [
-        *(partial(compiled_inductor.kernel, tuner, store) for tuner in generated),
+        *(partial(compiled_inductor.kernel, tuner, store, wrapped) for tuner in generated),
         *(partial(compiled_triton.kernel, function, tuners.get(id(function)), store) for function in own)]
     kernels: list[dict[str, Any]] = []
     failed = 0

@@ -32,8 +32,11 @@ def in_use(tuners: list[Any]) -> list[Any]:
     return [tuner for tuner in tuners if id(tuner) in held] or tuners
 
 
-def kernel(tuner: Any, store: Any) -> dict[str, Any] | None:
-    """Index entry of one CachingAutotuner; None when it never ran: no launcher, or several not yet tuned. store: writes files."""
+def kernel(tuner: Any, store: Any, own: dict[str, Any]) -> dict[str, Any] | None:
+    """Index entry of one CachingAutotuner; None when it never ran: no launcher, or several not yet tuned.
+
+    store: writes files. own: the workload's own JITFunctions by name; Inductor copies those that a compiled graph calls.
+    """
     launchers = list(getattr(tuner, "launchers", None) or ())
     if len(launchers) != 1:
         return None
@@ -46,10 +49,12 @@ def kernel(tuner: Any, store: Any) -> dict[str, Any] | None:
     timings = _timings(tuner)
     function = compiled_triton.chain(tuner)[-1]
     text = getattr(function, "_src", None) or getattr(function, "src", None)
+    original = own.get(name) if getattr(tuner, "custom_kernel", False) else None
     notes = "no timings: one configuration to try, or the choice came from Inductor's cache on disk"
     tried = len(timings) or len(getattr(tuner, "configs", None) or ()) or None
     return {
-        "name": name[:500], "python_name": None, "source": None, "origin": "inductor", "configs_tried": tried,
+        "name": name[:500], "python_name": name[:500] if original is not None else None,
+        "source": compiled_triton.place(compiled_triton.python_function(original)), "origin": "inductor", "configs_tried": tried,
         "variants": [_variant(tuner, launchers[0], config, store)],
         "tunings": [{"key": "", "best": config, "timings": timings, "note": "" if timings else notes}],
         "source_file": store.add(text, "py", name) if isinstance(text, str) and text else None,
@@ -73,7 +78,7 @@ def _variant(tuner: Any, launcher: Any, config: dict[str, Any], store: Any) -> d
 def _code_on_disk(tuner: Any, launcher: Any, store: Any) -> dict[str, Any]:
     """Kind -> content from Triton's cache: statically launched kernels drop their code once it is loaded."""
     key, name = getattr(launcher, "cache_hash", None), compiled_triton.name_of(tuner)
-    root = os.environ.get("TRITON_CACHE_DIR")
+    root = os.environ.get("TRITON_CACHE_DIR") or _cache_folder(tuner)
     if not (isinstance(key, str) and root and name and os.sep not in key + name):
         return {}
     contents: dict[str, Any] = {}
@@ -82,6 +87,14 @@ def _code_on_disk(tuner: Any, launcher: Any, store: Any) -> dict[str, Any]:
         if os.path.isfile(path):
             contents[kind] = _read(path, store)
     return {kind: content for kind, content in contents.items() if content is not None}
+
+
+def _cache_folder(tuner: Any) -> str | None:
+    """Where Inductor keeps Triton's cache: kernels out of its own cache set no TRITON_CACHE_DIR."""
+    home = sys.modules.get("torch._inductor.runtime.cache_dir_utils") or sys.modules.get("torch._inductor.runtime.runtime_utils")
+    find = getattr(home, "triton_cache_dir", None)
+    meta = getattr(tuner, "triton_meta", None) or {}
+    return str(find(meta.get("device") or 0)) if callable(find) else None
 
 
 def _timings(tuner: Any) -> list[dict[str, Any]]:
@@ -130,7 +143,7 @@ def _read(path: str, store: Any) -> bytes | None:
 
 
 class Choices:
-    """Listens to max-autotune's choice among templates and libraries; `found` holds one entry a tuned operator."""
+    """Listens to max-autotune's choice among templates and libraries; `found` holds one entry for operators alike."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self.found: list[dict[str, Any]] = []
@@ -140,8 +153,12 @@ class Choices:
     def feedback(self, timings: Any, name: Any, inputs: Any, choices: Any, *_rest: Any) -> None:
         """torch's FeedbackFunction (its arguments grew over the versions). Never raises: it runs inside the compilation."""
         try:
-            if len(self.found) < MAX_CHOICES:
-                self.found.append(_choice(timings, name, inputs, choices))
+            entry = _choice(timings, name, inputs, choices)
+            known = [other for other in self.found if (other["operator"], other["inputs"]) == (entry["operator"], entry["inputs"])]
+            if known:
+                known[0]["uses"] += 1
+            elif len(self.found) < MAX_CHOICES:
+                self.found.append(entry)
         except Exception as error:  # noqa: BLE001 - runs inside the user's compilation, which must not fail for it
             self._warn(f"a choice of max-autotune could not be read: {type(error).__name__}: {str(error)[:200]}")
 
@@ -206,7 +223,7 @@ def _choice(timings: Any, name: Any, inputs: Any, choices: Any) -> dict[str, Any
     rows = [{"name": str(getattr(choice, "name", choice))[:200], "description": str(getattr(choice, "description", "") or "")[:1000],
              "time_ns": compiled_triton.time_ns(timing)} for choice, timing in list(dict(timings).items())[:MAX_CANDIDATES]]
     rows.sort(key=lambda row: (row["time_ns"] is None, row["time_ns"] or 0.0))
-    return {"operator": str(name)[:200], "inputs": [_shape(node) for node in list(inputs)[:16]],
+    return {"operator": str(name)[:200], "uses": 1, "inputs": [_shape(node) for node in list(inputs)[:16]],
             "candidates": max(len(rows), len(list(choices or ()))), "timings": rows}
 
 
