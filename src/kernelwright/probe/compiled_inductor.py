@@ -205,17 +205,18 @@ class _Watcher:
         if name != SELECTOR or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader: Any = spec.loader if spec is not None else None
-        if loader is None:
-            return spec
-        execute = loader.exec_module
+        try:
+            spec = importlib.util.find_spec(name)
+            loader: Any = spec.loader if spec is not None else None
+            execute = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self.then(module)
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self.then(module)
 
-        loader.exec_module = exec_module
+            loader.exec_module = exec_module
+        except (AttributeError, ImportError, ValueError):
+            return None  # an unusual import system: it goes on without us
         return spec
 
 
