@@ -6,9 +6,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Evidence = Literal["counters", "timeline", "events", "analytic", "calibration", "datasheet"]
+Evidence = Literal["counters", "timeline", "events", "analytic", "calibration", "datasheet", "compiler", "autotuner"]
 """Where a figure came from: hardware counters; the profiler's timeline; events or host timers around a call;
-counted or computed from shapes; peaks measured on this device; the vendor's datasheet."""
+counted or computed from shapes; peaks measured on this device; the vendor's datasheet; the compiler about the code it made;
+timings that a compiler's own autotuner took, under its own conditions."""
 
 
 class Record(BaseModel):

@@ -137,9 +137,11 @@ class ProbeResult(Record):
     """Name inside out_dir: the table of user stacks that the line markers in stacks_file name. gzip'd JSON."""
     ops_file: str | None = None
     """Name inside out_dir: JSON list of OpRecord, one step's operators in dispatch order."""
+    compiled_file: str | None = None
+    """Name inside out_dir: the CompiledIndex of what Triton and Inductor compiled; None when they compiled nothing."""
     warnings: tuple[str, ...] = ()
     phases_s: dict[str, float] = Field(default_factory=dict)
-    """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, count, calibrate."""
+    """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, compiled, count, calibrate."""
 
 
 class OpRecord(Record):

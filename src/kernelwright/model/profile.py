@@ -79,6 +79,8 @@ class Kernel(Record):
     block: tuple[int, int, int] | None = None
     metrics: Metrics = Metrics()
     attribution: Attribution
+    python_name: str | None = None
+    """A Triton kernel of the workload's own: its Python function and where it is defined, "softmax_kernel (ops.py:12)"."""
 
 
 class Aggregated(Record):
@@ -151,7 +153,7 @@ class Stage(Record):
     bottleneck: BottleneckKind | None = None
     key_issue: str | None = None
     source: str | None = None
-    """The source line with most of its time."""
+    """The source line with most of its time; where none is known, that of the Triton function of its dominant kernel."""
     dominant_kernel: str | None = None
 
 
@@ -228,6 +230,43 @@ class Finding(Record):
     hint: str = ""
 
 
+class CompiledKernel(Record):
+    """One kernel that a compiler made for this workload, or one choice of max-autotune. None: not known."""
+
+    kernel_name: str
+    """As in the timeline; of a choice: the fastest candidate."""
+    python_name: str | None
+    source: str | None
+    """"file.py:12" of the Python function."""
+    origin: Literal["triton", "inductor", "inductor_cpp", "template"]
+    """The workload's own Triton kernel; one that Inductor generated (Triton; C++); max-autotune's choice for an operator."""
+    stages: tuple[str, ...]
+    """Stages in whose timeline it appears; empty when it appears in none, or there is no timeline."""
+    config: dict[str, ParamValue | None] = Field(default_factory=dict)
+    """The configuration in use: tile sizes and other compile-time parameters."""
+    num_warps: int | None = None
+    num_stages: int | None = None
+    registers: int | None = None
+    """Per thread."""
+    spills: int | None = None
+    shared_bytes: int | None = None
+    configs_tried: int | None = None
+    """None: nothing was tuned."""
+    best_ns: float | None = None
+    second_ns: float | None = None
+    """Fastest and next configuration as the autotuner timed them, under its own conditions: not comparable with our durations."""
+    tuning_note: str = ""
+    """Why there are no timings."""
+    tuned_for: str = ""
+    """Key of the tuning, or the operator and inputs of the choice."""
+    fused_nodes: tuple[str, ...] = ()
+    """Names of the graph nodes fused into it, where the generated code says."""
+    artifacts: tuple[str, ...] = ()
+    """Paths below the profile's folder."""
+    evidence: Evidence = "compiler"
+    timing_evidence: Evidence = "autotuner"
+
+
 class Bottleneck(Record):
     """The verdict on the whole workload."""
 
@@ -260,6 +299,8 @@ class Profile(Record):
     findings: tuple[Finding, ...] = ()
     """Ranked by estimated_gain_pct, largest first; never empty after diagnosis."""
     abstained: tuple[Abstained, ...] = ()
+    compiled_kernels: tuple[CompiledKernel, ...] = ()
+    """What Triton and Inductor compiled; empty when they compiled nothing."""
     evidence: dict[str, Evidence] = Field(default_factory=dict)
     """Figure family -> where it came from, e.g. {"duration": "timeline", "bandwidth": "analytic"}."""
     warnings: tuple[str, ...] = ()

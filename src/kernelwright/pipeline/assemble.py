@@ -21,6 +21,7 @@ from ..readers.kineto import read_kineto
 from ..readers.lines import read_lines
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize, unprofiled
+from .compiled import plan, python_names, read_index, rows, with_python_names
 
 MAX_OPS_BYTES = 256 << 20
 NOTABLE_SLOWDOWN = 1.2
@@ -58,7 +59,22 @@ def assemble(run: Run) -> Profile:
         roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings,
         evidence=_evidence(run),
     )
-    return diagnose(_with_timeline(draft, run, ops) if run.result.trace_file else draft)
+    return diagnose(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run))
+
+
+def _with_compiled(draft: Profile, run: Run) -> Profile:
+    """Adds what Triton and Inductor compiled, and the Python names of the workload's own Triton kernels."""
+    index, warnings = read_index(run.raw, run.result.compiled_file)
+    draft = draft.model_copy(update={"warnings": draft.warnings + warnings})
+    if index is None:
+        return draft
+    stages = plan(index, run.raw, draft.operators, draft.unattributed_kernels, None if draft.timeline else run.workload.name)
+    compiled = rows(stages)
+    evidence: dict[str, Evidence] = {**draft.evidence, "compiled": "compiler"}
+    if any(row.best_ns is not None for row in compiled):
+        evidence["autotuning"] = "autotuner"
+    named = with_python_names(draft, python_names(index))
+    return named.model_copy(update={"compiled_kernels": compiled, "evidence": evidence})
 
 
 def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:

@@ -21,6 +21,7 @@ from ..model.errors import BadInput, KernelwrightError, MachineLacks
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
+from .artifacts import write_artifacts
 from .assemble import Run, assemble
 from .stored import params_folder, safe_name
 
@@ -78,6 +79,7 @@ def profile(
             # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
             forget_peaks(_peaks_key(interpreter, options))
             document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
+        write_artifacts(folder, run.result, document, workload.name)
     except (KernelwrightError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
         fault = error if isinstance(error, KernelwrightError) else KernelwrightError("interrupted", "interrupted", where=str(final))

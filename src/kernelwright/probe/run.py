@@ -75,18 +75,26 @@ class Session:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
+        self.choices: Any = None
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
-            "trace_file": None, "trace_steps": 0, "stacks_file": None, "lines_file": None, "ops_file": None, "warnings": [], "phases_s": {},
+            "trace_file": None, "trace_steps": 0, "stacks_file": None, "lines_file": None, "ops_file": None, "compiled_file": None,
+            "warnings": [], "phases_s": {},
         }
 
     def run(self) -> None:
         """All phases of the request. Exceptions pass through; the result then holds what was there before."""
         with self.phase("import_torch"):
             _import_torch()
-        from . import environment, facts, loaders
+        from . import compiled_inductor, environment
 
         environment.check_torch()
+        with compiled_inductor.listening(self.warn) as self.choices:
+            self._run()
+
+    def _run(self) -> None:
+        from . import environment, facts, loaders
+
         request, source = self.request, self.request["workload"]
         with self.phase("load"):
             workload = loaders.load(source["path"], source.get("version"), source.get("params") or {}, request["device"],
@@ -117,6 +125,11 @@ class Session:
         if not event_mode:
             with self.phase("profile"):
                 self._profile(workload, call, warmup.call_s)
+        # Before the count, which runs the workload in ways that may compile it anew.
+        with self.phase("compiled"), self.optional("collecting compiled code"):
+            from . import compiled
+
+            self.result["compiled_file"] = compiled.collect(self.request["out_dir"], self.choices.found, self.warn)
         with self.phase("count"), self.optional("counting FLOPs and bytes"):
             self._count(workload)
 

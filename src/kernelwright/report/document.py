@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..model.profile import Profile
 from ..roofline.peaks import binding_peaks
+from .compiled import compiled_section
 from .contract import ROOMS, stage_rows
 from .figures import configuration, title
 from .hotspots import hotspots
@@ -37,7 +38,7 @@ def render_report(profile: Profile) -> str:
         has_counters=any(value is not None for s in profile.stages for value in (s.tc_pct, s.dram_pct, s.occupancy_pct)),
         step_wall_ns=walls[len(walls) // 2] if walls else None,
         attributed_pct=100 * line.attributed_ns / line.measured_ns if line and line.measured_ns else None,
-        kernels=kernels, kernels_left=kernels_left,
+        kernels=kernels, kernels_left=kernels_left, compiled=compiled_section(profile),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
         findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
     )

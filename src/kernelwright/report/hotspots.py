@@ -17,10 +17,12 @@ class _Sum:
     operators: Counter[str] = field(default_factory=Counter)
     modules: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
+    python_name: str | None = None
 
     def add(self, kernel: Kernel, operator: Operator | None) -> None:
         self.duration_ns += kernel.duration_ns
         self.calls += 1
+        self.python_name = self.python_name or kernel.python_name
         for counter, value in ((self.operators, operator.operator_name if operator else None),
                                (self.modules, operator.module if operator else None),
                                (self.sources, operator.source if operator else None)):
@@ -30,7 +32,10 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Hotspot:
-    """One row, already written. Times and calls are per step; operator, module and source are those with most of its time."""
+    """One row, already written. The name is the Python one where that is known.
+
+    Times and calls are per step; operator, module and source are those with most of its time.
+    """
 
     name: str
     duration: str
@@ -67,7 +72,7 @@ def hotspots(profile: Profile, most: int) -> tuple[list[Hotspot], Left]:
 
 def _row(name: str, entry: _Sum, steps: int, total_ns: int) -> Hotspot:
     share = 100 * entry.duration_ns / total_ns if total_ns else None
-    return Hotspot(name, us(entry.duration_ns / steps), pct(share), amount(entry.calls / steps),
+    return Hotspot(entry.python_name or name, us(entry.duration_ns / steps), pct(share), amount(entry.calls / steps),
                    _most(entry.operators), _most(entry.modules), _most(entry.sources))
 
 

@@ -53,17 +53,32 @@ def stages(operators: Sequence[Operator], unattributed: Sequence[Kernel], roof: 
     """
     if steps < 1:
         raise ValueError("stages need at least one step")
-    marked = any(operator.stage is not None for operator in operators)
+    marked = is_marked(operators)
     sums: dict[str, _Sums] = {}
     for operator in operators:
-        name = (operator.stage or UNMARKED) if marked else operator.operator_name
+        name = stage_name(operator, marked=marked)
         sums.setdefault(name, _Sums(name, marked=marked and operator.stage is not None)).add_operator(operator)
     for kernel in unattributed:
-        name = kernel.kernel_name if kernel.category == "cpu" else UNATTRIBUTED
+        name = loose_stage_name(kernel)
         sums.setdefault(name, _Sums(name, marked=False)).add_kernels((kernel,))
     total = sum(row.duration_ns for row in sums.values())
     rows = [_stage(row, total, roof, steps) for row in sums.values()]
     return tuple(sorted(rows, key=lambda row: (-row.duration_ns, row.name)))
+
+
+def is_marked(operators: Iterable[Operator]) -> bool:
+    """True when the workload marks stages."""
+    return any(operator.stage is not None for operator in operators)
+
+
+def stage_name(operator: Operator, *, marked: bool) -> str:
+    """The row of the stage table that an operator call belongs to. marked: see `is_marked`."""
+    return (operator.stage or UNMARKED) if marked else operator.operator_name
+
+
+def loose_stage_name(kernel: Kernel) -> str:
+    """The row that a kernel without an operator belongs to."""
+    return kernel.kernel_name if kernel.category == "cpu" else UNATTRIBUTED
 
 
 def is_real(stage: Stage) -> bool:

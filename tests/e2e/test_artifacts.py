@@ -1,0 +1,83 @@
+"""tiling/ and compiled/ of real runs under Inductor's C++ back end, as a user sees them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
+
+MAX_AUTOTUNE = """
+import torch
+import torch._inductor.config
+
+def get_model_and_input():
+    torch._inductor.config.freezing = True
+    torch._inductor.config.max_autotune_gemm_backends = "CPP,ATEN"
+    model = torch.nn.Linear(256, 128).eval()
+    compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")
+
+    def run(x):
+        with torch.no_grad(), torch.profiler.record_function("stage:project/1"):
+            return compiled(x)
+
+    return run, torch.randn(64, 256)
+"""
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """Inductor's folder stays the shared one: its precompiled headers alone take a minute on two cores."""
+    return {"KERNELWRIGHT_CACHE": str(tmp_path_factory.mktemp("caches"))}
+
+
+def profile(out: Path, caches: dict[str, str], *argv: str) -> dict:
+    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), *argv, "--device", "cpu", "--json", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=out.parent, timeout=280, env={**os.environ, **caches})
+    assert done.returncode == 0, done.stderr
+    document = json.loads((out / "profile.json").read_text())
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def files(out: Path, top: str) -> set[str]:
+    return {str(path.relative_to(out / top)) for path in (out / top).rglob("*") if path.is_file()}
+
+
+def test_generated_cpp_code_and_an_eager_run_into_the_same_folder(tmp_path, caches):
+    out, workload = tmp_path / "out", str(ROOT / "tests" / "data" / "workloads" / "mlp.py")
+    document = profile(out, caches, workload, "--compile-mode", "inductor", "--steps", "2")
+    (folder,) = {name.split("/")[0] for name in files(out, "compiled")}
+    assert {"output_code_1.py"} < {name.split("/")[1] for name in files(out, "compiled")}
+    sources = [name for name in files(out, "compiled") if name.endswith(".cpp")]
+    assert len(sources) == len([row for row in document["compiled_kernels"] if row["origin"] == "inductor_cpp"]) >= 1
+    assert all('extern "C"' in (out / "compiled" / name).read_text() for name in sources)
+    tiling = json.loads((out / "tiling" / f"{folder}.json").read_text())
+    assert tiling["stage"] in {stage["name"] for stage in document["stages"]}
+    assert {path for row in document["compiled_kernels"] for path in row["artifacts"]} == \
+        {f"compiled/{name}" for name in files(out, "compiled")} | {f"tiling/{name}" for name in files(out, "tiling")}
+    assert "## Compiled code" in (out / "report.md").read_text() and document["evidence"]["compiled"] == "compiler"
+    assert json.loads((out / "params.json").read_text())["phases_s"]["compiled"] < 5
+
+    document = profile(out, caches, workload, "--mode", "event")
+    assert document["compiled_kernels"] == [] and not (out / "compiled").exists() and not (out / "tiling").exists()
+    assert "## Compiled code" not in (out / "report.md").read_text()
+
+
+def test_choices_of_max_autotune_are_kept_with_their_timings(tmp_path, caches):
+    (tmp_path / "project.py").write_text(MAX_AUTOTUNE)
+    # A graph that comes from Inductor's cache was not tuned by this process, so nothing would be told.
+    uncached = {**caches, "TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    document = profile(tmp_path / "out", uncached, str(tmp_path / "project.py"), "--steps", "2")
+    (choice,) = [row for row in document["compiled_kernels"] if row["origin"] == "template"]
+    assert choice["configs_tried"] == 2 and 0 < choice["best_ns"] <= choice["second_ns"] and choice["timing_evidence"] == "autotuner"
+    assert choice["stages"] == ["stage:project/1".removeprefix("stage:")]
+    tuning = json.loads((tmp_path / "out" / "tiling" / "project_1" / "autotuning.json").read_text())
+    (asked,) = tuning["choices"]
+    assert tuning["stage"] == "project/1" and len(asked["timings"]) == 2
+    assert document["evidence"]["autotuning"] == "autotuner"
