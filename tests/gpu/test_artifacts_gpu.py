@@ -20,7 +20,7 @@ import torch._inductor.config
 
 def get_model_and_input():
     torch._inductor.config.max_autotune_gemm_backends = "TRITON,ATEN"
-    model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).eval()
+    model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).eval().cuda()
     compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")
 
     def run(x):
