@@ -59,7 +59,8 @@ def raw_measured_ns(events: list[dict[str, Any]]) -> int:
 def listing(trace: Trace, result: Attributed) -> str:
     """Everything that must not change unnoticed, in lines that a person can read."""
     summary = summarize(trace, attributed_ns=result.attributed_ns, unattributed_ns=result.unattributed_ns)
-    lines = [f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}" for key, value in summary.model_dump(exclude={"activity"}).items()]
+    figures = summary.model_dump(exclude={"activity"})
+    lines = [f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}" for key, value in figures.items()]
     lines += ["", "activity:", *(f"  {line}" for line in activity_lines(result.activity))]
     lines += ["", "stages, per step:"]
     lines += [f"  {row.name} | {row.duration_ns:.1f} ns | {row.calls:g} calls | {row.kernel_count:g} kernels | "
