@@ -24,7 +24,8 @@ PAIRS = ROOT / "tests" / "gpu" / "pairs"
 RECORDING = ROOT / "tests" / "data" / "pairs_h200.tar.xz"
 RULES = {
     "kernel_bottleneck": ("kernel_bottleneck",), "launch_overhead": ("launch_gaps", "small_kernels"),
-    "synchronisation": ("synchronisation",), "host_device_copies": ("host_device_copies",), "under_utilisation": ("few_blocks",), "one_stream": ("one_stream",),
+    "synchronisation": ("synchronisation",), "host_device_copies": ("host_device_copies",),
+    "under_utilisation": ("few_blocks",), "one_stream": ("one_stream",),
     "data_loader": ("data_loader_stall",), "compilation": ("first_use_compilation",),
 }
 """Pair -> the rules that are about it."""
