@@ -186,6 +186,17 @@ def test_nothing_overlaps_in_a_plain_chain(recorded: Recorded) -> None:
     assert fired == ["one_stream_shows"]
 
 
+def test_gains_agree_with_what_the_change_brought(recorded: Recorded) -> None:
+    """The clean version is the change that the hint asks for, so the two timings say what it really saved."""
+    for issue, rule, below, above in (("one_stream", "one_stream", 1.0, 1.0), ("host_device_copies", "host_device_copies", 1.0, 2.0),
+                                      ("kernel_bottleneck", "kernel_bottleneck", 2.0, 5.0)):
+        finding = recorded.finding(f"{issue}_shows", rule)
+        before, after = (recorded.profile(f"{issue}_{version}").timing for version in ("shows", "clean"))
+        assert finding is not None and before is not None and after is not None
+        saved_pct = 100 * (1 - after.median_ns / before.median_ns)
+        assert saved_pct - below <= finding.estimated_gain_pct <= saved_pct + above, (issue, saved_pct, finding.estimated_gain_pct)
+
+
 def test_data_loading_takes_what_its_range_shows(recorded: Recorded) -> None:
     ranges = recorded.events("data_loader_shows", lambda event: event["cat"] == "user_annotation" and event["name"].endswith(".__next__"))
     activity = recorded.activity("data_loader_shows")

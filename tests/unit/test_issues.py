@@ -170,6 +170,12 @@ def test_host_copies_with_size_memory_and_bandwidth(tmp_path: Path, memory: str,
     assert found(profile, "heavy_copies") is None and found(profile, "one_stream") is None
 
 
+def test_copies_behind_other_work_cost_nothing(tmp_path: Path) -> None:
+    trace = copying("Pinned", 4_000_000, wait=False).op("aten::mm", 2 * US, 4 * US).launch(9, 2 * US, 4 * US)
+    profile = profiled(tmp_path, trace.kernel("beside", 10 * US, 410 * US, 9, stream=20))
+    assert activity(profile).host_copy_exposed_ns == 10 * US and found(profile, "host_device_copies") is None
+
+
 def test_a_size_that_the_trace_lacks_is_not_guessed(tmp_path: Path) -> None:
     profile = profiled(tmp_path, copying("Pinned", None, wait=False))
     finding = found(profile, "host_device_copies")

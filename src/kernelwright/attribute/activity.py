@@ -80,7 +80,8 @@ class _Collector:
             sm_count=counts[0] if counts and self.trace.is_cuda else None,
             streams=self._streams(),
             synchronization_count=int(self.syncs.size), synchronization_wait_ns=int(self.trace.runtime.duration_ns[self.syncs].sum()),
-            synchronization_idle_ns=idle_ns, synchronizations=rows, host_copies=self._host_copies(), overlap=self._overlap(),
+            synchronization_idle_ns=idle_ns, synchronizations=rows, host_copies=self._host_copies(),
+            host_copy_exposed_ns=self._exposed_copies(), overlap=self._overlap(),
             data_loader_wait_ns=union_length(*loader), data_loader=loader_rows,
             data_loader_idle_ns=union_length(*loader) if idle is None else int(covered(*loader, *idle).sum()),
             compile_ns=union_length(*compiled), compilation=compiled_rows,
@@ -161,6 +162,14 @@ class _Collector:
             found.append(HostCopy(direction=direction, memory=memory, operator=name, where=where, count=len(members),
                                   bytes=sum(sizes) if min(sizes) >= 0 else None, duration_ns=int(device.duration_ns[rows].sum())))
         return _largest(found, [row.duration_ns for row in found])
+
+    def _exposed_copies(self) -> int:
+        device, rows = self.trace.device, self.work.rows
+        is_copy = np.zeros(rows.size, dtype=bool)
+        is_copy[self.copies.place] = True
+        copying = union(device.start_ns[rows[is_copy]], device.end_ns[rows[is_copy]])
+        hidden = covered(device.start_ns[rows[~is_copy]], device.end_ns[rows[~is_copy]], *copying)
+        return int((copying[1] - copying[0]).sum() - hidden.sum())
 
     def _overlap(self) -> Overlap | None:
         """Streams step by step: pinned uploads, and pinned downloads that nobody waits for, could run beside kernels."""

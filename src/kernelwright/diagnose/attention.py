@@ -10,6 +10,7 @@ from math import prod
 from ..model.profile import Operator
 
 _PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|mm)$")
+_COPY = re.compile(r"^aten::(copy_|clone|contiguous|_to_copy)$")
 _SOFTMAX = re.compile(r"^aten::(_softmax|softmax|_safe_softmax)$")
 MOST_BETWEEN = 12
 """Operators between a product and its softmax, or a softmax and its product: scaling, masks, casts, dropout, layout copies."""
@@ -39,8 +40,16 @@ def _around(step: list[Operator], place: int) -> list[Operator]:
     if before is None or after is None:
         return []
     size = prod(scores)
-    between = [row for row in step[before + 1:after] if any(prod(shape) == size for shape in row.input_shapes)]
-    return [step[before], *between, step[after]]
+    between = [row for row in step[before + 1:after] if _lays_out(row) or any(prod(shape) == size for shape in row.input_shapes)]
+    first = before
+    while first > 0 and _lays_out(step[first - 1]):
+        first -= 1
+    return [*step[first:before], step[before], *between, step[after]]
+
+
+def _lays_out(operator: Operator) -> bool:
+    """A copy that torch.matmul makes of a factor, because the batched product wants another layout."""
+    return _COPY.match(operator.operator_name) is not None and "aten::matmul" in operator.parents
 
 
 def _factors(operator: Operator) -> tuple[tuple[int, ...], tuple[int, ...]]:

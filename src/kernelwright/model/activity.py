@@ -84,6 +84,8 @@ class Activity(Record):
     synchronizations: tuple[Synchronization, ...] = ()
     """The longest waits first."""
     host_copies: tuple[HostCopy, ...] = ()
+    host_copy_exposed_ns: int = 0
+    """Time in which host copies ran and no other device work did."""
     overlap: Overlap | None = None
     """None: no stream holds both kernels and pinned copies that could move."""
     data_loader_wait_ns: int = 0
