@@ -30,7 +30,6 @@ RULES = {
 }
 """Pair -> the rules that are about it."""
 CASES = [(issue, rule) for issue, rules in RULES.items() for rule in rules]
-pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason="the pairs are not recorded yet (tests/gpu/record_pairs.py)")
 
 
 class Recorded:
