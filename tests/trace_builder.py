@@ -14,9 +14,10 @@ BASE_NS = 1750356536285711731
 class TraceBuilder:
     """Collects events; write() makes the file. All times are relative to BASE_NS."""
 
-    def __init__(self, device: str = "NVIDIA H200") -> None:
+    def __init__(self, device: str = "NVIDIA H200", sms: int | None = None) -> None:
         self.events: list[str] = []
         self.device = device
+        self.sms = sms
 
     def event(self, category: str, name: str, start: int, end: int, *, pid: int = 100, tid: int = 100, **args: Any) -> TraceBuilder:
         """One complete event. Arguments are named as in Kineto, with _ for a space."""
@@ -42,12 +43,22 @@ class TraceBuilder:
                **where: int) -> TraceBuilder:
         return self.event(category, name, start, end, correlation=correlation, **where)
 
-    def kernel(self, name: str, start: int, end: int, correlation: int, category: str = "kernel", stream: int = 7) -> TraceBuilder:
+    def kernel(self, name: str, start: int, end: int, correlation: int, category: str = "kernel", stream: int = 7,
+               grid: tuple[int, int, int] = (4, 32, 2)) -> TraceBuilder:
         return self.event(category, name, start, end, pid=0, tid=stream, device=0, stream=stream, correlation=correlation,
-                          grid=[4, 32, 2], block=[128, 1, 1])
+                          grid=list(grid), block=[128, 1, 1])
+
+    def copy(self, name: str, start: int, end: int, correlation: int, size: int | None = None, stream: int = 7) -> TraceBuilder:
+        """A copy by its Kineto name, e.g. "Memcpy HtoD (Pinned -> Device)"."""
+        known = {} if size is None else {"bytes": size}
+        return self.event("gpu_memcpy", name, start, end, pid=0, tid=stream, device=0, stream=stream, correlation=correlation, **known)
+
+    def frame(self, file: str, line: int, function: str, start: int, end: int) -> TraceBuilder:
+        """A Python frame, as recordings with stacks have them."""
+        return self.event("python_function", f"{file}({line}): {function}", start, end)
 
     def text(self) -> str:
-        properties = json.dumps([{"id": 0, "name": self.device}] if self.device else [])
+        properties = json.dumps([{"id": 0, "name": self.device, **({"numSms": self.sms} if self.sms else {})}] if self.device else [])
         return f'{{"schemaVersion": 1, "deviceProperties": {properties}, "traceEvents": [{", ".join(self.events)}], "traceName": "t"}}'
 
     def write(self, path: Path) -> Path:

@@ -17,6 +17,7 @@ import pytest
 import builders
 from golden_files import assert_golden
 from kernelwright.attribute import Attributed, attribute
+from kernelwright.model.activity import Activity
 from kernelwright.model.capture import OpRecord
 from kernelwright.model.profile import Operator
 from kernelwright.readers.kineto import Trace, read_kineto
@@ -58,7 +59,9 @@ def raw_measured_ns(events: list[dict[str, Any]]) -> int:
 def listing(trace: Trace, result: Attributed) -> str:
     """Everything that must not change unnoticed, in lines that a person can read."""
     summary = summarize(trace, attributed_ns=result.attributed_ns, unattributed_ns=result.unattributed_ns)
-    lines = [f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}" for key, value in summary.model_dump().items()]
+    figures = summary.model_dump(exclude={"activity"})
+    lines = [f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}" for key, value in figures.items()]
+    lines += ["", "activity:", *(f"  {line}" for line in activity_lines(result.activity))]
     lines += ["", "stages, per step:"]
     lines += [f"  {row.name} | {row.duration_ns:.1f} ns | {row.calls:g} calls | {row.kernel_count:g} kernels | "
               f"flops {row.flops} | {row.source}"
@@ -67,6 +70,13 @@ def listing(trace: Trace, result: Attributed) -> str:
     lines += [line for operator in result.operators if operator.step == summary.steps - 1 for line in operator_lines(operator)]
     lines += ["", "unattributed:"] + [f"  {row.kernel_name} {row.duration_ns} ns" for row in result.unattributed]
     return "\n".join([*lines, "", "warnings:", *(f"  {warning}" for warning in result.warnings), ""])
+
+
+def activity_lines(activity: Activity) -> list[str]:
+    tables = ("synchronizations", "host_copies", "data_loader", "compilation")
+    sums = activity.model_dump(exclude={*tables, "overlap"})
+    lines = ["  ".join(f"{key}={value}" for key, value in sums.items()), f"overlap: {activity.overlap}"]
+    return lines + [f"{table}: {row}" for table in tables for row in getattr(activity, table)]
 
 
 def operator_lines(operator: Operator) -> list[str]:

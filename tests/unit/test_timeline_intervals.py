@@ -81,3 +81,20 @@ def test_a_million_siblings_take_few_rounds() -> None:
     parent = intervals.parents(starts, ends)
     assert parent[0] == -1 and not parent[1:].any()
     assert int(intervals.self_times(starts, ends, parent)[0]) == n * 20 - 5 * n
+
+
+@given(INTERVALS, INTERVALS)
+@settings(max_examples=300, deadline=None)
+def test_covered_counts_the_points_that_any_interval_holds(pairs: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
+    starts, ends = arrays(pairs)
+    lows, highs = arrays(windows)
+    points = {point for start, end in zip(starts.tolist(), ends.tolist(), strict=True) for point in range(start, end)}
+    expected = [len(points & set(range(low, high))) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
+    assert intervals.covered(starts, ends, lows, highs).tolist() == expected
+
+
+def test_nothing_covers_nothing() -> None:
+    none, one = np.zeros(0, dtype=np.int64), np.array([3], dtype=np.int64)
+    assert intervals.covered(none, none, one, one + 5).tolist() == [0]
+    assert intervals.covered(one, one + 5, none, none).tolist() == []
+    assert intervals.covered(one, one + 5, one + 4, one).tolist() == [0], "a window that ends before it begins holds nothing"

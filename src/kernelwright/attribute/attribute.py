@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..model.activity import Activity
 from ..model.capture import OpRecord
 from ..model.errors import KernelwrightError
 from ..model.profile import Kernel, Operator
@@ -13,9 +14,11 @@ from ..readers.kineto import Trace
 from ..readers.lines import UserStack
 from ..timeline.summary import measured_ns
 from . import cpu, cuda
+from .activity import activity
 from .calls import Calls
 from .counted import Counts, counted_work
 from .inductor import fused_operators, is_compiled_region, is_generated
+from .moments import Moments
 from .owned import aggregate
 from .sources import Place, Places
 
@@ -33,6 +36,8 @@ class Attributed:
     """Where any other row of the trace was called from, e.g. synchronising runtime calls."""
     measured_ns: int
     """Sum over all rows above; computed from the trace's intervals, not from the rows."""
+    activity: Activity
+    """Waits, copies, streams, data loading and compilation."""
     warnings: tuple[str, ...]
 
     @property
@@ -67,7 +72,7 @@ def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | Non
     result = Attributed(
         operators=tuple(sorted(operators, key=lambda operator: (operator.kernels[0].start_ns, operator.operator_id))),
         stacks=table, places=places, unattributed=owned.unattributed, measured_ns=measured_ns(trace),
-        warnings=(*owned.warnings, *places.warnings, *warnings))
+        activity=activity(calls, places, Moments(trace, stacks, lines)), warnings=(*owned.warnings, *places.warnings, *warnings))
     if result.attributed_ns + result.unattributed_ns != result.measured_ns:
         raise KernelwrightError(
             "time_does_not_add_up", f"attributed {result.attributed_ns} + unattributed {result.unattributed_ns} ns is not the measured "

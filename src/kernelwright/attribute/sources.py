@@ -122,7 +122,7 @@ class _Finder:
     def __init__(self, calls: Calls, lines: Sequence[UserStack]) -> None:
         trace = calls.trace
         self.calls = calls
-        self._markers = _Markers(trace.lines, lines)
+        self._markers = Markers(trace.lines, lines)
         is_module = np.array([name.startswith(MODULE_PREFIX) for name in trace.ranges.names], dtype=bool)
         self._modules = self._around(Nesting(trace.ranges, is_module[trace.ranges.name_id]))
         frames = Nesting(trace.python)
@@ -175,7 +175,7 @@ class _Finder:
                                      int(table.start_ns[row]))
 
 
-class _Markers:
+class Markers:
     """The line markers by thread."""
 
     def __init__(self, table: EventTable, stacks: Sequence[UserStack]) -> None:

@@ -24,10 +24,16 @@ def diagnose(draft: Profile) -> Profile:
             findings.append(outcome)
         elif isinstance(outcome, Abstained):
             abstained.append(outcome)
+    findings = [finding for finding in findings if not _replaced(finding, findings)]
     findings.sort(key=lambda finding: (-finding.estimated_gain_pct, finding.rule))
     return draft.model_copy(update={
         "bottleneck": bottleneck(draft), "findings": tuple(findings), "abstained": (*draft.abstained, *abstained),
         "stages": tuple(_judged(stage, findings) for stage in draft.stages)})
+
+
+def _replaced(finding: Finding, findings: list[Finding]) -> bool:
+    better = bottlenecks().rules[finding.rule].yields_to
+    return any(other.rule in better and other.stage is not None and other.stage == finding.stage for other in findings)
 
 
 def _judged(stage: Stage, findings: list[Finding]) -> Stage:

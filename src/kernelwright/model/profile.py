@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from .activity import Activity
 from .base import Abstained, Evidence, Figure, Record
 from .measurement import Measurement
 from .workload import ParamValue, TensorSpec
@@ -184,6 +185,8 @@ class TimelineSummary(Record):
     cpu_bound_share_pct: float | None
     """The part of idle_share_pct in which the device waited for the host to launch; None on the CPU."""
     kernels_total: int
+    activity: Activity | None = None
+    """Waits, copies, streams, data loading and compilation; None in documents from before they were recorded."""
 
 
 class Roof(Record):

@@ -86,6 +86,7 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
     unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
+    summary = summary.model_copy(update={"activity": attributed.activity})
     if draft.timing is not None and draft.timing.median_ns > 0:
         summary = unprofiled(summary, draft.timing.median_ns)
     return draft.model_copy(update={

@@ -67,6 +67,7 @@ class _Event(msgspec.Struct, gc=False):
 
 class _DeviceProperties(msgspec.Struct):
     name: str = ""
+    sm_count: int = msgspec.field(name="numSms", default=0)
 
 
 class _File(msgspec.Struct):
@@ -95,7 +96,11 @@ class Trace:
     """The probe's markers of source lines; empty unless recorded with stacks."""
     steps: EventTable
     """The profiled steps, in order; at least one."""
+    overheads: EventTable
+    """CUPTI's own and the driver's overhead, e.g. "Lazy Function Loading"; on no thread."""
     device_names: tuple[str, ...]
+    sm_counts: tuple[int, ...]
+    """Multiprocessors of each device; 0 where the file does not say."""
     is_cuda: bool
     """True when device work was recorded."""
     source: str
@@ -187,10 +192,11 @@ class _Builder:
 
     def __init__(self, file_name: str) -> None:
         self.file_name = file_name
-        self.tables = {name: _Columns() for name in ("device", "runtime", "operators", "ranges", "python", "lines", "steps")}
+        self.tables = {name: _Columns() for name in
+                       ("device", "runtime", "operators", "ranges", "python", "lines", "steps", "overheads")}
         self.details: dict[str, Callable[[_Event, _Args], dict[str, Any]]] = {
             "device": _device_details, "operators": _operator_details}
-        self.table_of = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python"}
+        self.table_of = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python", "overhead": "overheads"}
         self.table_of.update(dict.fromkeys(DEVICE_CATEGORIES, "device"))
         self.table_of.update(dict.fromkeys(RUNTIME_CATEGORIES, "runtime"))
 
@@ -204,7 +210,8 @@ class _Builder:
         origin = min(row[0] for row in steps.rows)
         tables = {name: columns.table(origin) for name, columns in self.tables.items()}
         is_cuda = len(tables["device"]) > 0
-        return Trace(**tables, device_names=tuple(d.name for d in document.devices), is_cuda=is_cuda, source=self.file_name)
+        return Trace(**tables, device_names=tuple(device.name for device in document.devices),
+                     sm_counts=tuple(device.sm_count for device in document.devices), is_cuda=is_cuda, source=self.file_name)
 
     def _sort(self, events: Iterable[_Event]) -> None:
         decoder = msgspec.json.Decoder(_Args)

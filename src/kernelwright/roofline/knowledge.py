@@ -74,6 +74,8 @@ class Rule(Record):
     texts: dict[str, str] = Field(default_factory=dict)
     """Further wording by case."""
     key_issue: str = ""
+    yields_to: tuple[str, ...] = ()
+    """Rules that say more: their finding about the same stage replaces this one's."""
 
 
 class BottleneckFile(Record):

@@ -47,6 +47,21 @@ def gaps(starts: Int64, ends: Int64, low: int, high: int) -> tuple[Int64, Int64]
     return gap_starts[keep], gap_ends[keep]
 
 
+def covered(starts: Int64, ends: Int64, lows: Int64, highs: Int64) -> Int64:
+    """Length of each [low, high) that at least one interval covers, ns; shape (m,). Any input order; high below low gives 0."""
+    first, last = union(starts, ends)
+    before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(last - first)))
+
+    def until(points: Int64) -> Int64:
+        """Covered length before each point."""
+        row = np.searchsorted(first, points, side="right")
+        # The part of the last begun interval that lies beyond the point does not count yet.
+        beyond = np.where(row > 0, np.maximum(np.concatenate((np.zeros(1, dtype=np.int64), last))[row] - points, 0), 0)
+        return (before[row] - beyond).astype(np.int64)
+
+    return np.where(highs > lows, until(highs) - until(lows), 0).astype(np.int64)
+
+
 def parents(starts: Int64, ends: Int64) -> Int64:
     """Index of the innermost interval still open when each one starts; -1 for roots. Input in nesting order.
 

@@ -76,8 +76,9 @@ def _cuda_shares(trace: Trace) -> dict[str, int | float | None]:
     low = int(trace.steps.start_ns.min())
     high = int(ends.max()) if ends.size else int(trace.steps.end_ns.max())
     span, busy = high - low, union_length(np.maximum(starts, low), ends)
-    idle = gaps(starts, ends, low, high)
-    waited = _host_late_ns(trace, work, idle)
+    idle = device_idle(trace, work)
+    late_starts, late_ends = late_launches(trace, work, idle)
+    waited = int((late_ends - late_starts).sum())
     return {
         "busy_ns": busy, "span_ns": span, "idle_share_pct": _share(span - busy, span),
         "launches": int(np.unique(work.launch[work.launch >= 0]).size), "kernels_total": int(work.rows.size),
@@ -85,10 +86,16 @@ def _cuda_shares(trace: Trace) -> dict[str, int | float | None]:
     }
 
 
-def _host_late_ns(trace: Trace, work: DeviceWork, idle: tuple[Int64, Int64]) -> int:
-    """Idle device time before the call that launched the next work had returned, ns.
+def device_idle(trace: Trace, work: DeviceWork) -> tuple[Int64, Int64]:
+    """Stretches without device work, from the first step's start to the end of the last work: (starts, ends)."""
+    starts, ends = trace.device.start_ns[work.rows], trace.device.end_ns[work.rows]
+    return gaps(starts, ends, int(trace.steps.start_ns.min()), int(ends.max()) if ends.size else int(trace.steps.end_ns.max()))
 
-    Of a gap [g0, g1) before work launched by a call that ended at L, min(g1, L) - g0 is the host's, if positive; the rest
+
+def late_launches(trace: Trace, work: DeviceWork, idle: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """Idle stretches until the call that launched the next work had returned, disjoint: (starts, ends).
+
+    Of a gap [g0, g1) before work launched by a call that ended at L, [g0, min(g1, L)) is the host's, if not empty; the rest
     is launch latency. Later nodes of one graph launch wait for each other, not for the host.
     """
     starts = trace.device.start_ns[work.rows]
@@ -102,8 +109,9 @@ def _host_late_ns(trace: Trace, work: DeviceWork, idle: tuple[Int64, Int64]) -> 
     gap_start, gap_end, next_row = idle[0][usable], idle[1][usable], next_row[usable]
     counts = (launch[next_row] >= 0) & first_of_launch[next_row]
     returned = trace.runtime.end_ns[launch[next_row][counts]]
-    late = np.minimum(gap_end[counts], returned) - gap_start[counts]
-    return int(np.maximum(late, 0).sum())
+    gap_start, gap_end = gap_start[counts], np.minimum(gap_end[counts], returned)
+    late = gap_end > gap_start
+    return gap_start[late], gap_end[late]
 
 
 def _cpu_shares(trace: Trace) -> dict[str, int | float | None]:

@@ -1,4 +1,4 @@
-"""Copies, casts and layout conversions that take a visible share of the time."""
+"""Copies, casts and layout conversions on the device that take a visible share of the time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ NAME = "heavy_copies"
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
-    """Copy operators, memory copies, and conversion kernels inside other operators; at most all of them could go."""
+    """Copy operators, memory copies, and conversion kernels inside other operators; at most all of them could go.
+
+    Copies between host and device are host_device_copies' subject.
+    """
     if profile.timeline is None:
         return Abstained(name=NAME, reason=NO_TIMELINE)
     by_operator, by_kernel = re.compile(rule.patterns["operators"]), re.compile(rule.patterns["kernels"])
+    to_host = re.compile(rule.patterns["host_copies"])
     duration, count, owners = 0, 0, []
     for operator in profile.operators:
         whole = by_operator.search(operator.operator_name) is not None
-        rows = [k for k in operator.kernels if whole or k.category == "memcpy" or by_kernel.search(k.kernel_name)]
+        rows = [k for k in operator.kernels if (whole or k.category == "memcpy" or by_kernel.search(k.kernel_name))
+                and not to_host.search(k.kernel_name)]
         if rows:
             owners.append(operator)
             duration, count = duration + sum(row.duration_ns for row in rows), count + len(rows)
-    rows = [k for k in profile.unattributed_kernels if k.category == "memcpy"]
+    rows = [k for k in profile.unattributed_kernels if k.category == "memcpy" and not to_host.search(k.kernel_name)]
     duration, count = duration + sum(row.duration_ns for row in rows), count + len(rows)
     share = call_share_pct(profile, duration)
     if share is None or share < rule.thresholds["share_pct"]:
