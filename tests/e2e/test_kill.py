@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -213,7 +214,7 @@ def test_profiles_started_at_once_run_one_after_another_and_a_killed_one_lets_th
     assert [process.wait(120) for process in profiles] == [0] * 8, said(place)
     measured = sorted(spans(place).values())
     assert len(measured) == 9
-    assert all(earlier[1] < later[0] for earlier, later in zip(measured, measured[1:], strict=False)), measured
+    assert all(earlier[1] < later[0] for earlier, later in itertools.pairwise(measured)), measured
     done = [path.parent for path in place.glob("out/profiles/event/notes/*/*/contract.md")]
     assert len(done) == 8 and len(set(done)) == 8
     for folder in done:
