@@ -204,12 +204,12 @@ def spans(place: Path) -> dict[int, tuple[float, float]]:
 
 @pytest.mark.timeout(200)
 def test_profiles_started_at_once_run_one_after_another_and_a_killed_one_lets_the_next_go_on(place: Path) -> None:
-    arguments = ("notes.py", "--mode", "event", "--steps", "20")
-    victim = start(place, "profile_kernel", *arguments)
+    victim = start(place, "profile_kernel", "notes.py", "--mode", "event", "--steps", "100000")  # minutes, were it not killed
     give_up = time.monotonic() + 60
     while not spans(place) and time.monotonic() < give_up:
         time.sleep(0.05)
-    profiles = [start(place, "profile_kernel", *arguments) for _ in range(8)]
+    profiles = [start(place, "profile_kernel", "notes.py", "--mode", "event", "--steps", "20") for _ in range(8)]
+    time.sleep(1)  # the first of them wait for the lock by now
     kill(place, victim, everything=False)
     assert [process.wait(120) for process in profiles] == [0] * 8, said(place)
     measured = sorted(spans(place).values())
