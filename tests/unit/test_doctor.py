@@ -18,7 +18,7 @@ from kernelwright.capture.interpreter import Interpreter
 from kernelwright.capture.nsight import find_ncu, find_nsys
 from kernelwright.capture.system_view import Gpu, Ran, SystemView, run_command
 from kernelwright.cli import doctor as verb
-from kernelwright.model.errors import KernelwrightError, MachineLacks
+from kernelwright.model.errors import BadInput, KernelwrightError, MachineLacks
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.setup import build, torch_install
 
@@ -396,6 +396,18 @@ def test_no_torch_is_mended_in_the_active_environment(h200: Machine) -> None:
     assert h200.checks()["torch"].fix == f"uv pip install --python {h200.root}/env/bin/python torch {index}"
     h200.gpus = (replace(H200, driver="550.54.14", driver_cuda=(12, 4)),)
     assert "whl/cu126" in h200.checks()["torch"].fix
+
+
+def test_a_named_python_without_torch_is_mended_there(h200: Machine) -> None:
+    python = h200.root / "usr" / "bin" / "python3"
+    h200.torch = BadInput("bad_python", "has no torch", where=f"--python {python}", fix="name a Python >= 3.10 that has torch")
+    check = h200.checks()["torch"]
+    assert check.detail == f"--python {python} has no torch" and check.fix.startswith(f"{python} -m pip install torch --index-url")
+    h200.file("/usr/lib/python3.11/EXTERNALLY-MANAGED")
+    assert h200.checks()["torch"].fix.startswith(f"{python} -m venv --system-site-packages .venv && .venv/bin/python -m pip install torch")
+    h200.torch = BadInput("bad_python", "is not a working Python", where="--python /x", fix="name a Python >= 3.10 that has torch")
+    check = h200.checks()["torch"]
+    assert check.detail == "--python /x is not a working Python" and check.fix == "" and check.advice
 
 
 @pytest.mark.parametrize(("gpu", "build", "status", "says", "fix"), [

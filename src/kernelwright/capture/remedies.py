@@ -52,10 +52,13 @@ def install(view: SystemView, packages: Packages) -> str:
 
 
 def pip_install(view: SystemView, python: Path, what: str) -> str:
-    """The command that installs into the interpreter's environment; uv's where the environment has no pip of its own."""
+    """The command that installs into the interpreter's environment; uv's where the environment has no pip of its own, a new
+    environment's over it where the system forbids."""
     prefix = python.parent.parent
     bare = (prefix / "pyvenv.cfg").is_file() and not any(prefix.glob("lib/python*/site-packages/pip"))
     quoted = shlex.quote(str(python))
+    if any(prefix.glob("lib/python3*/EXTERNALLY-MANAGED")):  # pip refuses to install there (PEP 668)
+        return f"{quoted} -m venv --system-site-packages .venv && .venv/bin/python -m pip install {what}"
     if not bare:
         return f"{quoted} -m pip install {what}"
     if view.which("uv"):

@@ -102,8 +102,9 @@ def real_system(python: str | None = None) -> SystemView:
         machine=platform.machine(), python=sys.version_info[:3], python_path=sys.executable, run=run_command,
         nvml_gpus=_nvml_gpus, nvml_processes=_nvml_processes,
         lock_holder=lambda: holder() if lock_path().exists() else None,
-        # Asked for "cuda", it never installs torch: it raises instead.
-        interpreter=lambda: find_interpreter(python, None, "cuda"), package_version=_package_version, free_bytes=_free_bytes,
+        # As for a workload in this folder, so that its .venv counts. Asked for "cuda", it never installs torch: it raises instead.
+        interpreter=lambda: find_interpreter(python, Path.cwd() / "workload.py", "cuda"),
+        package_version=_package_version, free_bytes=_free_bytes,
     )
 
 
@@ -169,7 +170,7 @@ def _list_gpus(nvml: Any) -> tuple[Gpu, ...]:
     def told(name: str, *arguments: Any) -> Any:
         try:
             return getattr(nvml, name)(*arguments)
-        except nvml.NVMLError:  # an old driver, a MIG instance: the GPU is there all the same
+        except (nvml.NVMLError, AttributeError):  # an old driver or binding, a MIG instance: the GPU is there all the same
             return None
 
     driver, newest = told("nvmlSystemGetDriverVersion"), told("nvmlSystemGetCudaDriverVersion_v2")

@@ -56,7 +56,8 @@ def look(view: SystemView, *, ncu: str | None = None, nsys: str | None = None) -
         compiler = pool.submit(ask_compiler, view)
         found, source = gpus.result()
         interpreter, triton, headers = torch.result()
-        hidden = view.env.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+        # CUDA ends its list at the first entry that is no device.
+        hidden = view.env.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip().lower() in ("", "-1", "none", "nodevfiles")
         processes = users.result() if found else ()
         if processes is None and source == "nvidia-smi":
             processes = smi_processes(view)

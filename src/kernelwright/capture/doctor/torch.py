@@ -71,16 +71,22 @@ def _no_torch(view: SystemView, seen: Seen, error: KernelwrightError) -> Check:
     if error.code in ("no_gpu", "no_torch"):
         own = "" if seen.gpu_usable else "without a GPU the first profile installs torch in kernelwright's own environment by itself"
         return Check(name="torch", status="missing", detail="no Python here has torch", fix=_first_torch(view, wheels), advice=own)
-    return Check(name="torch", status="missing", detail=error.message, advice=error.fix)
+    named = error.where.removeprefix("--python ")
+    fix = pip_install(view, Path(named), _wheel(wheels)) if error.message == "has no torch" else ""
+    return Check(name="torch", status="missing", detail=f"{error.where} {error.message}", fix=fix, advice=error.fix)
 
 
 def _first_torch(view: SystemView, wheels: str) -> str:
-    what = f"{OWN_TORCH if wheels == 'cpu' else 'torch'} --index-url {TORCH_INDEX}/{wheels}"
+    what = _wheel(wheels)
     prefix = view.env.get("VIRTUAL_ENV") or view.env.get("CONDA_PREFIX")
     if prefix:
         return pip_install(view, Path(prefix) / "bin" / "python", what)
     # A new environment: Debian, Fedora and others refuse pip in the system's own (PEP 668).
     return f"python3 -m venv .venv && .venv/bin/python -m pip install {what}"
+
+
+def _wheel(wheels: str) -> str:
+    return f"{OWN_TORCH if wheels == 'cpu' else 'torch'} --index-url {TORCH_INDEX}/{wheels}"
 
 
 def _other_torch(view: SystemView, python: Path, wheels: str) -> str:
