@@ -153,7 +153,7 @@ def reached(folder: Path) -> tuple[int, int]:
     return sum((folder / name).is_file() for name in milestones), len(whole_lines(folder / "ledger.jsonl"))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(290)
 def test_optimize_killed_at_random_moments_loses_nothing(place: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
@@ -177,7 +177,7 @@ def test_optimize_killed_at_random_moments_loses_nothing(place: Path) -> None:
         known = now
         progress.append(reached(folder))
     print(f"files and experiments after each kill: {progress}")
-    assert optimize(place).wait(120) == 0, said(place)
+    assert optimize(place).wait(150) == 0, said(place)
     assert known.items() <= finished(whole_lines(ledger)).items()
     check_documents(folder)
     assert ledger.read_bytes().endswith(b"\n")
@@ -202,7 +202,7 @@ def spans(place: Path) -> dict[int, tuple[float, float]]:
     return {number: (min(times), max(times)) for number, times in stamps.items()}
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(290)
 def test_profiles_started_at_once_run_one_after_another_and_a_killed_one_lets_the_next_go_on(place: Path) -> None:
     victim = start(place, "profile_kernel", "notes.py", "--mode", "event", "--steps", "100000")  # minutes, were it not killed
     give_up = time.monotonic() + 60
