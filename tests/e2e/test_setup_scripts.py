@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -157,20 +156,29 @@ def test_the_real_lock_on_a_fresh_checkout(fresh: tuple[Path, dict[str, str]]) -
     assert said.returncode == 0, said.stderr
 
 
-def test_a_ready_environment_costs_no_time(fresh: tuple[Path, dict[str, str]]) -> None:
-    """From the start of a script's Python to the hand-over, without that Python's own start: under 60 ms."""
+def test_a_ready_environment_costs_little(fresh: tuple[Path, dict[str, str]]) -> None:
+    """From the start of a script's Python to the hand-over nothing is started, and few modules are imported (about 40 ms when idle).
+
+    Modules are counted, not milliseconds: those depend on what else the machine does.
+    """
     checkout, variables = fresh
-    environment = checkout / ".venv"
-    assert environment.is_dir(), "the test above makes it"
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import kernelwright.setup.start as s; s.interpreter()"
-    python = sys.executable
-
-    def fastest(*arguments: str) -> float:
-        times = []
-        for _ in range(7):
-            start = time.perf_counter()
-            subprocess.run([python, "-I", *arguments], env=variables, check=True)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert fastest("-c", code, str(checkout / "src")) - fastest("-c", "pass") < 0.060
+    assert (checkout / ".venv").is_dir(), "the test above makes it"
+    code = """
+import os, sys
+def no_process(*_):
+    raise SystemExit("a process was started")
+before = set(sys.modules)
+sys.path.insert(0, sys.argv[1])
+for name in ("fork", "posix_spawn", "posix_spawnp", "system"):
+    setattr(os, name, no_process)
+import kernelwright.setup.start as start
+print(start.interpreter()[0])
+print(*sorted(set(sys.modules) - before))
+"""
+    said = run([sys.executable, "-I", "-c", code, checkout / "src"], **variables)
+    assert said.returncode == 0, said.stderr
+    interpreter, modules = said.stdout.splitlines()
+    assert Path(interpreter) == checkout / ".venv" / "bin" / "python"
+    heavy = {"subprocess", "shutil", "tempfile", "asyncio", "urllib.request", "ssl", "importlib.metadata", "typing_extensions", "pydantic"}
+    assert not heavy & set(modules.split()), heavy & set(modules.split())
+    assert len(modules.split()) < 60, modules

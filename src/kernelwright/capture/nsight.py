@@ -6,15 +6,17 @@ import glob
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .remedies import Packages, install, manager, sudo
 from .system_view import SystemView
 
 TARGET_FOLDERS = {"x86_64": "target-linux-x64", "AMD64": "target-linux-x64", "aarch64": "target-linux-sbsa-armv8"}
 HOST_FOLDERS = {"target-linux-x64": "host-linux-x64", "target-linux-sbsa-armv8": "host-linux-armv8"}
 PLACE_FOR_NSYS = ".local/share/kernelwright/nsys"
 """Under the home folder: where the fix assembles a working nsys, and where it is looked for afterwards."""
+ASSEMBLED = "assembled from Nsight Compute"
 IMPORTER_LIBRARIES = {"libdw.so.1": "libdw1", "libelf.so.1": "libelf1"}
 """What nsys's importer needs and minimal images lack -> the Debian/Ubuntu package that has it."""
 LIBRARY_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib/*-linux-gnu", "/usr/lib/*-linux-gnu")
@@ -31,6 +33,8 @@ class Tool:
     """Where it was found: "--ncu-executable", "PATH", "CUDA toolkit", "Nsight Compute", ..."""
     problem: str = ""
     fix: str = ""
+    """One command line to paste."""
+    advice: str = ""
 
     @property
     def works(self) -> bool:
@@ -44,8 +48,7 @@ def find_ncu(view: SystemView, named: str | None = None) -> Tool:
     patterns += [("CUDA toolkit", "/usr/local/cuda*/nsight-compute-*/ncu"), ("Nsight Compute", "/opt/nvidia/nsight-compute/*/ncu")]
     for source, path in _places(view, "ncu", named, patterns):
         return _asked(view, "ncu", path, source)
-    return _none(named, "ncu", "Nsight Compute is not installed", "install Nsight Compute (package nsight-compute-* of NVIDIA's CUDA "
-                 "repository, or https://developer.nvidia.com/nsight-compute), or name its ncu with --ncu-executable PATH")
+    return _none(view, named, "ncu", "Nsight Compute is not installed")
 
 
 def find_nsys(view: SystemView, named: str | None = None) -> Tool:
@@ -56,14 +59,12 @@ def find_nsys(view: SystemView, named: str | None = None) -> Tool:
     patterns += [("CUDA toolkit", "/usr/local/cuda*/nsight-systems-*/bin/nsys")]
     patterns += [("Nsight Systems", f"/opt/nvidia/nsight-systems*/*/{folder}/nsys") for folder in ("bin", target)]
     for source, path in _places(view, "nsys", named, patterns, assembled):
-        return _asked(view, "nsys", path, source)
+        return _with_importer(view, _asked(view, "nsys", path, source))
     for pattern in ("/opt/nvidia/nsight-compute/*/host", "/usr/local/cuda*/nsight-compute-*/host"):
         for host in reversed(view.glob(pattern)):
             if (host / target / "nsys").is_file():
                 return _hidden_nsys(view, host, target)
-    return _none(named, "nsys", "Nsight Systems is not installed, nor hidden in a Nsight Compute", "install Nsight Systems (package "
-                 "nsight-systems-* of NVIDIA's CUDA repository, or https://developer.nvidia.com/nsight-systems), or name its nsys with "
-                 "--nsys-executable PATH")
+    return _none(view, named, "nsys", "Nsight Systems is not installed, nor hidden in a Nsight Compute")
 
 
 def missing_libraries(view: SystemView, *own_folders: Path) -> list[str]:
@@ -90,17 +91,34 @@ def _places(
     if on_path is not None:
         yield "PATH", on_path
     if assembled is not None and assembled.is_file():
-        yield "assembled from Nsight Compute", assembled
+        yield ASSEMBLED, assembled
     for source, pattern in patterns:
         for path in reversed(view.glob(pattern)):
             if path.is_file():
                 yield source, path
 
 
-def _none(named: str | None, name: str, problem: str, fix: str) -> Tool:
+def _none(view: SystemView, named: str | None, name: str, problem: str) -> Tool:
+    option = f"--{name}-executable PATH"
     if named is not None:
-        return Tool(name, problem=f"{named} is no executable", fix=f"name the {name} program with --{name}-executable PATH")
-    return Tool(name, problem=problem, fix=fix)
+        return Tool(name, problem=f"{named} is no executable", advice=f"name the {name} program with {option}")
+    fix, advice = _install_profiler(view, name)
+    return Tool(name, problem=problem, fix=fix, advice=f"{advice}; or name an installed one with {option}")
+
+
+def _install_profiler(view: SystemView, name: str) -> tuple[str, str]:
+    """(command, what it needs)."""
+    package = {"ncu": "nsight-compute", "nsys": "nsight-systems"}[name]
+    if manager(view) == "conda" and name == "ncu":
+        return install(view, Packages("", "", "-c nvidia nsight-compute")), "it comes from conda's nvidia channel"
+    if view.which("apt-get") is None and view.which("dnf"):
+        fix = f"{sudo(view)}dnf install -y {'cuda-nsight-compute' if name == 'ncu' else package}"
+    else:
+        # The packages' names hold the release: the newest one that the repository has.
+        fix = (f"{sudo(view)}apt-get update && {sudo(view)}apt-get install -y "
+               f"$(apt-cache search --names-only '^{package}-[0-9]' | cut -d' ' -f1 | sort -V | tail -n 1)")
+    return fix, (f"the package is of NVIDIA's CUDA repository (developer.nvidia.com/cuda-downloads), or get it from "
+                 f"developer.nvidia.com/{package}")
 
 
 def _asked(view: SystemView, name: str, path: Path, source: str) -> Tool:
@@ -109,8 +127,27 @@ def _asked(view: SystemView, name: str, path: Path, source: str) -> Tool:
     if ran.exit_code == 0:
         return Tool(name, path, match[1] if match else None, source)
     words = (ran.stderr.strip() or ran.stdout.strip() or f"exit status {ran.exit_code}").splitlines()[-1]
-    fix = _library_fix(view, words) or f"reinstall {name}"
-    return Tool(name, path, None, source, problem=f"`{name} --version` fails: {words}", fix=fix)
+    fix, advice = (_library_fix(view, words), "") if _library_fix(view, words) else _install_profiler(view, name)
+    return Tool(name, path, None, source, problem=f"`{name} --version` fails: {words}", fix=fix, advice=advice)
+
+
+def _with_importer(view: SystemView, tool: Tool) -> Tool:
+    """nsys records without its importer too, and then can't turn the recording into a report: that is told beforehand."""
+    if not tool.works or tool.path is None:
+        return tool
+    program = tool.path.resolve()
+    host_folder = HOST_FOLDERS.get(program.parent.name)
+    if host_folder is None:  # started by a script of its own: where its parts are can't be told from here
+        return tool
+    importer = program.parent.parent / host_folder / "QdstrmImporter"
+    if not importer.exists():
+        fix, advice = _install_profiler(view, "nsys")
+        problem = f"{tool.path} has no importer ({importer} is not there): recordings can't be read"
+        return replace(tool, problem=problem, fix=fix, advice=advice)
+    lacking = missing_libraries(view, program.parent, importer.parent, importer.resolve().parent)
+    if lacking and tool.source == ASSEMBLED:
+        return replace(tool, problem=f"{' and '.join(lacking)} missing, which its importer needs", fix=_install(view, lacking))
+    return tool
 
 
 def _library_fix(view: SystemView, words: str) -> str:
@@ -119,9 +156,8 @@ def _library_fix(view: SystemView, words: str) -> str:
 
 
 def _install(view: SystemView, libraries: list[str]) -> str:
-    if view.which("apt-get") is None and view.which("dnf") is not None:
-        return "sudo dnf install -y elfutils-libs elfutils-libelf"
-    return "sudo apt-get install -y " + " ".join(IMPORTER_LIBRARIES[name] for name in libraries)
+    apt = " ".join(IMPORTER_LIBRARIES[name] for name in libraries)
+    return install(view, Packages(apt, "elfutils-libs elfutils-libelf", "-c conda-forge elfutils"))
 
 
 def _hidden_nsys(view: SystemView, host: Path, target: str) -> Tool:
@@ -132,7 +168,8 @@ def _hidden_nsys(view: SystemView, host: Path, target: str) -> Tool:
     importers = [folder for folder in sorted(host.glob("linux-desktop-*")) if folder.is_dir()]
     source = "inside Nsight Compute"
     if not importers:
-        return Tool("nsys", path, None, source, problem=f"in {host}, without its importer (linux-desktop-*)", fix="install Nsight Systems")
+        return Tool("nsys", path, None, source, problem=f"in {host}, without its importer (linux-desktop-*)",
+                    **dict(zip(("fix", "advice"), _install_profiler(view, "nsys"), strict=True)))
     lacking = missing_libraries(view, path.parent, importers[-1])
     steps = [_install(view, lacking)] if lacking else []
     if not (host / host_folder).is_dir():

@@ -51,7 +51,7 @@ def spawn(
                 stdout=log,
                 stderr=log,
                 cwd=cwd,
-                env={**probe_environment(device), **(variables or {})},
+                env={**probe_environment(device), **(variables or {}), "KERNELWRIGHT_STARTER": _myself()},
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )
@@ -74,6 +74,14 @@ def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> 
             time.sleep(0.02)
     _signal_group(process, signal.SIGKILL)  # also whatever the leader left behind
     return process.wait()
+
+
+def _myself() -> str:
+    """This process and the namespace that its number belongs to: the probe ends itself when it starts after this one was killed."""
+    try:
+        return f"{os.getpid()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

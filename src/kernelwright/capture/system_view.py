@@ -11,9 +11,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+from .gpu_processes import GpuProcess, gpu_processes
 from .interpreter import Interpreter, find_interpreter
+from .lock import holder, lock_path
 
+Answered = TypeVar("Answered")
 COMMAND_TIMEOUT_S = 2.0
 """A tool that takes longer to state its version is reported as not answering; the whole report stays under 3 s."""
 
@@ -34,6 +38,10 @@ class Gpu:
     name: str
     driver: str | None = None
     memory_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    driver_cuda: tuple[int, int] | None = None
+    """Newest CUDA version that the driver runs."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,10 @@ class SystemView:
     run: Callable[[Sequence[str]], Ran]
     nvml_gpus: Callable[[], tuple[Gpu, ...] | None]
     """None: NVML or its binding is not there."""
+    nvml_processes: Callable[[], tuple[GpuProcess, ...] | None]
+    """Processes on the GPUs; None: can't be told."""
+    lock_holder: Callable[[], dict[str, str] | None]
+    """The kernelwright run that measures now; raises KernelwrightError where the lock can't be looked at."""
     interpreter: Callable[[], Interpreter]
     """Finds the workload's interpreter without installing anything; raises KernelwrightError."""
     package_version: Callable[[str], str | None]
@@ -87,9 +99,12 @@ def real_system(python: str | None = None) -> SystemView:
     """This machine. python: the --python option."""
     return SystemView(
         root=Path("/"), env=dict(os.environ), cwd=Path.cwd(), uid=os.geteuid() if hasattr(os, "geteuid") else None,
-        machine=platform.machine(), python=sys.version_info[:3], python_path=sys.executable, run=run_command, nvml_gpus=_nvml_gpus,
-        # Asked for "cuda", it never installs torch: it raises instead.
-        interpreter=lambda: find_interpreter(python, None, "cuda"), package_version=_package_version, free_bytes=_free_bytes,
+        machine=platform.machine(), python=sys.version_info[:3], python_path=sys.executable, run=run_command,
+        nvml_gpus=_nvml_gpus, nvml_processes=_nvml_processes,
+        lock_holder=lambda: holder() if lock_path().exists() else None,
+        # As for a workload in this folder, so that its .venv counts. Asked for "cuda", it never installs torch: it raises instead.
+        interpreter=lambda: find_interpreter(python, Path.cwd() / "workload.py", "cuda"),
+        package_version=_package_version, free_bytes=_free_bytes,
     )
 
 
@@ -127,6 +142,14 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _nvml_gpus() -> tuple[Gpu, ...] | None:
+    return _with_nvml(_list_gpus)
+
+
+def _nvml_processes() -> tuple[GpuProcess, ...] | None:
+    return _with_nvml(gpu_processes)
+
+
+def _with_nvml(ask: Callable[[Any], Answered | None]) -> Answered | None:
     try:
         import pynvml
     except ImportError:
@@ -136,15 +159,31 @@ def _nvml_gpus() -> tuple[Gpu, ...] | None:
     except pynvml.NVMLError:
         return None
     try:
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            Gpu(_text(pynvml.nvmlDeviceGetName(handle)), driver, int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)) for handle in handles
-        )
+        return ask(pynvml)
     except pynvml.NVMLError:
         return None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _list_gpus(nvml: Any) -> tuple[Gpu, ...]:
+    def told(name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, name)(*arguments)
+        except (nvml.NVMLError, AttributeError):  # an old driver or binding, a MIG instance: the GPU is there all the same
+            return None
+
+    driver, newest = told("nvmlSystemGetDriverVersion"), told("nvmlSystemGetCudaDriverVersion_v2")
+    gpus = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory, capability = told("nvmlDeviceGetMemoryInfo", handle), told("nvmlDeviceGetCudaComputeCapability", handle)
+        gpus.append(Gpu(
+            _text(nvml.nvmlDeviceGetName(handle)), _text(driver) if driver else None,
+            int(memory.total) if memory else None, int(memory.free) if memory else None,
+            (int(capability[0]), int(capability[1])) if capability else None,
+            (int(newest) // 1000, int(newest) % 1000 // 10) if newest else None))
+    return tuple(gpus)
 
 
 def _text(value: str | bytes) -> str:

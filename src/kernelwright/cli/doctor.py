@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from ..capture.doctor import Examination, examine
 from ..capture.system_view import real_system
@@ -26,21 +27,31 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     if params:
         raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="doctor", fix="see doctor --help")
     report = examine(real_system(args.python), AVAILABLE_MODES, ncu=args.ncu_executable, nsys=args.nsys_executable)
-    return Answer(report.model_dump(mode="json"), render(report))
+    return Answer(report.model_dump(mode="json"), render(report), tail=f"examined in {report.elapsed_s:.1f} s")
 
 
 def render(report: Examination) -> str:
-    """The report for a person: one line a check, one a mode, each lack with its fix below it."""
+    """The report for a person: one line a check, one a mode, below it where its figures come from and the fix of each lack."""
     width = max(len(name) for name in [*report.modes, *(check.name for check in report.checks)])
     lines = ["Machine"]
     for check in report.checks:
-        lines += _line(check.name, check.status, check.detail, check.fix, width)
+        lines += _lines(check.name, check.status, check.detail, _mends(check.fix, check.advice), width)
     lines += ["", "Modes"]
     for name, mode in report.modes.items():
-        lines += _line(name, "works" if mode.works else "no", mode.evidence, mode.fix, width)
+        figures = [f"{figure}: {source}" for figure, source in mode.figures.items()]
+        lines += _lines(name, "works" if mode.works else "no", mode.evidence, [*figures, *_mends(mode.fix, mode.advice)], width)
     return "\n".join(lines)
 
 
-def _line(name: str, state: str, detail: str, fix: str, width: int) -> list[str]:
-    first = f"  {name:<{width}}  {state:<7}  {detail}"
-    return [first, f"  {'':<{width}}  {'':<7}  fix: {fix}"] if fix else [first]
+def _mends(fix: str, advice: str) -> list[str]:
+    return [f"fix: {fix}"] * bool(fix) + [f"{'note' if fix else 'fix'}: {advice}"] * bool(advice)
+
+
+def _lines(name: str, state: str, detail: str, below: Sequence[str], width: int) -> list[str]:
+    indent = f"  {'':<{width}}  {'':<7}    "
+    return [f"  {name:<{width}}  {state:<7}  {_shown(detail)}", *(f"{indent}{_shown(text)}" for text in below)]
+
+
+def _shown(text: str) -> str:
+    """Names of processes and files may hold anything: nothing of it may act on the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from .channel import Worker, WorkerFailed
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable, Say
 from .replies import Done, Loaded
+from .scratch import Scratch
 from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
@@ -42,15 +42,15 @@ class ReferenceSession:
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
-        self._folders: list[Path] = []
+        self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
             raise BadInput("no_such_workload", "no such file", where=str(self.workload.path))
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
-        self.private = self._folder("judge-reference")
-        self.shared = self._folder("judge-candidate")
+        self.private = self._folder("reference")
+        self.shared = self._folder("candidate")
         try:
             self._start()
         except BaseException:
@@ -66,11 +66,11 @@ class ReferenceSession:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
-        for folder in self._folders:
+        for scratch in self._scratch:
             if self.options.keep_dir is not None:
-                _keep_logs(folder, self.options.keep_dir)
-            shutil.rmtree(folder, ignore_errors=True)
-        self._folders.clear()
+                _keep_logs(scratch.folder, self.options.keep_dir)
+            scratch.remove()
+        self._scratch.clear()
 
     def count(self, sha256: str) -> int:
         """How often a candidate with this hash was judged before."""
@@ -116,10 +116,9 @@ class ReferenceSession:
             raise self.failure(error) from error
         self._loading = True
 
-    def _folder(self, name: str) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix=f"kernelwright-{name}-"))
-        self._folders.append(folder)
-        return folder
+    def _folder(self, role: str) -> Path:
+        self._scratch.append(Scratch(role))
+        return self._scratch[-1].folder
 
 
 def sha256_of(path: Path) -> str:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+PARTIAL = ".partial"
+"""How the names of files end that are being written (".NAME.xxxxxxxx.partial"); the probe's too."""
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what killed processes were writing in `folder` and below. Only where nobody writes now."""
+    for path in folder.rglob(f".*{PARTIAL}"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
 
 def write_bytes_atomic(path: Path, data: bytes) -> Path:
     """Write `data` so that a reader (or a crash) never sees half of it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=PARTIAL, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..model.errors import BadInput
+from ..model.files import remove_partial
 from ..model.workload import WorkloadRef
 from ..pipeline.stored import safe_name
 from . import state as states
@@ -48,6 +49,7 @@ def alone(folder: Path) -> Iterator[None]:
         raise BadInput("already_running", "another optimisation works in this folder", where=str(folder),
                        fix=f"wait for it, or {ANEW}") from error
     try:
+        remove_partial(folder)
         yield
     finally:
         lock.release()

@@ -69,10 +69,12 @@ def optimize(
     folder = folder_of(workload, options, out_dir)
     with alone(folder):
         try:
-            return _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock)).run()
+            outcome = _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock)).run()
         except KernelwrightError as error:
             write_json_atomic(folder / "error.json", error.as_dict())
             raise
+        (folder / "error.json").unlink(missing_ok=True)  # of an earlier run that this one went on with
+        return outcome
 
 
 class _Run:
@@ -296,7 +298,8 @@ class _Run:
     def _log(self, end: Ending) -> Path | None:
         """One entry of the baseline and one of the optimised version, with the judge's paired durations. A resume whose outcome is the
         one that was logged adds none."""
-        line, place = result_line(end), {"optimization": str(self.folder)}
+        line = result_line(end)
+        place = {"optimization": str(self.folder), "result": line, "profiled": end.after is not None}
         entries: list[tuple[Profile, list[str], dict[str, Any]]] = []
         if self.earlier is None or (self.earlier.get("result"), self.earlier.get("profiled")) != (line, end.after is not None):
             source = PAIRED if end.kept else "baseline profile"

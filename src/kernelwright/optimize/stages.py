@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..capture.interpreter import find_interpreter, gpu_visible
-from ..devlog import DevlogFiles, add_entry, log_for
+from ..devlog import DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
 from ..model.measurement import Measurement
 from ..model.profile import Profile
@@ -59,7 +59,7 @@ class Stages(Protocol):
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
 
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
-        """Append (profile, insights, extra) to the development log; the Markdown file."""
+        """Append (profile, insights, extra) to the development log, but for entries whose extra it has already; the Markdown file."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,9 @@ class RealStages:
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
         """See Stages."""
         log = log_for(workload, Path.cwd() / "out")
+        files = DevlogFiles.of(log)
+        known = [entry.extra for entry in read_log(files.jsonl)[0]]
         for document, insights, extra in entries:
-            add_entry(document, log, insights=insights, extra=extra)
-        return DevlogFiles.of(log).markdown
+            if extra not in known:  # a run killed between its entries and its report would log them twice when it is resumed
+                add_entry(document, log, insights=insights, extra=extra)
+        return files.markdown

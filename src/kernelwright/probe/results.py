@@ -46,7 +46,7 @@ def compress(source: str, path: str, sought: bytes) -> bool:
 
 
 def _replace(path: str, write: Callable[[BinaryIO], Any]) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+    handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".partial", dir=os.path.dirname(path))
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)

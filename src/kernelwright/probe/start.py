@@ -30,9 +30,32 @@ def load_package(folder: str) -> None:
 
 
 def die_with_parent() -> None:
-    """Linux: SIGKILL this process when its parent dies, however it dies (PR_SET_PDEATHSIG = 1, prctl(2))."""
+    """Linux: SIGKILL this process when its parent dies, however it dies (PR_SET_PDEATHSIG = 1, prctl(2)).
+
+    A parent that died before this line sends no signal any more: its number is then none of this process's ancestors.
+    """
+    number, _, namespace = os.environ.pop("KERNELWRIGHT_STARTER", "").partition(" ")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+        if number and not is_ancestor(int(number), namespace):
+            os._exit(1)
+
+
+def is_ancestor(number: int, namespace: str) -> bool:
+    """Whether this process descends from that one, also through a wrapper between the two; True where /proc can't tell.
+
+    namespace: what the numbers of the starter's processes mean (the link /proc/self/ns/pid); in another one they can't be compared.
+    """
+    process = os.getppid()
+    try:
+        if os.readlink("/proc/self/ns/pid") != namespace:
+            return True
+        while process not in (0, number):
+            with open("/proc/" + str(process) + "/stat", "rb") as file:
+                process = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return True
+    return process == number
 
 
 def main(argv: list[str]) -> int:
