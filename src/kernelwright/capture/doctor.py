@@ -13,6 +13,7 @@ from typing import Literal
 from ..model.base import Record
 from ..model.errors import KernelwrightError
 from .cache import cache_dir
+from .gpus import cuda_hidden
 from .interpreter import Interpreter
 from .nsight import Tool, find_ncu, find_nsys
 from .system_view import Gpu, SystemView
@@ -96,7 +97,7 @@ def look(view: SystemView, *, ncu: str | None = None, nsys: str | None = None) -
         nsys_tool = pool.submit(find_nsys, view, nsys)
         found, source = gpus.result()
         interpreter, triton = torch.result()
-        hidden = view.env.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+        hidden = cuda_hidden(view.env)
         return Seen(found, source, hidden, interpreter, triton, ncu_tool.result(), nsys_tool.result())
 
 
