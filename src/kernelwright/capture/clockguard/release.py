@@ -8,8 +8,11 @@ from typing import Any
 from . import leases, switch
 
 
-def release(nvml: Any | None, uuid: str, token: str) -> bool:
-    """End one lease. True when the clocks were reset: nobody else held them. Repeating it is harmless. Raises switch.Refused, OSError."""
+def release(nvml: Any | None, uuid: str, token: str, *, changed: bool = True) -> bool:
+    """End one lease. True when the clocks were reset: nobody else held them. Repeating it is harmless.
+
+    changed=False: its lock never came about, so there is nothing to reset. Raises switch.Refused, OSError.
+    """
     with leases.guarded(uuid):
         record = leases.read(uuid)
         if record is None or all(lease.token != token for lease in record.leases):
@@ -18,9 +21,10 @@ def release(nvml: Any | None, uuid: str, token: str) -> bool:
         if others:
             leases.write(dataclasses.replace(record, leases=others))
             return False
-        switch.reset(nvml, uuid, record.route)
+        if changed:
+            switch.reset(nvml, uuid, record.route)
         leases.remove(uuid)
-        return True
+        return changed
 
 
 def sweep(nvml: Any | None, uuid: str | None = None) -> list[str]:

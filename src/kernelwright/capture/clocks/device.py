@@ -83,6 +83,7 @@ class DeviceClocks:
 
     def _take(self, binding: Any, gpu: VisibleGpu) -> None:
         lock = ClockLock(binding, gpu)
+        self._stack.callback(lock.end)  # before: an interrupt may come at any moment
         alone = device_lock("locking the clocks", self._say) if self._wait else contextlib.nullcontext()
         try:
             with alone:
@@ -94,7 +95,6 @@ class DeviceClocks:
             self._notes.append(f"not locked: {error}")
             return
         self._lock = lock
-        self._stack.callback(lock.end)
 
     def reading(self) -> ClockReading:
         """What was seen so far; whole once the context has ended."""

@@ -33,9 +33,8 @@ class ClockLock:
         self._watchdog: Watchdog | None = None
         self._respawns = 0
         self._held = False
+        self._changed = False
         self.mhz = 0
-        self.joined = False
-        """Somebody else's lock was there, and is used."""
         self.notes: list[str] = []
 
     def take(self, requested: str, load: Load | None, say: Callable[[str], None]) -> None:
@@ -69,8 +68,8 @@ class ClockLock:
         with leases.guarded(self._gpu.uuid):
             if self._join(wanted):
                 return
-            self._record(first)
             self._held = True
+            self._record(first)
             if known is not None:
                 self._set(known)
         if known is None:
@@ -87,7 +86,7 @@ class ClockLock:
         if wanted is not None and wanted != record.mhz:
             raise Refused(f"the clocks are locked at {record.mhz} MHz already, {who}", "use that clock, or wait, or reset it by hand")
         leases.write(dataclasses.replace(record, leases=(*living, self._lease)))
-        self.mhz, self.joined, self._held = record.mhz, True, True
+        self.mhz, self._changed, self._held = record.mhz, True, True
         self.notes.append(f"locked already, {who}")
         return True
 
@@ -100,9 +99,14 @@ class ClockLock:
         leases.write(leases.Record(self._gpu.uuid, mhz, route, leases.boot_id(), since, (*others, self._lease)))
 
     def _set(self, mhz: int) -> None:
-        route = switch.lock(self._binding, self._gpu.uuid, mhz)
-        self._record(mhz, route)
+        before, self._changed = self._changed, True  # first: an interrupt may come between the change and the next line
+        try:
+            route = switch.lock(self._binding, self._gpu.uuid, mhz)
+        except Refused:
+            self._changed = before
+            raise
         self.mhz = mhz
+        self._record(mhz, route)
 
     def check(self) -> None:
         """Start a new watchdog where the old one was killed."""
@@ -117,11 +121,12 @@ class ClockLock:
 
     def end(self) -> None:
         """End the lease and, where nobody else holds one, reset the clocks. Safe to repeat."""
-        os.environ.pop(MARKER, None)
+        if os.environ.get(MARKER, "").endswith(self._lease.token):
+            del os.environ[MARKER]
         done = False
         if self._held:
             try:
-                release(self._binding, self._gpu.uuid, self._lease.token)
+                release(self._binding, self._gpu.uuid, self._lease.token, changed=self._changed)
                 done, self._held = True, False
             except (Refused, OSError) as error:
                 self.notes.append(f"the clocks were not reset: {error}")
