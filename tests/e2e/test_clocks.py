@@ -211,3 +211,24 @@ def test_the_shell_scripts_say_what_is_refused(gpu, preflight):
     assert script(gpu, "lock-gpu-clock.sh", "fast").returncode == 2
     hidden = script(gpu, "lock-gpu-clock.sh", "1500", CUDA_VISIBLE_DEVICES="")
     assert hidden.returncode == 3 and "hides" in hidden.stderr
+
+
+def test_a_judgement_is_locked_once_and_its_verdict_says_so(gpu, preflight):
+    data = ROOT / "tests" / "data" / "judge"
+    done = script(gpu, "judge.py", str(data / "wide.py"), str(data / "wide" / "tuple_output.py"), "--clocks", "1500", "--json")
+    assert done.returncode == 5, done.stderr
+    folder = Path(json.loads(done.stdout)["out_dir"])
+    clocks = json.loads((folder / "verdict.json").read_text())["clocks"]
+    assert clocks["locked"] and clocks["locked_mhz"] == 1500 and "locked at 1500 MHz" in (folder / "verdict.md").read_text()
+    assert gpu.calls() == ["set", "reset"]
+
+
+def test_the_clock_is_found_under_a_real_load(gpu, preflight):
+    """The probe's own matrix product, in the workload's interpreter; the stand-in throttles above 1700 MHz."""
+    gpu.gpu(capable=1700)
+    process = start(gpu, "--clocks", "lock", "--steps", "3", "--json")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0 and "finding the clock that Stand-in GPU holds under load" in err
+    clocks = json.loads((Path(json.loads(out)["out_dir"]) / "params.json").read_text())["clocks"]
+    assert clocks["locked"] and clocks["locked_mhz"] == 1695
+    assert [row.get("mhz", [None])[0] for row in gpu.journal()] == [1980, 1695, None]
