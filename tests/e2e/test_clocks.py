@@ -17,13 +17,14 @@ from kernelwright.capture.gpu_users import _parent
 from stand_in_gpu import ROOT, UUID, StandIn
 
 RESET_WITHIN_S = 2.0
+SHARED: dict[str, str] = {}
 WORKLOAD = """
 import pathlib, time, torch
 
 class Slow(torch.nn.Module):
     def forward(self, x):
         pathlib.Path(__file__).with_name("running").touch()
-        time.sleep({seconds})
+        time.sleep(0.1)
         return x + 1
 
 def get_model_and_input():
@@ -36,16 +37,19 @@ def gpu(tmp_path) -> StandIn:
     return StandIn(tmp_path)
 
 
-def workload(folder: Path, seconds: float = 0.2) -> Path:
-    file = folder / "slow.py"
-    file.write_text(WORKLOAD.format(seconds=seconds))
-    return file
+@pytest.fixture(scope="module", autouse=True)
+def one_calibration(tmp_path_factory):
+    """The CPU's peaks are measured once for all runs of this module."""
+    SHARED["KERNELWRIGHT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
-def start(gpu: StandIn, *options: str, **variables: str) -> subprocess.Popen[str]:
-    """profile_kernel.py on its own, in a process group of its own."""
-    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(workload(gpu.folder)), "--mode", "event",
-               "--python", sys.executable, *options]
+def start(gpu: StandIn, *options: str, fails: bool = False, **variables: str) -> subprocess.Popen[str]:
+    """profile_kernel.py on its own, in a process group of its own. fails: with a workload that ends the run right after the lock."""
+    file = gpu.folder / "slow.py"
+    file.write_text("raise ValueError('on purpose')" if fails else WORKLOAD)
+    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(file), "--mode", "event", "--python", sys.executable,
+               "--warmup", "1", *options]
+    variables = {**SHARED, **variables}
     return subprocess.Popen(command, cwd=gpu.folder, env=gpu.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, start_new_session=True, preexec_fn=_hears_interrupts)
 
@@ -132,7 +136,7 @@ def test_however_it_is_ended_the_clocks_are_reset(gpu, preflight, how):
 
 def test_a_locked_profile_says_so_everywhere_and_warns_of_others(gpu, preflight):
     gpu.set(processes=[[os.getpid(), 7 * 2**20]])
-    process = start(gpu, "--clocks", "1500", "--steps", "5", "--json")
+    process = start(gpu, "--clocks", "1500", "--steps", "10", "--json")
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     folder = Path(json.loads(out)["out_dir"])
@@ -148,12 +152,12 @@ def test_a_locked_profile_says_so_everywhere_and_warns_of_others(gpu, preflight)
 
 def test_a_project_file_asks_a_flag_wins_and_the_machine_has_the_last_word(gpu, preflight):
     (gpu.folder / "kernelwright.yaml").write_text("clocks: 1500\nkernels:\n  slow: {file: slow.py}\n")
-    process = start(gpu, "--steps", "2")
+    process = start(gpu, fails=True)
     process.communicate(timeout=200)
-    assert gpu.calls() == ["set", "reset"]
-    process = start(gpu, "--steps", "2", "--clocks", "none")
+    assert process.returncode == 4 and gpu.calls() == ["set", "reset"]
+    process = start(gpu, "--clocks", "none", fails=True)
     process.communicate(timeout=200)
-    assert process.returncode == 0 and gpu.calls() == ["set", "reset"]
+    assert process.returncode == 4 and gpu.calls() == ["set", "reset"]
     (gpu.folder / "kernelwright.yaml").write_text("clocks: fast\nkernels:\n  slow: {file: slow.py}\n")
     process = start(gpu)
     out, err = process.communicate(timeout=60)
@@ -182,9 +186,9 @@ def test_with_the_machines_none_nothing_is_ever_changed(gpu, preflight):
     for name, *argv in (("lock-gpu-clock.sh", "1500"), ("lock-gpu-clock.sh",), ("reset-gpu-clock.sh",), ("reset-gpu-clock.sh", "--force")):
         done = script(gpu, name, *argv, **forbidden)
         assert done.returncode == 3 and "KERNELWRIGHT_CLOCKS=none" in done.stderr and len(done.stderr.splitlines()) == 1
-    process = start(gpu, "--clocks", "1500", "--steps", "2", **forbidden)
+    process = start(gpu, "--clocks", "1500", fails=True, **forbidden)
     process.communicate(timeout=200)
-    assert process.returncode == 0 and gpu.journal() == [] and (records / f"{UUID}.json").exists()
+    assert process.returncode == 4 and gpu.journal() == [] and (records / f"{UUID}.json").exists()
 
 
 def test_the_shell_scripts_lock_until_they_reset(gpu, preflight):
@@ -192,7 +196,7 @@ def test_the_shell_scripts_lock_until_they_reset(gpu, preflight):
     assert done.returncode == 0 and "until it is reset" in done.stdout and gpu.gpu()["locked"] == 1500
     time.sleep(0.6)
     assert gpu.gpu()["locked"] == 1500, "a lock by hand outlives its process"
-    process = start(gpu, "--clocks", "lock", "--steps", "3", "--json")
+    process = start(gpu, "--clocks", "lock", "--steps", "10", "--json")
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     clocks = json.loads((Path(json.loads(out)["out_dir"]) / "params.json").read_text())["clocks"]
@@ -226,7 +230,7 @@ def test_a_judgement_is_locked_once_and_its_verdict_says_so(gpu, preflight):
 def test_the_clock_is_found_under_a_real_load(gpu, preflight):
     """The probe's own matrix product, in the workload's interpreter; the stand-in throttles above 1700 MHz."""
     gpu.gpu(capable=1700)
-    process = start(gpu, "--clocks", "lock", "--steps", "3", "--json")
+    process = start(gpu, "--clocks", "lock", "--steps", "10", "--json", KERNELWRIGHT_CACHE=str(gpu.folder / "cache"))
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0 and "finding the clock that Stand-in GPU holds under load" in err
     clocks = json.loads((Path(json.loads(out)["out_dir"]) / "params.json").read_text())["clocks"]

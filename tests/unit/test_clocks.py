@@ -203,7 +203,8 @@ def test_the_watchdog_itself_obeys_the_machines_none(gpu, monkeypatch):
     start = NVML.parents[2] / "src" / "kernelwright" / "capture" / "clockguard" / "start.py"
     leases.write(leases.Record(UUID, 1500, (), leases.boot_id(), "", (leases.Lease("t", os.getpid(), leases.start_of(os.getpid())),)))
     order = {"uuid": UUID, "token": "t", "nvml": str(NVML / "pynvml.py"), "parent": os.getpid(), "start": leases.start_of(os.getpid())}
-    done = subprocess.run([sys.executable, "-I", str(start), "watch"], input=json.dumps(order) + "\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-I", str(start), "watch"], input=json.dumps(order) + "\n", capture_output=True, text=True,
+                          timeout=60)
     assert done.stdout == "ready\n" and done.returncode == 3 and "KERNELWRIGHT_CLOCKS=none" in done.stderr and gpu.calls() == before
     leases.write(leases.Record(UUID, 1500, (), leases.boot_id(), "", (leases.Lease("t", 2**22 + 1, "1"),)))
     swept = subprocess.run([sys.executable, str(start), "sweep"], capture_output=True, text=True, timeout=60)
@@ -242,7 +243,8 @@ def test_cuda_device_0_is_found_by_index_uuid_and_order(gpu, monkeypatch):
 
     assert first() == UUID == first(CUDA_VISIBLE_DEVICES="GPU-5a4d1")
     assert first(CUDA_VISIBLE_DEVICES="1,0") == second["uuid"] == first(CUDA_VISIBLE_DEVICES="GPU-5a4d2000-0000")
-    for value, says in (("", "hides"), ("-1", "hides"), ("NoDevFiles", "hides"), ("7", "no GPU"), ("GPU-5a4d", "more than one"), ("x", "no GPU")):
+    for value, says in (("", "hides"), ("-1", "hides"), ("NoDevFiles", "hides"), ("7", "no GPU"), ("GPU-5a4d", "more than one"),
+                        ("x", "no GPU")):
         with pytest.raises(gpus.NoGpu, match=says):
             first(CUDA_VISIBLE_DEVICES=value)
     gpu.set(gpus=[state["gpus"][0], {**second, "name": "Another GPU"}])

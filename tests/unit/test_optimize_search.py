@@ -15,6 +15,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.measurement import Measurement
+from kernelwright.model.profile import ClockReading
 from kernelwright.model.verdict import Comparison, Experiment, Verdict
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize import OptimizeOptions, optimize

@@ -82,6 +82,9 @@ class DeviceClocks:
             self._notes.append(f"a killed run has left the clocks locked, and they were not reset: {error}")
 
     def _take(self, binding: Any, gpu: VisibleGpu) -> None:
+        if switch.forbidden():
+            self._notes.append(f"not locked: {switch.forbidden()}")
+            return
         lock = ClockLock(binding, gpu)
         self._stack.callback(lock.end)  # before: an interrupt may come at any moment
         alone = device_lock("locking the clocks", self._say) if self._wait else contextlib.nullcontext()

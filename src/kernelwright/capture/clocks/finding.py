@@ -84,7 +84,7 @@ def _refuse_foreign(seen: Samples, highest: int) -> None:
     if still and not seen.throttled() and max(seen.sm_mhz) < highest * (1 - settings().probe.foreign_pct / 100):
         raise Refused(f"under load the clock stands still at {max(seen.sm_mhz)} of {highest} MHz without throttling: somebody else seems "
                       "to have locked it, and a lock of ours would end theirs",
-                      "ask them, or reset it first: sudo nvidia-smi --reset-gpu-clocks")
+                      "ask them, or reset it first (sudo nvidia-smi --reset-gpu-clocks); if nobody did, name a clock: --clocks MHZ")
 
 
 def _keep(gpu: VisibleGpu, mhz: int) -> None:
