@@ -13,7 +13,7 @@ from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.stored import find_baseline
 from ..pipeline.target import resolve_target
 from ..report import baseline_refusal, render_contract, write_profile
-from .common import Answer, Say, add_profile_options, add_run_options
+from .common import Answer, Say, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
 
@@ -31,7 +31,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Profile and write the artifacts."""
     workload = resolve_target(args.target, args.version, params, args.model_name)
     options = ProfileOptions(
-        device=args.device, clocks=args.clocks, python=args.python, timeout_s=args.timeout, warmup=args.warmup, steps=args.steps,
+        device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
+        steps=args.steps,
         compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
     )
     done = profile(workload, args.mode, args.out, options, say=say)
