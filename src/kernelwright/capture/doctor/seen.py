@@ -60,8 +60,8 @@ def look(view: SystemView, *, ncu: str | None = None, nsys: str | None = None) -
         processes = users.result() if found else ()
         if processes is None and source == "nvidia-smi":
             processes = smi_processes(view)
-        return Seen(gpus=found, gpu_source=source, processes=processes, hidden=cuda_hidden(view.env), interpreter=interpreter, triton=triton,
-                    python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(), compiler=compiler.result())
+        return Seen(gpus=found, gpu_source=source, processes=processes, hidden=cuda_hidden(view.env), interpreter=interpreter,
+                    triton=triton, python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(), compiler=compiler.result())
 
 
 def find_gpus(view: SystemView) -> tuple[tuple[Gpu, ...], str]:
