@@ -12,6 +12,7 @@ from .figures import configuration, title
 from .hotspots import hotspots
 from .templates import render
 from .text import Safe, cell, first_sentences
+from .top import render_top
 
 MOST_STAGES = 20
 MOST_KERNELS = 15
@@ -41,6 +42,7 @@ def render_report(profile: Profile) -> str:
         kernels=kernels, kernels_left=kernels_left, compiled=compiled_section(profile),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
         findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
+        script=profile.script, top_table=Safe(render_top(profile)) if profile.script is not None else "",
     )
 
 
