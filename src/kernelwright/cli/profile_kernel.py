@@ -27,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), default="annotation", help="default: annotation")
     add_run_options(parser)
     add_profile_options(parser)
-    group = parser.add_argument_group("scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
-    group.add_argument("--steps-from", metavar="RANGE", 
-                       help="a step is the record_function or NVTX range of this name (default: a step ends with an optimizer step)")
+    group = parser.add_argument_group(
+        "scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
+    group.add_argument("--steps-from", metavar="RANGE", help="a step is the record_function or NVTX range of this name "
+                       "(default: a step ends with an optimizer step)")
     group.add_argument("--run-to-end", action="store_true", help="let the script finish after the profiled steps")
     group.add_argument("--sandbox", action="store_true", help="run the script in a scratch copy of the working folder")
     parser.set_defaults(script_args=None)

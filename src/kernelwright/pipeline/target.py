@@ -54,8 +54,9 @@ def refuse_script(workload: WorkloadRef, verb: str) -> None:
     """For verbs that must load their workload. Raises BadInput naming the forms they take."""
     if workload.script is not None:
         raise BadInput("script_not_taken", f"the file has no entry point, so it is a script, and {verb} takes no scripts",
-                       where=str(workload.path), fix="define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); or VERSIONS and "
-                           "get_inputs(). profile_kernel runs scripts")
+                       where=str(workload.path),
+                       fix="define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); or VERSIONS "
+                           "and get_inputs(). profile_kernel runs scripts")
 
 
 def find_project(start: Path) -> Path | None:

@@ -70,7 +70,7 @@ class TorchWatcher:
 
 def watch_torch(ready: Callable[[Any], None]) -> None:
     """Call ready(torch) as soon as torch is imported."""
-    sys.meta_path.insert(0, TorchWatcher(ready))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, TorchWatcher(ready))
 
 
 class OptimizerSteps:
@@ -207,6 +207,7 @@ class OptimizerSteps:
             result = compiled(*args, **kwargs)
             if MARK.stepped:
                 MARK.stepped, steps_inside = False, True
+                self.anchor = self.anchor or id(watched)  # which optimizers stepped inside, nobody can see
                 self._stepped(watched)
             return result
 
