@@ -20,7 +20,8 @@ SCRIPTS = ROOT / "tests" / "data" / "scripts"
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 VERB = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py")]
 STOP_AT_STEP = """
-import runpy, sys, torch
+import runpy, sys
+from torch.optim.optimizer import register_optimizer_step_post_hook
 stop, sys.argv = int(sys.argv[1]), sys.argv[2:]
 count = 0
 def hook(optimizer, args, kwargs):
@@ -28,7 +29,7 @@ def hook(optimizer, args, kwargs):
     count += 1
     if count == stop:
         sys.exit(0)
-torch.optim.optimizer.register_optimizer_step_post_hook(hook)
+register_optimizer_step_post_hook(hook)
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -204,7 +205,7 @@ if __name__ == "__main__":
     ("import torch\ntorch.ones(3).sum()\n", (), 2, "0 optimizer steps"),
     (LOOP + "for _ in range(4): step()\n", (), 2, "after 4 optimizer steps; 2 warm-up and 5 profiled steps need 7"),
     (LOOP + "for _ in range(9): step()\n", ("--steps-from", "no such"), 2, "no range 'no such'"),
-    (LOOP + "step()\nraise ValueError('no luck')\n", (), 4, "train.py:10: ValueError: no luck (after 1 optimizer step)"),
+    (LOOP + "step()\nraise ValueError('no luck')\n", (), 4, "train.py:9: ValueError: no luck (after 1 optimizer step)"),
     (LOOP + "for _ in range(9): step()\nraise SystemExit(3)\n", ("--run-to-end",), 4, "exit status 3 after 9 optimizer steps"),
     ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--", "--what"), 4, "exit status 2"),
     (LOOP + "def f(:\n", (), 2, "SyntaxError"),
@@ -275,5 +276,5 @@ def test_the_example_runs_as_it_is_with_workers(tmp_path):
     status, stdout, err = profile("train.py", "--steps", "2", "--", "--batch-size", "2", "--width", "16", "--workers", "1", cwd=tmp_path,
                                   out=tmp_path / "out", env=env)
     assert status == 0, err
-    assert "step 5 loss" in err and "step 6" not in err and (tmp_path / "checkpoints" / "last.pt").exists()
+    assert "step 4 loss" in err and "step 5 loss" not in err and (tmp_path / "checkpoints" / "last.pt").exists()
     assert "## Top 15 CPU operators (2 profiled steps)" in stdout and "| 2 | 16 | 1 | float32 |" in stdout

@@ -33,7 +33,7 @@ ENTRY_POINTS = "if this file was meant as a workload: define get_model_and_input
 
 def main(request: dict[str, Any]) -> int:
     """Carry out a request for a script; returns the exit code of the process."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # its start and stop messages would stand among the script's own
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its start and stop messages would stand among the script's own
     run = ScriptRun(request)
     run.carry_out()
     error = run.result["error"]
@@ -249,8 +249,9 @@ def _show(error: BaseException, path: str) -> None:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != path:
         trace = trace.tb_next
+    error.__traceback__ = trace or error.__traceback__
     with contextlib.suppress(Exception):  # the script may have set a hook of its own
-        sys.excepthook(type(error), error, trace or error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _or(value: int | None, default: int) -> int:
