@@ -169,7 +169,7 @@ while True:
         print("caught", type(error).__name__, isinstance(error, SystemExit))
         optimizer.zero_grad()
 """)
-    status, stdout, err = profile("train.py", "--mode", "event", "--json", cwd=mine, out=out)
+    status, _, err = profile("train.py", "--mode", "event", "--json", cwd=mine, out=out)
     assert status == 0, err
     assert (out / "raw" / "script_stdout.txt").read_text().splitlines() == ["caught StopScript True"] * 5
     assert (mine / "left.txt").exists()
@@ -186,7 +186,7 @@ if __name__ == "__main__":
             x = torch.ones(64, 64, dtype=torch.float64) @ torch.ones(64, 64, dtype=torch.float64)
         print("did", step, sys.argv)
 """)
-    status, stdout, err = profile("train.py", "--steps-from", "my step", "--warmup", "0", "--steps", "3", "--x=1", "--json", "--",
+    status, _, err = profile("train.py", "--steps-from", "my step", "--warmup", "0", "--steps", "3", "--x=1", "--json", "--",
                                   "a b", "--api-key", "hush", cwd=mine, out=out)
     assert status == 0, err
     said = (out / "raw" / "script_stdout.txt").read_text().splitlines()
@@ -215,7 +215,7 @@ if __name__ == "__main__":
 def test_every_other_end_is_one_clear_line(code, options, status, says, folders):
     mine, _, out = folders
     write(mine, code)
-    got, stdout, err = profile("train.py", "--mode", "event", *options, cwd=mine, out=out)
+    got, _, err = profile("train.py", "--mode", "event", *options, cwd=mine, out=out)
     last = err.strip().splitlines()[-1]
     assert got == status and last.startswith("kernelwright: ") and says in last, err
     assert json.loads((out / "error.json").read_text())["code"] and not (out / "profile.json").exists()
@@ -257,7 +257,7 @@ except KeyboardInterrupt:
     stdout, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "saved on ctrl-c" in stdout and "interrupted" in err.splitlines()[-1]
     assert json.loads((out / "error.json").read_text())["code"] == "interrupted"
-    assert not (out / "profile.json").exists() and not [path for path in out.rglob(".*")]
+    assert not (out / "profile.json").exists() and not list(out.rglob(".*"))
 
 
 def test_what_counts_as_a_step():

@@ -52,7 +52,8 @@ class ScriptRun:
         self.path = os.path.abspath(request["workload"]["path"])
         self.process = os.getpid()
         mode = "annotation" if request["action"] == "annotation" else "event"
-        self.plan = Plan(mode=mode, device=request["device"], out_dir=request["out_dir"], stacks=bool(request.get("stacks", True)),
+        self.plan = Plan(mode=mode, device=request["device"], out_dir=request["out_dir"], folder=os.path.dirname(self.path),
+                         stacks=bool(request.get("stacks", True)),
                          warmup=_or(request.get("warmup"), WARMUP), steps=_or(request.get("steps"), STEPS),
                          run_to_end=bool(self.script.get("run_to_end")))
         self.window = Window(self.plan, finish=self._finish, end_by_force=self._end_by_force, optimizers=lambda: self.steps.optimizers
@@ -62,7 +63,8 @@ class ScriptRun:
         self.started = time.perf_counter()
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
-            "trace_file": None, "trace_steps": 0, "stacks_file": None, "ops_file": None, "warnings": [], "phases_s": {}, "script": None,
+            "trace_file": None, "trace_steps": 0, "stacks_file": None,
+            "lines_file": None, "ops_file": None, "warnings": [], "phases_s": {}, "script": None,
         }
 
     def carry_out(self) -> None:
@@ -184,7 +186,8 @@ class ScriptRun:
             warnings.append(f"GradScaler skipped the optimizer in {steps.skipped} step(s); they count as steps")
         self.result.update(
             timing=self._timing(free, window.device) if free else None,
-            trace_file=window.trace_file, trace_steps=len(profiled) if window.trace_file else 0, stacks_file=window.stacks_file,
+            trace_file=window.trace_file, trace_steps=len(profiled) if window.trace_file else 0,
+            stacks_file=window.stacks_file, lines_file=window.lines_file,
             warnings=warnings, phases_s={"script": time.perf_counter() - self.started}, script={
                 "steps_from": steps.name if isinstance(steps, RangeSteps) else None, "steps_seen": window.count,
                 "warmup_steps": self.plan.warmup, "unprofiled_ns": unprofiled + later, "profiled_ns": profiled,

@@ -14,6 +14,7 @@ from torch.profiler import profile
 from . import annotation
 from .facts import is_compiled
 from .failures import workload_failed
+from .lines import LineMarkers
 from .timers import synchronize
 
 
@@ -71,9 +72,27 @@ class StacksRecording(Recording):
 
     file = annotation.STACKS_FILE
 
-    def __init__(self, device: str, out_dir: str, optimizers: list[Any]) -> None:
+    def __init__(self, device: str, out_dir: str, optimizers: list[Any], folder: str) -> None:
         super().__init__(device, out_dir)
         self.optimizers = optimizers
+        self.markers = LineMarkers(folder)
+        self.lines_file: str | None = None
+
+    def begin_step(self) -> None:
+        """The step's range opens, and the lines of the script's own code are marked."""
+        super().begin_step()
+        self.markers.start()
+
+    def end_step(self) -> None:
+        """The step's range closes."""
+        self.markers.stop()
+        super().end_step()
+
+    def finish(self) -> list[str]:
+        """Stop and write the recording and the table of lines; returns warnings."""
+        warnings = super().finish()
+        self.lines_file = self.markers.write(self.out_dir)
+        return warnings + ([self.markers.note] if self.markers.note else [])
 
     def _enter(self, stack: ExitStack) -> None:
         stack.enter_context(annotation.nvtx_stages())

@@ -61,6 +61,8 @@ class Plan:
     device: str
     """"auto", "cuda" or "cpu"."""
     out_dir: str
+    folder: str
+    """The script's own: source lines in it are the user's."""
     warmup: int
     steps: int
     stacks: bool
@@ -104,6 +106,7 @@ class Window:
     warnings: list[str] = field(default_factory=list)
     trace_file: str | None = None
     stacks_file: str | None = None
+    lines_file: str | None = None
     _began: Mark | None = None
     _recording: Any = None
     _thread: int | None = None
@@ -161,7 +164,7 @@ class Window:
                 self._recording = recording.Recording(self.device, plan.out_dir)
                 self._recording.start()
         elif self.phase == "stacks":
-            self._recording = recording.StacksRecording(self.device, plan.out_dir, self.optimizers())
+            self._recording = recording.StacksRecording(self.device, plan.out_dir, self.optimizers(), plan.folder)
             self._recording.start()
         if self._recording is not None:
             self._recording.begin_step()
@@ -207,7 +210,7 @@ class Window:
         recording, self._recording = self._recording, None
         try:
             self.warnings += recording.finish()
-            self.stacks_file = recording.file
+            self.stacks_file, self.lines_file = recording.file, recording.lines_file
         except Exception as error:  # noqa: BLE001 - an optional part: its failure costs its own figures only
             self.warnings.append(f"the recording with stacks failed: {describe(error, self.plan.out_dir).message}")
         self._finished()

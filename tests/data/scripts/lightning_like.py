@@ -4,6 +4,7 @@ import argparse
 import atexit
 import hashlib
 import random
+from pathlib import Path
 
 import helpers_beside
 import torch
@@ -31,7 +32,9 @@ class Trainer:
         optimizer, schedule = module.configure_optimizers()
         try:
             for step in range(self.steps):
-                def closure(batch=batches[step % len(batches)]):
+                batch = batches[step % len(batches)]
+
+                def closure(step=step, batch=batch):
                     optimizer.zero_grad()
                     loss = module.training_step(batch)
                     loss.backward()
@@ -55,7 +58,7 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(3)
     random.seed(3)
-    atexit.register(lambda: open("atexit.txt", "w").write("bye"))
+    atexit.register(Path("atexit.txt").write_text, "bye")
     with open("log.txt", "w") as log:
         Trainer(args.steps, log).fit(Module(), [torch.randn(8, 16) for _ in range(3)])
     print("fit is over")
