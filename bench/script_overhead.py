@@ -38,7 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     row = {"script": own.script.name, "device": meta["device_name"], "unprofiled_us": _us(steps["unprofiled_step"]),
            "unprofiled_samples": steps["unprofiled_samples"], "profiled_us": _us(steps["profiled_step"]),
            "overhead_us": _us(steps["overhead_per_step"]), "ratio": steps["overhead_ratio"], "note": steps["overhead_note"]}
-    print("  ".join(f"{name}={'n/a' if value is None else f'{value:.3f}' if isinstance(value, float) else value}" for name, value in row.items()))
+    words = {name: "n/a" if value is None else f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
+    print("  ".join(f"{name}={value}" for name, value in words.items()))
     if own.json:
         own.json.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from builders import cpu_annotation, gpu_annotation, hostile
 
+from builders import cpu_annotation, gpu_annotation, hostile
 from kernelwright.capture import output, sandbox
 from kernelwright.capture.output import Tee
 from kernelwright.capture.sandbox import Sandbox
@@ -34,7 +34,8 @@ def test_a_file_without_an_entry_point_is_a_script(source, script, tmp_path):
 
 
 def test_arguments_read_as_parameters_and_secrets_do_not():
-    argv = script_argv({"lr": "1e-3"}, ["data | x", "--steps", "-1", "--amp", "--tag", "a", "--tag=b", "-v", "--", "--hf-token", "abc", "--key=\n"])
+    argv = script_argv({"lr": "1e-3"}, [
+        "data | x", "--steps", "-1", "--amp", "--tag", "a", "--tag=b", "-v", "--", "--hf-token", "abc", "--key=\n"])
     assert argv[0] == "--lr=1e-3"
     assert script_parameters(argv) == {"lr": "1e-3", "arg1": "data | x", "steps": "-1", "amp": True, "tag": "a b", "v": True, "arg2": "--",
                                        "hf-token": "***", "key": "\n"}
