@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from ..model.errors import MachineLacks
 from ..model.workload import Device
@@ -35,15 +36,18 @@ def spawn(
     *,
     device: Device,
     cwd: Path,
-    log_path: Path,
+    log_path: Path | None,
     pass_fds: Sequence[int] = (),
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `interpreter PROBE_START *probe_args`, output appended to log_path, stdin empty. variables: set besides the user's.
+    """Start `interpreter PROBE_START *probe_args`, stdin empty, output appended to log_path, or None: into two pipes.
+
+    variables: set besides the user's.
 
     Raises MachineLacks when the interpreter can't be started, OSError when the log can't be opened.
     """
-    with log_path.open("ab") as log:
+    with contextlib.ExitStack() as stack:
+        log: IO[bytes] | int = subprocess.PIPE if log_path is None else stack.enter_context(log_path.open("ab"))
         try:
             return subprocess.Popen(
                 [str(interpreter), str(PROBE_START), *probe_args],

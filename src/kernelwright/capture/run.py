@@ -43,13 +43,14 @@ def run_probe(
     process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log)
     try:
         while_running()
-        _wait(process, timeout_s, request, say)
+        wait(process, timeout_s, request, say)
     finally:
         terminate(process, grace_s=0 if process.poll() is not None else 2.0)
-    return _read_result(folder / "result.json", process.returncode, log, request)
+    return read_result(folder / "result.json", process.returncode, log, request)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Callable[[str], None]) -> None:
+def wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Callable[[str], None]) -> None:
+    """Wait for the process's end. Raises WorkloadFailed after timeout_s."""
     start = told = time.monotonic()
     while process.poll() is None:
         now = time.monotonic()
@@ -62,7 +63,8 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: Pr
         time.sleep(POLL_S)
 
 
-def _read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> ProbeResult:
+def read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> ProbeResult:
+    """The probe's result. status, log: of its process. Raises what it reports, WorkloadFailed when there is none."""
     try:
         result = ProbeResult.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:

@@ -15,7 +15,7 @@ from ..model.profile import ClockReading
 from ..model.verdict import ACCEPTABLE, Verdict
 from ..model.workload import WorkloadRef
 from ..pipeline.stored import safe_name
-from ..pipeline.target import resolve_target
+from ..pipeline.target import refuse_script, resolve_target
 from ..report.templates import render
 from .common import Answer, Say, add_run_options, clocks_of, positive_count, run_clocks, seconds
 
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Judge, write verdict.json and verdict.md; a verdict of WRONG, CHEAT or FAILED is exit 5."""
     workload = resolve_target(args.workload, args.version, params, args.model_name)
+    refuse_script(workload, "judge")
     if not args.candidate.is_file():
         raise BadInput("no_such_candidate", "no such file", where=str(args.candidate), fix="give the path of the candidate's Python file")
     if args.rounds < 3:

@@ -29,6 +29,10 @@ VERBS = {
 }
 
 
+TAKES_SCRIPTS = ("profile_kernel",)
+"""Verbs whose arguments after `--` are a script's own."""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise BadInput("usage", message, where=self.prog, fix=f"see {self.prog} --help")
@@ -90,10 +94,21 @@ def _run(argv: list[str]) -> Answer:
     if verb not in VERBS:
         raise BadInput("unknown_verb", f"unknown verb {argv[0]!r}", where="kernelwright", fix=f"one of: {', '.join(VERBS)}")
     parser = build_parser(verb)
-    args, unknown = _parse(parser, argv[1:])
+    own, rest = _split(argv[1:]) if verb in TAKES_SCRIPTS else (argv[1:], None)
+    args, unknown = _parse(parser, own)
+    if rest is not None:
+        args.script_args = rest
     with Progress() as progress:
         answer: Answer = _module(verb).run(args, split_params(unknown, verb=parser.prog), progress.say)
     return answer
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    """(our arguments, those after the first `--`: a script's own; None without `--`)."""
+    if "--" not in argv:
+        return argv, None
+    place = argv.index("--")
+    return argv[:place], argv[place + 1:]
 
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -7,7 +7,7 @@ import sys
 
 from ..model.errors import EXIT_INTERRUPTED, EXIT_OK
 from ..optimize import OptimizeOptions, Outcome, optimize
-from ..pipeline.target import resolve_target
+from ..pipeline.target import refuse_script, resolve_target
 from .common import Answer, Say, add_run_options, clocks_of, run_clocks, seconds
 
 HELP = "profile, try improvements, judge them, keep the best"
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Optimise; exit 130 when interrupted, with the best so far."""
     workload = resolve_target(args.workload, args.version, params, args.model_name)
+    refuse_script(workload, "optimize")
     options = OptimizeOptions(
         budget_s=args.budget, precision=args.precision, resume=args.resume, device=args.device, clocks=clocks_of(args, workload),
         python=args.python, timeout_s=args.timeout, command=tuple(sys.argv),

@@ -9,10 +9,11 @@ from pathlib import Path
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
+from ..model.workload import WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.stored import find_baseline
 from ..pipeline.target import resolve_target
-from ..report import baseline_refusal, render_contract, write_profile
+from ..report import baseline_refusal, render_contract, render_top, write_profile
 from .common import Answer, Say, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
@@ -20,20 +21,29 @@ HELP = "profile one workload in one mode and print the contract"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
-    parser.add_argument("target", metavar="TARGET", help="workload file, or a kernel or version of the project file")
+    parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
+                        "or a kernel or version of the project file")
     parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
     parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), default="annotation", help="default: annotation")
     add_run_options(parser)
     add_profile_options(parser)
+    group = parser.add_argument_group(
+        "scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
+    group.add_argument("--steps-from", metavar="RANGE", help="a step is the record_function or NVTX range of this name "
+                       "(default: a step ends with an optimizer step)")
+    group.add_argument("--run-to-end", action="store_true", help="let the script finish after the profiled steps")
+    group.add_argument("--sandbox", action="store_true", help="run the script in a scratch copy of the working folder")
+    parser.set_defaults(script_args=None)
 
 
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Profile and write the artifacts."""
-    workload = resolve_target(args.target, args.version, params, args.model_name)
+    workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
+    _check_script_options(args, workload)
     options = ProfileOptions(
         device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
-        steps=args.steps,
-        compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
+        steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
+        steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
     )
     done = profile(workload, args.mode, args.out, options, say=say)
     baseline = find_baseline(args.baseline, done.profile, workload) if args.baseline else None
@@ -42,8 +52,17 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if refused:
         raise BadInput("baseline_refused", refused, where=f"--baseline {args.baseline}", fix=f"the profile itself is in {done.out_dir}")
     contract = render_contract(done.profile, baseline)
+    table = render_top(done.profile) if "top" in files else ""
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
-    return Answer(data, contract.rstrip("\n"), tail=f"\nreport: {files['report']}")
+    return Answer(data, f"{contract}\n{table}".rstrip("\n"), tail=f"\nreport: {files['report']}")
+
+
+def _check_script_options(args: argparse.Namespace, workload: WorkloadRef) -> None:
+    given = [name for name, value in (("--steps-from", args.steps_from), ("--run-to-end", args.run_to_end), ("--sandbox", args.sandbox))
+             if value]
+    if given and workload.script is None:
+        raise BadInput("not_a_script", f"{given[0]} is for scripts, and this file has an entry point of a workload", where=args.target,
+                       fix="leave it out, or add -- to run the file as a script")
 
 
 def write_run(done: ProfileRun, baseline: Profile | None = None) -> dict[str, Path]:

@@ -24,6 +24,17 @@ class ProbeWorkload(Record):
     params: dict[str, str] = Field(default_factory=dict)
 
 
+class ProbeScript(Record):
+    """A script that is run as it is, instead of a workload that is loaded."""
+
+    argv0: str
+    argv: tuple[str, ...] = ()
+    steps_from: str | None = None
+    """Name of the range that is a step; None: optimizer steps."""
+    run_to_end: bool = False
+    """Let the script finish after the recorded steps."""
+
+
 class ProbeRequest(Record):
     """`request.json`."""
 
@@ -45,6 +56,7 @@ class ProbeRequest(Record):
     """Also measure this device's peaks (no cached calibration was found)."""
     stacks: bool = True
     """annotation: a second, separate profiler pass with Python stacks gives source lines."""
+    script: ProbeScript | None = None
 
 
 class ProbeEnvironment(Record):
@@ -118,6 +130,24 @@ class ProbeError(Record):
     traceback: str = ""
 
 
+class ProbeScriptSteps(Record):
+    """The steps of a script. Durations in ns: by CUDA events where the script uses CUDA, else by the host's clock."""
+
+    steps_from: str | None
+    """Name of the range that is a step; None: optimizer steps."""
+    steps_seen: int
+    """Steps until the script ended (with run_to_end: until they were no longer counted)."""
+    warmup_steps: int
+    unprofiled_ns: tuple[float, ...]
+    """Warm-up steps, and later ones under run_to_end; the first optimizer step has no known beginning."""
+    profiled_ns: tuple[float, ...]
+    """Under the profiler; in event mode the timed steps, without one."""
+    stacks_steps: int
+    run_to_end: bool
+    tries: int
+    """How often the script was told to end."""
+
+
 class ProbeResult(Record):
     """`result.json`."""
 
@@ -139,6 +169,7 @@ class ProbeResult(Record):
     """Name inside out_dir: JSON list of OpRecord, one step's operators in dispatch order."""
     compiled_file: str | None = None
     """Name inside out_dir: the CompiledIndex of what Triton and Inductor compiled; None when they compiled nothing."""
+    script: ProbeScriptSteps | None = None
     warnings: tuple[str, ...] = ()
     phases_s: dict[str, float] = Field(default_factory=dict)
     """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, compiled, count, calibrate."""

@@ -338,6 +338,31 @@ class Bottleneck(Record):
     """At most two sentences; says so when it rests on peaks instead of counters."""
 
 
+class ScriptSteps(Record):
+    """The steps of a script that ran as it is (docs/workloads.md)."""
+
+    steps_from: str | None
+    """Name of the range that is a step; None: a step ends with an optimizer step."""
+    warmup_steps: int
+    profiled_steps: int
+    """Recorded steps; in event mode timed ones."""
+    stacks_steps: int
+    """Steps recorded once more with Python stacks, after the profiled ones."""
+    run_to_end: bool
+    """The script was left to finish; else it was ended after the last recorded step."""
+    unprofiled_step: Figure | None = None
+    """Median time of a step without the profiler."""
+    unprofiled_samples: int = 0
+    profiled_step: Figure | None = None
+    """Median time of a step under the profiler; None in event mode."""
+    overhead_per_step: Figure | None = None
+    """profiled_step - unprofiled_step. None where too few unprofiled steps were timed, or they were the slower ones."""
+    overhead_ratio: float | None = None
+    """profiled_step / unprofiled_step; None with it."""
+    overhead_note: str = ""
+    """Why there is no overhead, or how far to trust it."""
+
+
 class Profile(Record):
     """The document. Attributed time + unattributed time = measured time, always."""
 
@@ -352,6 +377,8 @@ class Profile(Record):
     work: WorkSummary | None = None
     roofline: Roof | None = None
     timeline: TimelineSummary | None = None
+    script: ScriptSteps | None = None
+    """Set for scripts only."""
     stages: tuple[Stage, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
     """One row a device that allocated in the steps."""

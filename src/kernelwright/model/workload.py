@@ -10,11 +10,20 @@ from pydantic import Field
 from .base import Record
 
 Form = Literal["model", "kernelbench", "versions", "script"]
-"""model: get_model_and_input(); kernelbench: Model/get_inputs/get_init_inputs; versions: VERSIONS/get_inputs."""
+"""model: get_model_and_input(); kernelbench: Model/get_inputs/get_init_inputs; versions: VERSIONS/get_inputs; script: any other."""
 Device = Literal["auto", "cuda", "cpu"]
 CompileMode = Literal["eager", "inductor", "cudagraphs"]
 Precision = Literal["equal", "tf32", "bf16"]
 ParamValue = int | float | bool | str | None
+
+
+class ScriptRef(Record):
+    """How a script is called."""
+
+    argv0: str
+    """The script as the user typed it: its sys.argv[0]."""
+    argv: tuple[str, ...] = ()
+    """Its own arguments."""
 
 
 class WorkloadRef(Record):
@@ -28,6 +37,8 @@ class WorkloadRef(Record):
     params: dict[str, str] = Field(default_factory=dict)
     """`--NAME=VALUE` workload parameters, values still text; the probe gives them the type of the default."""
     devlog: Path | None = None
+    script: ScriptRef | None = None
+    """Set when the file is a script: it is run as it is instead of being loaded."""
     """Where the project file puts this kernel's development log; None: beside the workload."""
     clocks: str | None = None
     """What the project file asks for: none, lock or a number of MHz. None: nothing; a flag wins."""

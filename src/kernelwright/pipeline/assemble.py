@@ -22,6 +22,7 @@ from ..readers.lines import read_lines
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize, unprofiled
 from .compiled import plan, python_names, read_index, rows, with_python_names
+from .script import heaviest_dtype, script_steps
 
 MAX_OPS_BYTES = 256 << 20
 NOTABLE_SLOWDOWN = 1.2
@@ -46,16 +47,18 @@ class Run:
 def assemble(run: Run) -> Profile:
     """The diagnosed profile. Raises BadInput for traces that can't be read, WorkloadFailed for an empty result."""
     facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
-    if facts is None or environment is None or timing is None or not timing.samples_ns:
+    may_lack_timing = run.result.script is not None and run.result.trace_file is not None
+    if facts is None or environment is None or not (may_lack_timing or (timing is not None and timing.samples_ns)):
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path))
-    measurement = Measurement.of(timing.samples_ns, timer=timing.timer)
+    measurement = Measurement.of(timing.samples_ns, timer=timing.timer) if timing is not None else None
     ops = _ops(run)
     ceiling = roof(run.peaks, environment, facts, ops=ops)
     draft = Profile(
         capture_metadata=_metadata(run, facts, environment), parameters=facts.params, inputs=facts.inputs, timing=measurement,
-        host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing.host_ns else None,
-        peak_memory_bytes=timing.peak_memory_bytes,
-        work=work_summary(run.result.work, measurement, ceiling) if run.result.work else None,
+        host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing is not None and timing.host_ns else None,
+        peak_memory_bytes=timing.peak_memory_bytes if timing is not None else None,
+        work=work_summary(run.result.work, measurement, ceiling) if run.result.work and measurement is not None else None,
+        script=script_steps(run.result) if run.result.script is not None else None,
         roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings + run.clocks.warnings,
         evidence=_evidence(run),
     )
@@ -89,8 +92,12 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     summary = summary.model_copy(update={"activity": attributed.activity})
     if draft.timing is not None and draft.timing.median_ns > 0:
         summary = unprofiled(summary, draft.timing.median_ns)
+    metadata = draft.capture_metadata
+    if not metadata.dtype and draft.script is not None:
+        metadata = metadata.model_copy(update={"dtype": heaviest_dtype(attributed.operators)})
     return draft.model_copy(update={
-        "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks, "memory": attributed.memory,
+        "capture_metadata": metadata, "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks,
+        "memory": attributed.memory,
         "unattributed_kernels": attributed.unattributed,
         "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
         "evidence": {**draft.evidence, "memory": "timeline"} if attributed.memory else draft.evidence,
@@ -128,7 +135,9 @@ def _metadata(run: Run, facts: WorkloadFacts, environment: ProbeEnvironment) -> 
 
 
 def _evidence(run: Run) -> dict[str, Evidence]:
-    evidence: dict[str, Evidence] = {"timing": "events", "work": "analytic"}
+    evidence: dict[str, Evidence] = {"work": "analytic"} if run.result.work else {}
+    if run.result.timing is not None:
+        evidence["timing"] = "events"
     if run.peaks:
         evidence["peaks"] = "calibration"
     if run.result.trace_file:

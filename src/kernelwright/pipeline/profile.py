@@ -23,6 +23,8 @@ from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
+from .forms import hide_secrets
+from .script import capture_script, check_script, probe_script, with_parameters
 from .stored import params_folder, safe_name
 
 Say = Callable[[str], None]
@@ -45,6 +47,14 @@ class ProfileOptions:
     flush_l2: bool = False
     stacks: bool = True
     seed: int = 0
+    steps_from: str | None = None
+    """Scripts: the range that is a step; None: optimizer steps."""
+    run_to_end: bool = False
+    """Scripts: let them finish after the recorded steps."""
+    sandbox: bool = False
+    """Scripts: run them in a scratch copy of the working folder."""
+    stdout_to_stderr: bool = False
+    """Scripts: show their stdout on stderr, because stdout carries our JSON."""
     command: tuple[str, ...] = ()
 
 
@@ -70,10 +80,14 @@ def profile(
     _check_mode(mode)
     if not workload.path.is_file():
         raise BadInput("no_such_workload", "no such file", where=str(workload.path))
+    if workload.script is not None:
+        check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
+                     steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     folder = _working_folder(workload, mode, out_dir)
+    capture = _capture if workload.script is None else _capture_script
     try:
-        run = _capture(workload, mode, folder, interpreter, options, say)
+        run = capture(workload, mode, folder, interpreter, options, say)
         document = assemble(run)
         if document.work is not None and (document.work.compute_pct or 0.0) > SUSPECT_PEAK_PCT:
             # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
@@ -109,8 +123,7 @@ def _capture(
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
-    clocks = DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
-    with device_lock(f"profile {workload.name}", say), clocks:
+    with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=_import_stages)
         peaks = _peaks(result, key, lambda: run_probe(
@@ -118,6 +131,30 @@ def _capture(
             interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say))
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks, clocks=clocks.reading(),
                compile_mode=options.compile_mode, device_name=options.device_name, version=__version__)
+
+
+def _capture_script(
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+) -> Run:
+    # No calibration inside the user's process: it would use its memory. Peaks of an earlier run are shown.
+    key = _peaks_key(interpreter, options)
+    request = ProbeRequest(
+        action="annotation" if mode == "annotation" else "event", workload=ProbeWorkload(path=str(workload.path)), device=options.device,
+        out_dir=str(folder / "raw"), warmup=options.warmup, steps=options.steps, stacks=options.stacks,
+        script=probe_script(workload, steps_from=options.steps_from, run_to_end=options.run_to_end),
+    )
+    leave_out = folder if ".running-" not in folder.name else Path.cwd() / "out" / "profiles"
+    with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
+        say(f"profiling the script {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
+        result = capture_script(request, workload, interpreter, folder=folder, leave_out=leave_out, sandbox=options.sandbox,
+                                timeout_s=options.timeout_s, say=say, stdout_to_stderr=options.stdout_to_stderr)
+    peaks = load_peaks(key, result.environment.device_name) if result.environment is not None else ()
+    return Run(workload=workload, mode=mode, raw=folder / "raw", result=with_parameters(result, workload), peaks=peaks,
+               clocks=clocks.reading(), compile_mode="as the script has it", device_name=options.device_name, version=__version__)
+
+
+def _clocks(options: ProfileOptions, interpreter: Interpreter, say: Say) -> DeviceClocks:
+    return DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
 
 
 def _peaks(result: ProbeResult, key: str, calibrate: Callable[[], ProbeResult]) -> tuple[ProbePeak, ...]:
@@ -177,6 +214,15 @@ def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, A
             target = parent / datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
 
 
+def _script(run: Run, options: ProfileOptions) -> dict[str, Any] | None:
+    script, steps = run.workload.script, run.result.script
+    if script is None or steps is None:
+        return None
+    return {"arguments": hide_secrets(script.argv), "steps_from": steps.steps_from, "steps_seen": steps.steps_seen,
+            "warmup_steps": steps.warmup_steps, "profiled_steps": len(steps.profiled_ns), "stacks_steps": steps.stacks_steps,
+            "run_to_end": steps.run_to_end, "sandbox": options.sandbox}
+
+
 def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: Interpreter, folder: Path) -> dict[str, Any]:
     environment = run.result.environment
     return {
@@ -189,5 +235,5 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
         "clocks": document.capture_metadata.clocks.model_dump(), "seed": options.seed,
         "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode,
                     "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False},
-        "command": list(options.command), "phases_s": run.result.phases_s,
+        "script": _script(run, options), "command": hide_secrets(options.command), "phases_s": run.result.phases_s,
     }

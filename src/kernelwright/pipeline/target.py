@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ import yaml
 
 from ..capture.clocks import valid_request
 from ..model.errors import BadInput
-from ..model.workload import WorkloadRef
+from ..model.workload import ScriptRef, WorkloadRef
+from .forms import is_script, script_argv
 
 PROJECT_FILE = "kernelwright.yaml"
 MAX_PROJECT_BYTES = 1_000_000
@@ -18,9 +19,10 @@ _KERNEL_KEYS = {"file", "versions", "default_version", "params", "devlog"}
 
 
 def resolve_target(
-    target: str, version: str | None, params: dict[str, str], model_name: str | None, *, start: Path | None = None
+    target: str, version: str | None, params: dict[str, str], model_name: str | None, *, start: Path | None = None,
+    script_args: Sequence[str] | None = None
 ) -> WorkloadRef:
-    """The workload behind TARGET [VERSION].
+    """The workload behind TARGET [VERSION]; a script when its file has no entry point, or script_args (what stood after `--`) are given.
 
     TARGET is a file, or (with a project file in this folder or above) a kernel's name or one of its versions.
     Parameters on the command line win over the project file's. Raises BadInput with the choices when it can't be told.
@@ -28,7 +30,7 @@ def resolve_target(
     start = (start or Path.cwd()).resolve()
     file = Path(target) if Path(target).is_absolute() else start / target
     if file.is_file():
-        return _from_file(file.resolve(), version, params, model_name, start)
+        return _as_script(_from_file(file.resolve(), version, params, model_name, start), target, script_args)
     if file.is_dir():
         raise BadInput("target_is_folder", "is a folder, and a workload is a Python file", where=target,
                        fix="name the file, or a kernel of the project")
@@ -38,7 +40,24 @@ def resolve_target(
         hint = "" if looks_like_file else f", and there is no {PROJECT_FILE} in {start} or above that could name it"
         raise BadInput("no_such_workload", f"no such file{hint}", where=target,
                        fix=f"give the path of a Python file, or run where a {PROJECT_FILE} is")
-    return _from_project(project, target, version, params, model_name)
+    return _as_script(_from_project(project, target, version, params, model_name), None, script_args)
+
+
+def _as_script(workload: WorkloadRef, typed: str | None, script_args: Sequence[str] | None) -> WorkloadRef:
+    """The same, told to run as a script where it is one. typed: the file as the user wrote it."""
+    if script_args is None and (workload.path.suffix not in (".py", "") or not is_script(workload.path)):
+        return workload
+    script = ScriptRef(argv0=typed or str(workload.path), argv=script_argv(workload.params, script_args or ()))
+    return workload.model_copy(update={"script": script})
+
+
+def refuse_script(workload: WorkloadRef, verb: str) -> None:
+    """For verbs that must load their workload. Raises BadInput naming the forms they take."""
+    if workload.script is not None:
+        raise BadInput("script_not_taken", f"the file has no entry point, so it is a script, and {verb} takes no scripts",
+                       where=str(workload.path),
+                       fix="define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); or VERSIONS "
+                           "and get_inputs(). profile_kernel runs scripts")
 
 
 def find_project(start: Path) -> Path | None:

@@ -24,12 +24,16 @@ OPS_FILE = "ops.json"
 
 def main(argv: list[str]) -> int:
     """argv: [request file]. Returns the exit code, which result.json holds as well."""
-    faulthandler.enable()
     try:
         request = _read_request(argv[0])
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"kernelwright probe: bad request {argv[0]}: {error}\n")
         return 2
+    if request.get("script"):
+        from . import script
+
+        return script.main(request)
+    faulthandler.enable()
     sys.argv = [request["workload"]["path"]]
     result = carry_out(request)
     code = int(result["error"]["exit_code"]) if result["error"] else 0

@@ -14,6 +14,7 @@ from .memory import memory_views
 from .stacks import stack_rows
 from .templates import render
 from .text import Safe, cell, first_sentences
+from .top import render_top
 
 MOST_STAGES = 20
 MOST_KERNELS = 15
@@ -47,6 +48,7 @@ def render_report(profile: Profile) -> str:
         definitions=sum(operator.source_kind == "definition" for operator in profile.operators),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
         findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
+        script=profile.script, top_table=Safe(render_top(profile)) if profile.script is not None else "",
     )
 
 

@@ -12,18 +12,22 @@ from .baseline import baseline_refusal
 from .contract import render_contract
 from .document import render_report
 from .memory import CSV_FILE, memory_csv
+from .top import render_top
 
 
 def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None = None, params_doc: dict[str, Any]) -> dict[str, Path]:
-    """Write params.json, profile.json, report.md and contract.md, memory_timeline.csv where memory was recorded, each whole or not at all.
+    """Write params.json, profile.json, report.md and contract.md, each whole or not at all; memory_timeline.csv where memory was
+    recorded, for a script top.md too.
 
-    Returns their absolute paths by "profile", "report", "contract", "params". A baseline that cannot be compared is
+    Returns their absolute paths by "profile", "report", "contract", "params", "top". A baseline that cannot be compared is
     refused with BadInput, after everything was written without it. Raises BadInput too where nothing can be written.
     """
     refusal = baseline_refusal(profile, baseline) if baseline is not None else None
     folder = out_dir.resolve()
     paths = {"profile": folder / "profile.json", "report": folder / "report.md", "contract": folder / "contract.md",
              "params": folder / "params.json"}
+    if profile.script is not None and profile.timeline is not None:
+        paths["top"] = folder / "top.md"
     try:
         write_json_atomic(paths["params"], params_doc)
         write_text_atomic(paths["profile"], profile.model_dump_json(indent=1) + "\n")
@@ -31,6 +35,8 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
         if profile.memory:
             write_text_atomic(folder / CSV_FILE, memory_csv(profile))
         write_text_atomic(paths["contract"], render_contract(profile, None if refusal else baseline))
+        if "top" in paths:
+            write_text_atomic(paths["top"], render_top(profile))
     except OSError as error:
         raise BadInput("output_not_writable", f"can't write there: {error.strerror or error}", where=str(folder),
                        fix="name a writable folder with --out DIR") from error
