@@ -47,7 +47,7 @@ def assemble(run: Run) -> Profile:
     """The diagnosed profile. Raises BadInput for traces that can't be read, WorkloadFailed for an empty result."""
     facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
     if facts is None or environment is None or timing is None or not timing.samples_ns:
-        raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path))
+        raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
     measurement = Measurement.of(timing.samples_ns, timer=timing.timer)
     ops = _ops(run)
     ceiling = roof(run.peaks, environment, facts, ops=ops)
@@ -110,7 +110,8 @@ def _ops(run: Run) -> list[OpRecord]:
     file = run.raw / run.result.ops_file
     try:
         if file.stat().st_size > MAX_OPS_BYTES:
-            raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file))
+            raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file),
+                           fix="make the workload smaller, or use --mode event")
         return _OPS.validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         raise BadInput("broken_ops", "is not a list of operator records", where=str(file), fix="profile again") from error

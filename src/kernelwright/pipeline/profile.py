@@ -17,8 +17,8 @@ from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
 from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
-from ..model.errors import BadInput, KernelwrightError, MachineLacks
-from ..model.files import write_json_atomic
+from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotWritable
+from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
@@ -69,7 +69,7 @@ def profile(
     options = options or ProfileOptions()
     _check_mode(mode)
     if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path))
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     folder = _working_folder(workload, mode, out_dir)
     try:
@@ -80,14 +80,24 @@ def profile(
             forget_peaks(_peaks_key(interpreter, options))
             document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
         write_artifacts(folder, run.result, document, workload.name)
-    except (KernelwrightError, KeyboardInterrupt) as error:
+    except (KernelwrightError, OSError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
-        fault = error if isinstance(error, KernelwrightError) else KernelwrightError("interrupted", "interrupted", where=str(final))
-        fault.fix = fault.fix.replace(str(folder), str(final))
-        write_json_atomic(final / "error.json", fault.as_dict())
+        fault = _fault(error, final)
+        fault.where, fault.fix = (text.replace(str(folder), str(final)) for text in (fault.where, fault.fix))
+        leave_error(final, fault)
+        if fault is not error and isinstance(error, OSError):
+            raise fault from error
         raise
     final = folder if out_dir is not None else _move(folder, workload, mode, document.parameters)
     return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
+
+
+def _fault(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
+    if isinstance(error, KernelwrightError):
+        return error
+    if isinstance(error, OSError):
+        return NotWritable(error, error.filename or folder)
+    return KernelwrightError("interrupted", "interrupted", where=str(folder), fix="run the same command again")
 
 
 def _check_mode(mode: str) -> None:
@@ -155,8 +165,7 @@ def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> P
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         (folder / "error.json").unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
+        raise NotWritable(error, folder) from error
     return folder.resolve()
 
 
@@ -164,6 +173,7 @@ def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, A
     stamp = folder.name.removeprefix(".running-").rsplit("-", 1)[0]
     parent = folder.parent / params_folder(params)
     parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # the workload may have removed it: what went wrong is still told in it
     target = parent / stamp
     while True:
         try:

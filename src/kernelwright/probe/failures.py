@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import sysconfig
@@ -16,6 +17,7 @@ EXIT_INTERRUPTED = 130
 
 CALLERS = ("loaders.py", "importing.py", "training.py")
 _CUDA_PHRASES = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HERE = os.path.realpath(os.path.dirname(__file__))
 
 
@@ -66,7 +68,7 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     text = _first_lines(error)
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, KeyboardInterrupt):
-        return ProbeFailure("interrupted", "interrupted", exit_code=EXIT_INTERRUPTED)
+        return ProbeFailure("interrupted", "interrupted", exit_code=EXIT_INTERRUPTED, fix="run the same command again")
     if isinstance(error, SystemExit):
         return workload_failed("workload_exited", f"the workload ended its own process (exit status {error.code!r})",
                                fix="keep sys.exit() and argument parsing under `if __name__ == \"__main__\":`")
@@ -75,6 +77,8 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return machine_lacks("missing_module", f"the workload needs the module {error.name!r}, which {sys.executable} does not have",
                              fix=f"install the package that provides {error.name!r} there, or name another interpreter with --python")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return machine_lacks("no_disk_space", f"the disk is full: {text}", fix="free some space there, or use a folder on another disk")
     if isinstance(error, MemoryError) or "OutOfMemoryError" in names or "can't allocate memory" in text:
         return workload_failed("out_of_memory", text, fix="use smaller inputs, or free memory that other processes hold on this device")
     if any(phrase in text for phrase in _CUDA_PHRASES):
