@@ -123,7 +123,7 @@ def _check(path: Path, source: str) -> Interpreter | str:
     words = run.stdout.split()
     if run.returncode != 0 or not words:
         return "is not a working Python"
-    if words[0] not in ("TORCH", "OLD", "NONE") or len(words) != {"TORCH": 4, "OLD": 2, "NONE": 1}[words[0]]:
+    if words[0] not in ("TORCH", "OLD", "NONE") or len(words) != {"TORCH": 3, "OLD": 2, "NONE": 1}[words[0]]:
         return "is not a working Python"
     if words[0] == "TORCH":
         return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source)

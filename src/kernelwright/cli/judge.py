@@ -54,9 +54,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     try:
         with ClockSampler(args.clocks, device=args.device) as clocks:
             verdict = judge(workload, args.candidate, options, say=say)
-    except KernelwrightError as error:
-        leave_error(folder, error)
-        raise
+    except (KernelwrightError, OSError) as error:
+        fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
+        leave_error(folder, fault)
+        raise fault from error.__cause__
     return _answer(verdict, workload, folder, clocks.reading(), _again(verdict, workload, args))
 
 

@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NoReturn
 
@@ -45,11 +46,11 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code; prints one JSON object with --json, else text."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
+    as_json = _wants_json(argv)
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _interrupt)
     try:
-        answer = _run(argv, as_json)
+        answer = _run(argv)
         _print(answer, as_json)
     except KernelwrightError as error:
         return _fail(error, as_json)
@@ -66,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(_Internal("internal", f"{type(error).__name__}: {error}", where=f"{place.filename}:{place.lineno}",
                                fix="please report this; KERNELWRIGHT_DEBUG=1 shows the whole trace"), as_json)
     return answer.exit_code
+
+
+def _wants_json(argv: list[str]) -> bool:
+    return "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
 
 
 def _print(answer: Answer, as_json: bool) -> None:
@@ -89,7 +94,8 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run(argv: list[str], as_json: bool) -> Answer:
+def _run(argv: list[str]) -> Answer:
+    as_json = _wants_json(argv)
     for argument in argv:
         if _NOT_TEXT.search(argument):
             raise BadInput("bad_encoding", "holds bytes that are not UTF-8 text", where=argument, fix="rename it")
@@ -178,7 +184,7 @@ def _stdout_failed(error: _StdoutFailed) -> int:
 def _of_system(error: OSError, verb: str) -> KernelwrightError:
     """A file that the system refused, where no nearer place had better words for it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return NotWritable(error, error.filename or verb)
+        return NotWritable(error, Path(error.filename) if error.filename else verb)
     return BadInput("file_refused", f"the system refused a file: {error.strerror or error}", where=str(error.filename or verb),
                     fix="check its name, its rights and the disk it is on")
 

@@ -78,10 +78,10 @@ class NotWritable(KernelwrightError, OSError):
         full = error.errno in _FULL
         words = error.strerror or str(error)
         super().__init__("no_disk_space" if full else "output_not_writable",
-                         f"the disk is full ({words})" if full else f"can't write there: {words}", where=str(where),
+                         f"the disk is full ({words})" if full else f"can't write there: {words}", where=os.path.abspath(where) if isinstance(where, Path) else where,
                          fix="free some space there, or use a folder on another disk" if full else fix)
         self.exit_code = EXIT_MACHINE_LACKS if full else EXIT_BAD_INPUT
-        self.errno, self.strerror, self.filename = error.errno, error.strerror, os.fspath(where)
+        self.errno, self.strerror, self.filename = error.errno, error.strerror, self.where
 
 
 class MachineLacks(KernelwrightError):
