@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 
 import builders
-from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import state as states
 from kernelwright.report import write_profile
 
@@ -23,8 +22,8 @@ IN_PROCESS, PROCESS, SCRIPT = "in-process", "process", "script"
 ESC = "\x1b]0;owned\x07\x1b[31m"
 
 GOOD = "import torch\n\n\ndef get_model_and_input():\n    return torch.nn.Linear(4, 4), torch.ones(2, 4)\n"
-VERSIONS = ("import torch\n\nPARAMS = {'n': 4, 'dtype': torch.float32}\n\n\ndef get_inputs(n, dtype):\n    return (torch.ones(n, dtype=dtype),)\n\n\n"
-            "VERSIONS = {'v1': lambda x: x + 1}\n")
+VERSIONS = ("import torch\n\nPARAMS = {'n': 4, 'dtype': torch.float32}\n\n\ndef get_inputs(n, dtype):\n"
+            "    return (torch.ones(n, dtype=dtype),)\n\n\nVERSIONS = {'v1': lambda x: x + 1}\n")
 PROJECT = ("kernels:\n  mla: {file: w.py, versions: [v1, v2], default_version: v1}\n  softmax: {file: w.py, versions: [v2]}\n"
            "  gone: {file: gone.py}\n")
 
@@ -157,7 +156,8 @@ def _usage(name: str, argv: tuple[str, ...], says: str, code: str = "usage", **m
 
 def _yaml(name: str, text: str | bytes, code: str, says: str, **more: object) -> Row:
     argv = more.pop("argv", ("profile_kernel", "mla"))
-    return Row(name, argv, 2, code, says, where="kernelwright.yaml", files={"kernelwright.yaml": text, "w.py": GOOD},  # type: ignore[arg-type]
+    return Row(name, argv, 2, code, says, where="kernelwright.yaml", files={"kernelwright.yaml": text, "w.py": GOOD},
+    # type: ignore[arg-type]
                check=nothing_made, **more)  # type: ignore[arg-type]
 
 
@@ -175,7 +175,8 @@ FILES = [
     _profile("file that can't be read", "unreadable", "can't be read", prepare=link("/proc/self/mem")),
     _profile("huge file", "not_python", "larger than", prepare=sparse(1 << 36)),
     _profile("name too long", "unreadable", "File name too long", argv=("profile_kernel", "x" * 300 + ".py")),
-    _profile("name with a line end", "no_such_workload", "no such file", argv=("profile_kernel", "a\nkernelwright: done.py"), where="a\nkern"),
+    _profile("name with a line end", "no_such_workload", "no such file", argv=("profile_kernel", "a\nkernelwright: done.py"),
+        where="a\nkern"),
     _profile("name with terminal escapes", "no_such_workload", "no such file", argv=("profile_kernel", f"{ESC}.py")),
     _profile("name that is a shell command", "no_such_workload", "no such file", argv=("profile_kernel", "$(touch owned).py")),
     _profile("name that is no text", "bad_encoding", "UTF-8", argv=("profile_kernel", "\udcff.py")),
@@ -226,7 +227,8 @@ USAGE = [
 ]
 
 MACHINE = [
-    Row("mode without GPU", ("profile_kernel", "w.py", "--mode", "ncu"), 3, "no_ncu", "GPU", "--mode ncu", "--mode event", files={"w.py": GOOD},
+    Row("mode without GPU", ("profile_kernel", "w.py", "--mode", "ncu"), 3, "no_ncu", "GPU", "--mode ncu", "--mode event",
+        files={"w.py": GOOD},
         env={"CUDA_VISIBLE_DEVICES": ""}, check=nothing_made),
     Row("no such Python", ("profile_kernel", "w.py", "--python", "{dir}/none"), 2, "bad_python", "could not be run", "--python", "torch",
         files={"w.py": GOOD}, check=nothing_made),
@@ -241,21 +243,26 @@ MACHINE = [
 ]
 
 OUTPUT = [
-    Row("output is a file", ("profile_kernel", "w.py", "--out", "taken", "--python", sys.executable), 2, "output_not_writable", "can't write",
+    Row("output is a file", ("profile_kernel", "w.py", "--out", "taken", "--python", sys.executable), 2, "output_not_writable",
+        "can't write",
         "taken", "--out", files={"w.py": GOOD, "taken": "mine"}, check=intact("taken")),
-    Row("output in no folder", ("judge", "w.py", "w.py", "--out", "/proc/none/out"), 2, "output_not_writable", "can't write", "/proc/none/out",
+    Row("output in no folder", ("judge", "w.py", "w.py", "--out", "/proc/none/out"), 2, "output_not_writable", "can't write",
+        "/proc/none/out",
         "--out", files={"w.py": GOOD}),
     Row("optimise into a file", ("optimize", "w.py", "--out", "taken/deeper", "--python", sys.executable), 2, "output_not_writable",
         "can't write", "taken", "--out", files={"w.py": GOOD, "taken": "mine"}, check=intact("taken")),
     Row("optimise where one is", ("optimize", "w.py", "--out", "opt", "--python", sys.executable, "--device", "cpu"), 2, "folder_in_use",
         "already", "opt", "--resume", files={"w.py": GOOD}, prepare=optimisation(), check=intact("opt/state.json")),
-    Row("full disk at the start", ("profile_kernel", "w.py", "--python", sys.executable, "--device", "cpu"), 3, "no_disk_space", "disk is full",
+    Row("full disk at the start", ("profile_kernel", "w.py", "--python", sys.executable, "--device", "cpu"), 3, "no_disk_space",
+        "disk is full",
         "request.json", "free some space", files={"w.py": GOOD}, how=PROCESS, file_limit_bytes=0),
     Row("full disk on the way", ("profile_kernel", "w.py", "--python", sys.executable, "--device", "cpu", "--out", "o"), 3, "no_disk_space",
-        "disk is full", fix="free some space", files={"w.py": body("print('x' * 100_000)")}, how=PROCESS, file_limit_bytes=20_000, begun=True),
+        "disk is full", fix="free some space", files={"w.py": body("print('x' * 100_000)")}, how=PROCESS, file_limit_bytes=20_000,
+        begun=True),
     Row("full disk for a judgement", ("judge", "w.py", "w.py", "--python", sys.executable, "--device", "cpu", "--out", "o"), 3,
         "no_disk_space", "disk is full", fix="free some space", files={"w.py": GOOD}, how=PROCESS, file_limit_bytes=10),
-    Row("full disk for the log", ("devlog", "add", "p", "--log", "k.devlog.md"), 3, "no_disk_space", "disk is full", "k.devlog", "free some",
+    Row("full disk for the log", ("devlog", "add", "p", "--log", "k.devlog.md"), 3, "no_disk_space", "disk is full", "k.devlog",
+        "free some",
         prepare=logged(lambda folder: None), how=PROCESS, file_limit_bytes=100, check=intact("k.devlog.jsonl")),
 ]
 
@@ -288,11 +295,13 @@ PROJECTS = [
 ]
 
 STORED = [
-    Row("baseline that is no profile", ("profile_kernel", "w.py", "--baseline", "."), 2, "no_profile", "no profile", "profile.json", "folder",
+    Row("baseline that is no profile", ("profile_kernel", "w.py", "--baseline", "."), 2, "no_profile", "no profile.json", "profile.json",
+        "folder",
         files={"w.py": GOOD}, check=nothing_made),
     Row("broken baseline", ("profile_kernel", "w.py", "--baseline", "p"), 2, "broken_profile", "not a profile.json", "p/profile.json",
         "profile again", files={"w.py": GOOD, "p/profile.json": '{"schema_version": '}, check=nothing_made),
-    Row("baseline of the future", ("profile_kernel", "w.py", "--baseline", "p"), 2, "newer_profile", "schema 9.0", "p/profile.json", "upgrade",
+    Row("baseline of the future", ("profile_kernel", "w.py", "--baseline", "p"), 2, "newer_profile", "schema 9.0", "p/profile.json",
+        "upgrade",
         files={"w.py": GOOD}, prepare=newer, check=nothing_made),
     Row("baseline that is a pipe", ("profile_kernel", "w.py", "--baseline", "pipe"), 2, "no_profile", "no profile", "pipe",
         files={"w.py": GOOD}, prepare=fifo("pipe"), check=nothing_made),
@@ -316,7 +325,8 @@ STORED = [
     Row("log with another suffix", ("devlog", "add", "p", "--log", "k.txt"), 2, "log_name", ".md", "k.txt", ".devlog.md", prepare=stored()),
     Row("entry of nothing", ("devlog", "add", "gone"), 2, "no_profile", "no profile", "gone", "folder"),
     Row("empty note", ("devlog", "add", "p", "--issue", " "), 2, "empty_note", "empty", "--issue", "leave", prepare=stored()),
-    Row("log in no folder", ("devlog", "add", "p", "--log", "/proc/none/k.md"), 2, "output_not_writable", "can't write", "/proc/none", "--log",
+    Row("log in no folder", ("devlog", "add", "p", "--log", "/proc/none/k.md"), 2, "output_not_writable", "can't write", "/proc/none",
+        "--log",
         prepare=stored()),
     Row("somebody else's file as log", ("devlog", "add", "p", "--log", "README.md"), 2, "foreign_log", "not made by", "README.md", "--log",
         files={"README.md": "# Mine\n"}, prepare=stored(), check=lambda folder: (folder / "README.md").read_text() == "# Mine\n" or 1 / 0),
@@ -371,7 +381,8 @@ WORKLOADS = [
            "missing 1 required positional argument"),
     _fails("wrong shapes", GOOD.replace("ones(2, 4)", "ones(2, 5)"), 4, "workload_raised", "shapes"),
     _fails("garbage for model and input", "def get_model_and_input():\n    return 'garbage'\n", 2, "bad_return", "not str", fix="tuple"),
-    _fails("model that can't be called", "import torch\n\n\ndef get_model_and_input():\n    return 3, torch.ones(2)\n", 2, "not_callable", "int"),
+    _fails("model that can't be called", "import torch\n\n\ndef get_model_and_input():\n    return 3, torch.ones(2)\n", 2, "not_callable",
+        "int"),
     _fails("no tensor out", body("return 'words'"), 4, "no_tensor_output", "str", fix="return the computed tensor"),
     _fails("out of device memory", body("raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 200.00 GiB')"), 4,
            "out_of_memory", "200.00 GiB", fix="smaller inputs"),
@@ -380,11 +391,13 @@ WORKLOADS = [
     _fails("killed", body("os.kill(os.getpid(), signal.SIGKILL)"), 4, "workload_died", "signal 9"),
     _fails("endless loop", "while True:\n    pass\n", 4, "timeout", "within 1 s", "--timeout", "1s", fix="--timeout"),
     _fails("endless recursion", body("return model(x)"), 4, "workload_raised", "RecursionError"),
-    _fails("megabytes on stdout", body("print('{\"status\": \"ok\"}\\n' * 300_000)\nraise ValueError('late')"), 4, "workload_raised", "late"),
+    _fails("megabytes on stdout", body("print('{\"status\": \"ok\"}\\n' * 300_000)\nraise ValueError('late')"), 4, "workload_raised",
+        "late"),
     _fails("closed streams", body("os.close(0), os.close(1), os.close(2)\nraise ValueError('silent')"), 4, "workload_raised", "silent"),
     _fails("another folder", body("os.chdir('/')\nraise ValueError('moved')"), 4, "workload_raised", "moved", "--out", "o"),
     _fails("removed output", body("shutil.rmtree('out')\nraise ValueError('swept')"), 4, "workload_died", ""),
-    _fails("hostile message", body(f"raise ValueError({ESC!r} + '\\nkernelwright: all is well\\n' + 'x' * 3_000_000)"), 4, "workload_raised",
+    _fails("hostile message", body(f"raise ValueError({ESC!r} + '\\nkernelwright: all is well\\n' + 'x' * 3_000_000)"), 4,
+        "workload_raised",
            "ValueError"),
     _fails("error without words", "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise Mute\n", 4,
            "workload_raised", "Mute"),

@@ -82,10 +82,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def started(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, tuple[Path, Future[Seen]]]]:
     """All chosen rows that need a process, under way."""
-    chosen = [item.callspec.params["row"] for item in request.session.items if "row" in getattr(getattr(item, "callspec", None), "params", {})]
+    parameters = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         rows = {}
-        for row in chosen:
+        for row in (found["row"] for found in parameters if isinstance(found.get("row"), Row)):
             if row.how != IN_PROCESS:
                 folder = folder_of(row, root)
                 rows[row.name] = (folder, pool.submit(start, row, folder))
@@ -195,9 +195,11 @@ def test_names_of_all_kinds_stay_inside_the_output_folder(root):
     name = "a b'\"`$(touch owned);\n\x1b[31m|é.py"
     (folder / name).write_text(
         "import torch\nfrom torch.profiler import record_function\n\nPARAMS = {'évil': '../../x|y\\n# z'}\n\n\ndef get_inputs(**params):\n"
-        "    return (torch.ones(64, 64),)\n\n\ndef run(x):\n    with record_function('stage:../../s|t\\n\\x1b[31m`u`'):\n        return x @ x\n\n\n"
+        "    return (torch.ones(64, 64),)\n\n\ndef run(x):\n"
+        "    with record_function('stage:../../s|t\\n\\x1b[31m`u`'):\n        return x @ x\n\n\n"
         "VERSIONS = {'../v|1\\n$(touch owned)': run}\n")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_CACHE": str(root / "cache"), "KERNELWRIGHT_LOCK": str(root / "n.lock")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_CACHE": str(root / "cache"),
+        "KERNELWRIGHT_LOCK": str(root / "n.lock")}
     command = [sys.executable, "-m", "kernelwright", "profile_kernel", name, "--json", "--device", "cpu", "--python", sys.executable,
                "--model-name", "../../../etc/k|e\r\n## Profile: owned", "--device-name", "d|\n\x07", "--steps", "1", "--warmup", "1"]
     done = subprocess.run(command, capture_output=True, cwd=folder, env=env, timeout=120)

@@ -19,7 +19,7 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from .. import __version__
-from ..model.errors import EXIT_INTERRUPTED, EXIT_WORKLOAD_FAILED, BadInput, KernelwrightError, NotWritable
+from ..model.errors import EXIT_WORKLOAD_FAILED, BadInput, Interrupted, KernelwrightError, NotWritable
 from .common import Answer, split_params
 from .progress import Progress
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KernelwrightError as error:
         return _fail(error, as_json)
     except KeyboardInterrupt:
-        return _fail(_Interrupted("interrupted", "interrupted", where=_verb(argv), fix="run the same command again"), as_json)
+        return _fail(Interrupted(_verb(argv)), as_json)
     except _StdoutFailed as error:
         return _stdout_failed(error)
     except OSError as error:
@@ -149,10 +149,6 @@ def _single_options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def _module(verb: str) -> ModuleType:
     return importlib.import_module(f".{verb}", __package__)
-
-
-class _Interrupted(KernelwrightError):
-    exit_code = EXIT_INTERRUPTED
 
 
 class _Internal(KernelwrightError):

@@ -37,9 +37,11 @@ class DevlogFiles:
     def of(cls, log: Path) -> DevlogFiles:
         """Both files, from either one's path. Raises BadInput for another suffix or a folder."""
         if log.is_dir():
-            raise BadInput("log_is_folder", "is a folder, and a log is a file", where=str(log.absolute()), fix=f"name a file such as NAME{SUFFIX}.md")
+            raise BadInput("log_is_folder", "is a folder, and a log is a file", where=str(log.absolute()),
+                           fix=f"name a file such as NAME{SUFFIX}.md")
         if log.suffix not in (".md", ".jsonl"):
-            raise BadInput("log_name", "a log's name ends in .md or .jsonl", where=str(log.absolute()), fix=f"name a file such as NAME{SUFFIX}.md")
+            raise BadInput("log_name", "a log's name ends in .md or .jsonl", where=str(log.absolute()),
+                           fix=f"name a file such as NAME{SUFFIX}.md")
         path = log.absolute()
         return cls(path.with_suffix(".jsonl"), path.with_suffix(".md"))
 

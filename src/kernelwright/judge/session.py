@@ -20,7 +20,10 @@ from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
 
-_FIX = {"timeout": "raise --timeout, or make the workload smaller", "noisy": "let it print less"}
+_FIX = {
+    "died": "run the file by itself and see what it prints last", "timeout": "raise --timeout, or make the workload smaller",
+    "noisy": "let it print less",
+}
 """What to do about failures that the parent found, by their code."""
 
 
@@ -109,7 +112,7 @@ class ReferenceSession:
         of_process = error.code in ("died", "timeout", "noisy", "forged", "malformed")
         message = f"the workload's process {error.message}" if of_process else error.message
         kind = _OF_REFERENCE.get(error.exit_code, ReferenceFailed)
-        return kind(error.code, message, where=error.where or str(self.workload.path),
+        return kind("workload_died" if error.code == "died" else error.code, message, where=error.where or str(self.workload.path),
                     fix=error.fix or _FIX.get(error.code, "run the file by itself and correct the error"))
 
     def _start(self) -> None:

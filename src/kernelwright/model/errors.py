@@ -78,10 +78,14 @@ class NotWritable(KernelwrightError, OSError):
         full = error.errno in _FULL
         words = error.strerror or str(error)
         super().__init__("no_disk_space" if full else "output_not_writable",
-                         f"the disk is full ({words})" if full else f"can't write there: {words}", where=os.path.abspath(where) if isinstance(where, Path) else where,
+                         f"the disk is full ({words})" if full else f"can't write there: {words}",
+                         where=os.path.abspath(where) if isinstance(where, Path) else where,
                          fix="free some space there, or use a folder on another disk" if full else fix)
         self.exit_code = EXIT_MACHINE_LACKS if full else EXIT_BAD_INPUT
         self.errno, self.strerror, self.filename = error.errno, error.strerror, self.where
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class MachineLacks(KernelwrightError):
@@ -94,6 +98,15 @@ class WorkloadFailed(KernelwrightError):
     """The user's own code failed or never ended (exit 4)."""
 
     exit_code = EXIT_WORKLOAD_FAILED
+
+
+class Interrupted(KernelwrightError):
+    """Ctrl-C, SIGTERM or SIGHUP (exit 130)."""
+
+    exit_code = EXIT_INTERRUPTED
+
+    def __init__(self, where: str) -> None:
+        super().__init__("interrupted", "interrupted", where=where, fix="run the same command again")
 
 
 class NotAcceptable(KernelwrightError):

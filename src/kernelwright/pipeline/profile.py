@@ -17,7 +17,7 @@ from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
 from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
-from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotWritable
+from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
@@ -97,7 +97,7 @@ def _fault(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path)
         return error
     if isinstance(error, OSError):
         return NotWritable(error, error.filename or folder)
-    return KernelwrightError("interrupted", "interrupted", where=str(folder), fix="run the same command again")
+    return Interrupted(str(folder))
 
 
 def _check_mode(mode: str) -> None:

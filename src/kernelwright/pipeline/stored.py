@@ -43,7 +43,7 @@ def load_profile(path: Path) -> Profile:
     where = str(file.absolute())
     try:
         if not file.is_file():  # a pipe or a device would never end
-            raise BadInput("no_profile", "is no profile: there is no such file", where=where, fix="name a profile's folder")
+            raise BadInput("no_profile", "there is no profile.json", where=where, fix="name a profile's folder")
         return Profile.load(file)
     except OSError as error:
         raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix="name a profile's folder") from error
