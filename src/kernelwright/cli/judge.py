@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..capture.clocks import ClockSampler
 from ..judge import JudgeOptions, judge
-from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, KernelwrightError, NotWritable
+from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.profile import ClockReading
 from ..model.verdict import ACCEPTABLE, Verdict
@@ -54,6 +54,9 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     try:
         with ClockSampler(args.clocks, device=args.device) as clocks:
             verdict = judge(workload, args.candidate, options, say=say)
+    except KeyboardInterrupt:
+        leave_error(folder, Interrupted(str(folder)))
+        raise
     except (KernelwrightError, OSError) as error:
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
         leave_error(folder, fault)

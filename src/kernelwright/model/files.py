@@ -59,7 +59,10 @@ def write_json_atomic(path: Path, document: Any) -> Path:
 
 def check_writable(folder: Path, size_bytes: int = 1 << 16) -> None:
     """Raises NotWritable where a file of this size can't be written into the folder."""
-    write_bytes_atomic(folder / "writable", b"\0" * size_bytes).unlink(missing_ok=True)
+    try:
+        write_bytes_atomic(folder / "writable", b"\0" * size_bytes).unlink(missing_ok=True)
+    except OSError as error:
+        raise NotWritable(error, folder) from error
 
 
 def leave_error(folder: Path, error: KernelwrightError) -> None:

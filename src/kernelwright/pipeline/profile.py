@@ -23,6 +23,7 @@ from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
+from .source import is_file
 from .stored import params_folder, safe_name
 
 Say = Callable[[str], None]
@@ -84,6 +85,8 @@ def profile(
         final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
         fault = _fault(error, final)
         fault.where, fault.fix = (text.replace(str(folder), str(final)) for text in (fault.where, fault.fix))
+        if fault.where and is_file(final / "raw" / fault.where):  # readers name their file alone
+            fault.where = str(final / "raw" / fault.where)
         leave_error(final, fault)
         if fault is not error and isinstance(error, OSError):
             raise fault from error
