@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 2
 """Rows that start a process run beside the others, two at a time: most of their time is the import of torch."""
 MAX_LINE_CHARACTERS = 4000
-TEMPORARY = re.compile(r"\..+\..{8}$|\.running-.*")
-"""What an atomic write and a run leave when they are cut short: `.NAME.RANDOM`, `.running-STAMP`."""
+TEMPORARY = re.compile(r"\..+\.partial$|\.running-.*")
+"""What an atomic write and a run leave when they are cut short: `.NAME.RANDOM.partial`, `.running-STAMP`."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def check_answer(seen: Seen, row: Row, as_json: bool) -> None:
 def check_folder(folder: Path, row: Row) -> None:
     """Nothing half-written, nothing outside of where results go, error.json where a run had begun."""
     left = sorted(folder.rglob("*"))
-    assert not [path for path in left if TEMPORARY.fullmatch(path.name) and not path.name.endswith(".lock")], left
+    assert not [path for path in left if TEMPORARY.fullmatch(path.name)], left
     for path in left:
         if path.suffix == ".json" and path.is_file() and path.stat().st_size and str(path.relative_to(folder)) not in row.files \
                 and not (row.code == "broken_state" and path.name == "state.json"):
