@@ -10,8 +10,10 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def own_device_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests wait for each other, never for a real profile on this machine."""
+    """Tests wait for each other, never for a real profile on this machine, and never change its clocks."""
     os.environ["KERNELWRIGHT_LOCK"] = str(Path(tmp_path_factory.getbasetemp()) / "device.lock")
+    os.environ["KERNELWRIGHT_STATE"] = str(Path(tmp_path_factory.getbasetemp()) / "state")
+    os.environ["KERNELWRIGHT_CLOCKS"] = "none"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

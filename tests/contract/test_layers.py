@@ -60,6 +60,13 @@ def test_the_set_up_needs_the_standard_library_alone(path: Path) -> None:
             assert level == 1, f"leaves the set-up's folder: {'.' * level}{module}"
 
 
+@pytest.mark.parametrize("path", sorted((PACKAGE / "capture" / "clockguard").glob("*.py")), ids=lambda path: path.name)
+def test_the_watchdog_of_the_clocks_needs_the_standard_library_alone(path: Path) -> None:
+    """It is started by path, must start fast, and must not fail for a reason of ours. NVML's binding is loaded from a file it is told."""
+    for level, module in imported(path):
+        assert (module.split(".")[0] in sys.stdlib_module_names) if level == 0 else level == 1, module
+
+
 def test_only_scripts_and_the_command_line_print() -> None:
     for path in PACKAGE.rglob("*.py"):
         area = path.relative_to(PACKAGE).parts[0]

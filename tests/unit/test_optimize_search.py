@@ -15,6 +15,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.measurement import Measurement
+from kernelwright.model.profile import ClockReading
 from kernelwright.model.verdict import Comparison, Experiment, Verdict
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize import OptimizeOptions, optimize
@@ -682,3 +683,14 @@ def test_two_optimisations_do_not_share_a_folder(workload):
     (("bf16", "bf16_autocast"), False), (("bf16", "channels_last", "cuda_graph"), True)])
 def test_passes_that_exclude_each_other_are_never_combined(names, fits):
     assert compatible(names) == fits
+
+
+def test_the_report_has_the_clocks_of_the_whole_run(workload):
+    stages = FakeStages(speedups={})
+    clocks = ClockReading(requested="lock", locked=True, locked_mhz=1500, sm_mhz_min=1500, sm_mhz_max=1500, samples=9, sm_mhz_median=1500,
+                          warnings=("other processes use this GPU: train (process 7, 3 MiB)",))
+    outcome = optimize(workload, OptimizeOptions(budget_s=1000.0), stages=stages, clock=stages.clock, clocks=lambda: clocks)
+    report = outcome.report.read_text()
+    assert "Clocks: locked at 1500 MHz (asked for: lock); SM 1500 to 1500 MHz seen in 9 samples under load, median 1500." in report
+    assert "train (process 7, 3 MiB)" in report.partition("## Limits")[2]
+    assert json.loads((outcome.out_dir / "report.json").read_text())["clocks"]["locked_mhz"] == 1500

@@ -70,3 +70,17 @@ def test_a_broken_project_file_is_one_clear_line(tmp_path, text, code):
     with pytest.raises(BadInput) as caught:
         resolve_target("a", None, {}, None, start=tmp_path)
     assert caught.value.code == code and str(tmp_path) in caught.value.line() and "\n" not in caught.value.line()
+
+
+def test_the_project_may_ask_for_clocks(project):
+    file = project / "kernelwright.yaml"
+    plain = file.read_text()
+    assert resolve_target("softmax", None, {}, None, start=project).clocks is None
+    for asked in ("lock", "none", "1500"):
+        file.write_text(f"clocks: {asked}\n{plain}")
+        assert resolve_target("softmax", None, {}, None, start=project).clocks == asked
+        assert resolve_target("softmax.py", None, {}, None, start=project).clocks == asked
+    for wrong in ("fast", "yes", "[lock]", "99", "1.5", "{a: b}"):
+        file.write_text(f"clocks: {wrong}\n{plain}")
+        with pytest.raises(BadInput, match="`clocks:` is"):
+            resolve_target("softmax", None, {}, None, start=project)

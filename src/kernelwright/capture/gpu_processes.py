@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .gpus import text
+
 
 @dataclass(frozen=True)
 class GpuProcess:
@@ -44,15 +46,15 @@ def process_name(pid: int, nvml: Any) -> str:
         name = nvml.nvmlSystemGetProcessName(pid)
     except nvml.NVMLError:
         return "unknown"
-    return short_name([name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)])
+    return short_name(text(name).split() or [""])
 
 
 def short_name(words: Sequence[str]) -> str:
     """The program, and for an interpreter its script: arguments can hold secrets, so no more of a command line is shown."""
     program = Path(words[0]).name
     script = next((word for word in words[1:] if word and not word.startswith("-")), "") if program.startswith("python") else ""
-    text = f"{program} {Path(script).name}" if script else program
-    return "".join(character if character.isprintable() else "?" for character in text)[:80] or "unknown"
+    shown = f"{program} {Path(script).name}" if script else program
+    return "".join(character if character.isprintable() else "?" for character in shown)[:80] or "unknown"
 
 
 def _bytes(value: Any) -> int | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..model.errors import BadInput, MachineLacks
 from ..model.workload import Device
+from .gpus import cuda_hidden
 
 CHECK_TIMEOUT_S = 60.0
 INSTALL_TORCH = Path(__file__).resolve().parents[1] / "setup" / "install_torch.py"
@@ -132,7 +133,7 @@ def _check(path: Path, source: str) -> Interpreter | str:
 
 def gpu_visible() -> bool:
     """Whether a GPU can be seen without torch: the driver's own lists, honouring CUDA_VISIBLE_DEVICES."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+    if cuda_hidden():
         return False
     gpus = Path("/proc/driver/nvidia/gpus")
     if gpus.is_dir() and any(gpus.iterdir()):

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..capture.clocks import DeviceClocks, torch_load, valid_request
+from ..capture.interpreter import find_interpreter
 from ..model.errors import BadInput
+from ..model.workload import WorkloadRef
 
 Say = Callable[[str], None]
 """Takes one progress line; it goes to stderr."""
@@ -34,7 +37,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="where to run (default: the GPU if there is one)")
     group.add_argument("--out", type=folder, metavar="DIR", help="folder for the results (default: a new one under out/)")
-    group.add_argument("--clocks", type=clocks, default="none", metavar="none|lock|MHZ", help="GPU clocks (default: none: left alone)")
+    group.add_argument("--clocks", type=clocks, metavar="none|lock|MHZ",
+                       help="GPU clocks: left alone, locked where the GPU holds them under load, or locked at MHZ (default: the project "
+                            "file's, else none)")
     group.add_argument("--python", metavar="PATH", help="the interpreter that has the workload's torch")
     group.add_argument("--timeout", type=seconds, metavar="TIME", help="longest time the workload may take, e.g. 90s or 10m")
 
@@ -72,9 +77,20 @@ def name(text: str) -> str:
 
 def clocks(text: str) -> str:
     """argparse type of --clocks."""
-    if text in ("none", "lock") or (text.isdigit() and 100 <= int(text) <= 10_000):
+    if valid_request(text):
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is not none, lock or a number of MHz")
+    raise argparse.ArgumentTypeError(f"{text!r} is not none, lock or a number of MHz (100 to 10000)")
+
+
+def clocks_of(args: argparse.Namespace, workload: WorkloadRef) -> str:
+    """What is asked of the clocks: the flag, else the project file, else none."""
+    return str(args.clocks or workload.clocks or "none")
+
+
+def run_clocks(args: argparse.Namespace, workload: WorkloadRef, say: Say) -> DeviceClocks:
+    """The clocks around a whole verb; the profiles and judgements inside it then lock nothing of their own."""
+    load = torch_load(lambda: find_interpreter(args.python, workload.path, args.device, say), args.device)
+    return DeviceClocks(clocks_of(args, workload), device=args.device, load=load, say=say, wait=True)
 
 
 def count(text: str) -> int:

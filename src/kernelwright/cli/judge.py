@@ -8,7 +8,6 @@ import shlex
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..capture.clocks import ClockSampler
 from ..judge import JudgeOptions, judge
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
@@ -19,7 +18,7 @@ from ..pipeline.source import check_source
 from ..pipeline.stored import safe_name
 from ..pipeline.target import resolve_target
 from ..report.templates import render
-from .common import Answer, Say, add_run_options, name, positive_count, seconds
+from .common import Answer, Say, add_run_options, clocks_of, name, positive_count, run_clocks, seconds
 
 HELP = "judge one candidate: correctness, timing, audit"
 DESCRIPTION = """Runs the candidate and its workload in two processes, on fresh inputs, and gives one verdict:
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     options = JudgeOptions(precision=args.precision, device=args.device, python=args.python, timeout_s=args.timeout or 600.0,
                            rounds=args.rounds, seed=args.seed, max_timing_s=args.max_timing, keep_dir=folder / "raw")
     try:
-        with ClockSampler(args.clocks, device=args.device) as clocks:
+        with run_clocks(args, workload, say) as clocks:
             verdict = judge(workload, args.candidate, options, say=say)
     except KeyboardInterrupt:
         leave_error(folder, Interrupted(str(folder)))
@@ -61,6 +60,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
         leave_error(folder, fault)
         raise fault from error.__cause__
+    verdict = verdict.model_copy(update={"clocks": clocks.reading()})
     return _answer(verdict, workload, folder, clocks.reading(), _again(verdict, workload, args))
 
 
@@ -85,7 +85,8 @@ def _again(verdict: Verdict, workload: WorkloadRef, args: argparse.Namespace) ->
     """The command that repeats this judgement with the same inputs and weights."""
     words = ["judge.py", str(workload.path), verdict.candidate, "--seed", str(verdict.seed), "--precision", verdict.precision]
     words += ["--version", workload.version] if workload.version else []
-    words += ["--rounds", str(args.rounds), "--max-timing", f"{args.max_timing:g}s", "--device", args.device, "--clocks", args.clocks]
+    words += ["--rounds", str(args.rounds), "--max-timing", f"{args.max_timing:g}s", "--device", args.device]
+    words += ["--clocks", clocks_of(args, workload)]
     words += ["--python", args.python] if args.python else []
     words += ["--timeout", f"{args.timeout:g}s"] if args.timeout else []
     return shlex.join([*words, *(f"--{name}={value}" for name, value in workload.params.items())])

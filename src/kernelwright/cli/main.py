@@ -30,6 +30,7 @@ VERBS = {
     "compare": "show profiles side by side; gate on a slow-down",
     "devlog": "append to or show a kernel's development log",
     "doctor": "say what this machine can do, what is missing, and the fix",
+    "gpu_clock": "lock, reset or show the GPU's clocks by hand",
 }
 
 

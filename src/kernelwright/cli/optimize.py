@@ -8,7 +8,7 @@ import sys
 from ..model.errors import EXIT_INTERRUPTED, EXIT_OK
 from ..optimize import OptimizeOptions, Outcome, optimize
 from ..pipeline.target import resolve_target
-from .common import Answer, Say, add_run_options, name, seconds
+from .common import Answer, Say, add_run_options, clocks_of, name, run_clocks, seconds
 
 HELP = "profile, try improvements, judge them, keep the best"
 
@@ -30,10 +30,11 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Optimise; exit 130 when interrupted, with the best so far."""
     workload = resolve_target(args.workload, args.version, params, args.model_name)
     options = OptimizeOptions(
-        budget_s=args.budget, precision=args.precision, resume=args.resume, device=args.device, clocks=args.clocks, python=args.python,
-        timeout_s=args.timeout, command=tuple(sys.argv),
+        budget_s=args.budget, precision=args.precision, resume=args.resume, device=args.device, clocks=clocks_of(args, workload),
+        python=args.python, timeout_s=args.timeout, command=tuple(sys.argv),
     )
-    outcome = optimize(workload, options, args.out, say=say)
+    with run_clocks(args, workload, say) as clocks:
+        outcome = optimize(workload, options, args.out, say=say, clocks=clocks.reading)
     text = f"{outcome.line}\n" + (f"optimized: {outcome.optimized}\n" if outcome.optimized else "") + f"report: {outcome.report}"
     return Answer(_data(outcome), text, EXIT_INTERRUPTED if outcome.interrupted else EXIT_OK)
 

@@ -14,7 +14,7 @@ from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
 from ..report import render_contract, write_profile
-from .common import Answer, Say, add_profile_options, add_run_options
+from .common import Answer, Say, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
 
@@ -33,7 +33,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     workload = resolve_target(args.target, args.version, params, args.model_name)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
     options = ProfileOptions(
-        device=args.device, clocks=args.clocks, python=args.python, timeout_s=args.timeout, warmup=args.warmup, steps=args.steps,
+        device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
+        steps=args.steps,
         compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
     )
     done = profile(workload, args.mode, args.out, options, say=say)

@@ -19,15 +19,34 @@ Confidence = Literal["high", "medium", "low", "none"]
 SourceKind = Literal["line", "definition"]
 
 
+class GpuUser(Record):
+    """Another process on the GPU."""
+
+    pid: int
+    name: str
+    memory_bytes: int | None = None
+    """GPU memory it holds; None where the driver does not tell."""
+
+
 class ClockReading(Record):
-    """What the device's clocks did during the run."""
+    """What the device's clocks did during the run. Samples are those under load, one every 100 ms."""
 
     requested: str
     """"none", "lock" or a number of MHz."""
     locked: bool
+    """True only when the clock was locked and the samples show that it was held."""
+    locked_mhz: int | None = None
+    """The clock that the lock was set to, held or not; None without a lock."""
     sm_mhz_min: int | None = None
     sm_mhz_max: int | None = None
+    sm_mhz_median: int | None = None
+    samples: int = 0
     throttle_reasons: tuple[str, ...] = ()
+    temperature_c_max: int | None = None
+    power_w_max: float | None = None
+    other_processes: tuple[GpuUser, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What makes timings of this run doubtful: other processes, an unsteady clock, throttling."""
     note: str = ""
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from .base import Record
 from .measurement import Measurement
+from .profile import ClockReading
 from .workload import Precision
 
 VerdictName = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "WRONG", "CHEAT", "FAILED"]
@@ -76,6 +77,8 @@ class Verdict(Record):
     elapsed_s: float = 0.0
     candidate_setup_s: float | None = None
     """Seconds the candidate took to build and warm up (compilation included)."""
+    clocks: ClockReading | None = None
+    """Of the whole judgement. None inside an optimisation, whose report has them."""
 
 
 class Experiment(Record):

@@ -29,6 +29,8 @@ class WorkloadRef(Record):
     """`--NAME=VALUE` workload parameters, values still text; the probe gives them the type of the default."""
     devlog: Path | None = None
     """Where the project file puts this kernel's development log; None: beside the workload."""
+    clocks: str | None = None
+    """What the project file asks for: none, lock or a number of MHz. None: nothing; a flag wins."""
 
 
 class TensorSpec(Record):

@@ -16,7 +16,7 @@ from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.measurement import Measurement
-from ..model.profile import Profile
+from ..model.profile import ClockReading, Profile
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from . import state as states
@@ -30,6 +30,8 @@ from .search import CONFIRMATION, Say, Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
 from .summary import Ending, Kept, document, render_report, result_line
 
+Clocks = Callable[[], "ClockReading | None"]
+"""What the clocks did so far; None where nobody watches them."""
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
 CONFIRM_TRIES = 3
@@ -57,10 +59,11 @@ class Outcome:
 
 def optimize(
     workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None = None, *, stages: Stages | None = None,
-    say: Say = lambda _line: None, clock: Callable[[], float] = time.monotonic,
+    say: Say = lambda _line: None, clock: Callable[[], float] = time.monotonic, clocks: Clocks = lambda: None,
 ) -> Outcome:
     """Optimise one workload. Artifacts go to out_dir, else out/optimize/<workload>/<timestamp>/ (with resume: the latest there).
 
+    clocks: reads the clocks of the whole run, which the caller locks and watches.
     KeyboardInterrupt ends the search, not the documents: the outcome is then marked `interrupted`. Raises BadInput for a resume
     that does not fit, and what the baseline's profile raises (error.json is left).
     """
@@ -69,7 +72,7 @@ def optimize(
     folder = folder_of(workload, options, out_dir)
     with alone(folder):
         try:
-            outcome = _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock)).run()
+            outcome = _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock), clocks).run()
         except (KernelwrightError, OSError) as error:
             fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
             leave_error(folder, fault)
@@ -82,10 +85,11 @@ class _Run:
     """One optimisation in its folder."""
 
     def __init__(
-        self, workload: WorkloadRef, options: OptimizeOptions, stages: Stages, folder: Path, now: dict[str, str], say: Say, budget: Budget
+        self, workload: WorkloadRef, options: OptimizeOptions, stages: Stages, folder: Path, now: dict[str, str], say: Say, budget: Budget,
+        clocks: Clocks,
     ) -> None:
         self.workload, self.options, self.stages, self.folder, self.now, self.say = workload, options, stages, folder, now, say
-        self.budget = budget
+        self.budget, self.clocks = budget, clocks
         self.notes: list[str] = []
         self.interrupted = False
         self.fatal: KernelwrightError | None = None
@@ -285,7 +289,8 @@ class _Run:
         confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
-            baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes)
+            baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
+            clocks=self.clocks())
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
         kept = end.kept

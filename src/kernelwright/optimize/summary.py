@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.correctness import PRECISION_ORDER
-from ..model.profile import Profile
+from ..model.profile import ClockReading, Profile
 from ..model.verdict import Comparison, Experiment, Verdict
 from ..model.workload import WorkloadRef
 from ..report.figures import headline
@@ -55,6 +55,8 @@ class Ending:
     used_s: float
     interrupted: bool
     notes: Sequence[str]
+    clocks: ClockReading | None = None
+    """Of the whole run; None where nobody watched."""
 
 
 def result_line(end: Ending) -> str:
@@ -95,7 +97,8 @@ def values(end: Ending) -> dict[str, Any]:
         "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
-        "kept": _kept(end), "by_precision": _by_precision(end), "notes": list(end.notes),
+        "kept": _kept(end), "by_precision": _by_precision(end), "notes": [*end.notes, *(end.clocks.warnings if end.clocks else ())],
+        "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
         "optimized": str(end.folder / "optimized.py") if end.kept else None,
         "inputs": [{"path": spec.path or "input", "shape": "x".join(map(str, spec.shape)) or "scalar", "dtype": spec.dtype}
@@ -111,6 +114,7 @@ def render_report(end: Ending) -> str:
 def document(end: Ending) -> dict[str, Any]:
     """report.json: the same figures for programs."""
     view = values(end)
+    view["clocks"] = end.clocks.model_dump(mode="json") if end.clocks else None
     view["state"] = end.state.model_dump()
     view["rows"] = [row.model_dump(mode="json") for row in end.rows]
     view["confirmed"] = [row.model_dump(mode="json") for row in end.confirmations]

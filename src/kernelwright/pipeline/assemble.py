@@ -56,7 +56,7 @@ def assemble(run: Run) -> Profile:
         host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing.host_ns else None,
         peak_memory_bytes=timing.peak_memory_bytes,
         work=work_summary(run.result.work, measurement, ceiling) if run.result.work else None,
-        roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings,
+        roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings + run.clocks.warnings,
         evidence=_evidence(run),
     )
     return diagnose(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run))

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__
 from ..capture.calibration import forget_peaks, load_peaks, store_peaks
-from ..capture.clocks import ClockSampler
+from ..capture.clocks import DeviceClocks, torch_load
 from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
@@ -122,7 +122,8 @@ def _capture(
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
-    with device_lock(f"profile {workload.name}", say), ClockSampler(options.clocks, device=options.device) as clocks:
+    clocks = DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
+    with device_lock(f"profile {workload.name}", say), clocks:
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=_import_stages)
         peaks = _peaks(result, key, lambda: run_probe(

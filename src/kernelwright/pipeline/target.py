@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ..capture.clocks import valid_request
 from ..model.errors import BadInput
 from ..model.workload import WorkloadRef
 from .source import check_source, exists, is_file
@@ -55,6 +56,25 @@ def find_project(start: Path) -> Path | None:
 
 def load_project(file: Path) -> dict[str, dict[str, Any]]:
     """kernel name -> its entry, checked. Raises BadInput naming the place."""
+    document = _document(file)
+    kernels = document.get("kernels")
+    if not isinstance(kernels, Mapping) or not kernels:
+        raise BadInput("no_kernels", "has no `kernels:` mapping", where=str(file), fix="add `kernels: {NAME: {file: ...}}`")
+    return {str(name): _checked(file, str(name), entry) for name, entry in kernels.items()}
+
+
+def project_clocks(file: Path) -> str | None:
+    """What the project asks of the GPU's clocks (`clocks:`): none, lock or a number of MHz. None: nothing. Raises BadInput."""
+    asked = _document(file).get("clocks")
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not valid_request(str(asked)):
+        raise BadInput("bad_clocks", f"`clocks:` is {str(asked)[:40]!r}", where=str(file), fix="none, lock or a number of MHz")
+    return str(asked)
+
+
+def _document(file: Path) -> Mapping[str, Any]:
+    """The project file's mapping, {} when it holds something else. Raises BadInput naming the place."""
     try:
         if file.stat().st_size > MAX_PROJECT_BYTES:
             raise BadInput("project_too_large", f"is larger than {MAX_PROJECT_BYTES} bytes", where=str(file),
@@ -67,10 +87,7 @@ def load_project(file: Path) -> dict[str, dict[str, Any]]:
         place = f"{file}:{mark.line + 1}" if mark is not None else str(file)
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else getattr(error, "problem", None) or error
         raise BadInput("broken_yaml", f"is not valid YAML: {problem}", where=place, fix="correct that line") from error
-    kernels = document.get("kernels") if isinstance(document, Mapping) else None
-    if not isinstance(kernels, Mapping) or not kernels:
-        raise BadInput("no_kernels", "has no `kernels:` mapping", where=str(file), fix="add `kernels: {NAME: {file: ...}}`")
-    return {str(name): _checked(file, str(name), entry) for name, entry in kernels.items()}
+    return document if isinstance(document, Mapping) else {}
 
 
 def _checked(file: Path, name: str, entry: Any) -> dict[str, Any]:
@@ -105,7 +122,8 @@ def _from_file(file: Path, version: str | None, params: dict[str, str], model_na
                 devlog = _devlog(project, entry)
                 params = {**_texts(entry), **params}
                 version = version or entry.get("default_version")
-    return WorkloadRef(path=file, name=name, version=version, params=params, devlog=devlog)
+    clocks = project_clocks(project) if project is not None else None
+    return WorkloadRef(path=file, name=name, version=version, params=params, devlog=devlog, clocks=clocks)
 
 
 def _from_project(
@@ -129,7 +147,7 @@ def _from_project(
     if version is not None and known and version not in known:
         raise BadInput("no_such_version", f"{name} has no version {version!r}", where=str(project), fix=f"one of: {', '.join(known)}")
     return WorkloadRef(path=file, name=model_name or name, version=version, params={**_texts(entry), **params},
-                       devlog=_devlog(project, entry))
+                       devlog=_devlog(project, entry), clocks=project_clocks(project))
 
 
 def _kernel_of_version(project: Path, kernels: Mapping[str, dict[str, Any]], version: str) -> str:

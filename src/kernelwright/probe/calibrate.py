@@ -69,7 +69,7 @@ def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
         if 3 * n * n * kind.itemsize > _free_bytes(device) // 4:
             break
         with _tf32(dtype == "tf32", device):
-            seconds = _fastest(_product(n, kind, device), device, MATMUL_BUDGET_S[device])
+            seconds = _fastest(product(n, kind, device), device, MATMUL_BUDGET_S[device])
         rate = 2 * n**3 / seconds / 1e12
         best = max(best, (rate, n)) if best else (rate, n)
         # The next size takes 8 times as long: stop when one sample of it would not fit the budget.
@@ -80,7 +80,8 @@ def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
     return {"name": f"matmul:{dtype}", "value": best[0], "unit": "TFLOP/s", "method": f"matmul {best[1]}^3 {dtype}, random normal data"}
 
 
-def _product(n: int, dtype: torch.dtype, device: str) -> Callable[[], Any]:
+def product(n: int, dtype: torch.dtype, device: str) -> Callable[[], Any]:
+    """One n x n matrix product of random normal data, into a buffer of its own."""
     one, other = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     return functools.partial(torch.mm, one, other, out=torch.empty_like(one))
 

@@ -1,4 +1,5 @@
-"""Entry of the probe, started by path: `PYTHON start.py run REQUEST.json` or `PYTHON start.py judge ...`.
+"""Entry of the probe, started by path: `PYTHON start.py run REQUEST.json`, `PYTHON start.py judge ...`
+or `PYTHON start.py load SECONDS DEVICE`.
 
 Loads its own folder as the package `kernelwright_probe` and takes the folder off sys.path, so that neither our module
 names (event, loaders, ...) nor the rest of kernelwright can meet the workload's. This file parses on Python 3.7.
@@ -14,7 +15,8 @@ import signal
 import sys
 
 PACKAGE = "kernelwright_probe"
-USAGE = "usage: start.py run REQUEST.json | start.py judge ...\n"
+USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py load SECONDS DEVICE\n"
+MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
 
 
 def load_package(folder: str) -> None:
@@ -63,12 +65,12 @@ def main(argv: list[str]) -> int:
     if sys.version_info < (3, 10):  # noqa: UP036 - the workload's interpreter is not ours to choose
         sys.stderr.write("kernelwright's probe needs Python 3.10 or newer, this is " + sys.version.split()[0] + "\n")
         return 3
-    if len(argv) < 2 or argv[0] not in ("run", "judge"):
+    if len(argv) < 2 or argv[0] not in MODULES:
         sys.stderr.write(USAGE)
         return 2
     die_with_parent()
     load_package(os.path.dirname(os.path.abspath(__file__)))
-    module = importlib.import_module(PACKAGE + (".judge_worker" if argv[0] == "judge" else ".run"))
+    module = importlib.import_module(PACKAGE + MODULES[argv[0]])
     return int(module.main(argv[1:]))
 
 

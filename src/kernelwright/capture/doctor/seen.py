@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...model.errors import KernelwrightError
 from ..gpu_processes import GpuProcess, short_name
+from ..gpus import cuda_hidden
 from ..interpreter import Interpreter
 from ..nsight import Tool, find_ncu, find_nsys
 from ..system_view import Gpu, Ran, SystemView
@@ -56,13 +57,11 @@ def look(view: SystemView, *, ncu: str | None = None, nsys: str | None = None) -
         compiler = pool.submit(ask_compiler, view)
         found, source = gpus.result()
         interpreter, triton, headers = torch.result()
-        # CUDA ends its list at the first entry that is no device.
-        hidden = view.env.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip().lower() in ("", "-1", "none", "nodevfiles")
         processes = users.result() if found else ()
         if processes is None and source == "nvidia-smi":
             processes = smi_processes(view)
-        return Seen(gpus=found, gpu_source=source, processes=processes, hidden=hidden, interpreter=interpreter, triton=triton,
-                    python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(), compiler=compiler.result())
+        return Seen(gpus=found, gpu_source=source, processes=processes, hidden=cuda_hidden(view.env), interpreter=interpreter,
+                    triton=triton, python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(), compiler=compiler.result())
 
 
 def find_gpus(view: SystemView) -> tuple[tuple[Gpu, ...], str]:
