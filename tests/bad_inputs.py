@@ -223,7 +223,7 @@ USAGE = [
     _usage("stray word for doctor", ("doctor", "please"), "please", "unknown_argument", how=SCRIPT, where="doctor.py"),
     _usage("unknown option of doctor", ("doctor", "--fix"), "--fix", "unknown_argument"),
     _usage("parameter for doctor", ("doctor", "--b=3"), "--b", "unknown_argument"),
-    _usage("unknown action for the clocks", ("gpu_clock", "boost"), "boost"),
+    _usage("unknown action for the clocks", ("gpu_clock", "boost"), "boost", how=SCRIPT),
     _usage("doctor's missing value", ("doctor", "--python"), "expected one argument"),
 ]
 

@@ -12,6 +12,8 @@ from kernelwright.model.profile import (
     ClockReading,
     Finding,
     Kernel,
+    MemoryOwner,
+    MemoryUse,
     Operator,
     Profile,
     Roof,
@@ -179,11 +181,32 @@ def many_stages(count: int = 500) -> Profile:
     return gpu_annotation(stages=stages)
 
 
+def memory(name: str = "aten::mm", *, device: str = "cuda:0") -> MemoryUse:
+    """1.5 GB at the peak, a third of it allocated before."""
+    owners = tuple(MemoryOwner(operator=name if place else None, module="blocks.0.attn" if place else None, source="mla.py:31",
+                               source_kind="line", bytes=size, count=place + 1) for place, size in enumerate((600_000_000, 300_000_000)))
+    return MemoryUse(
+        device=device, complete=device != "cpu", start_bytes=550_000_000, peak_bytes=1_500_000_000, peak_ns=123_456, peak_step=0,
+        end_bytes=550_000_000, before_bytes=500_000_000, owners=owners * 5 if name == "many" else owners, left_bytes=100_000_000,
+        left_count=40, allocations=80, allocated_bytes=3_000_000_000, timeline=((0, 550_000_000), (123_456, 1_500_000_000)))
+
+
+def with_places() -> Profile:
+    """Exact lines, call stacks and memory."""
+    stacks = (("train.py:40 <module>", "(3 library frames)", "mla.py:31 forward"), ("train.py:44 <module>",), ())
+    base = gpu_annotation()
+    placed = tuple(operator.model_copy(update={"source_kind": "line", "stack": place % 3}) for place, operator in enumerate(base.operators))
+    rest = placed[-1].model_copy(update={"source_kind": "definition", "stack": None})
+    return base.model_copy(update={"operators": (*placed[:-1], rest), "stacks": stacks, "memory": (memory(), memory(device="cpu"))})
+
+
 def hostile() -> Profile:
     """Names that try to break out of every table."""
     long = HOSTILE + "y" * 500
-    ops = operators((long, HOSTILE), 2, 300_000)
+    ops = tuple(op.model_copy(update={"stack": 0, "source": HOSTILE, "source_kind": "definition"})
+                for op in operators((long, HOSTILE), 2, 300_000))
     return gpu_annotation(
+        stacks=((long, HOSTILE) * 9,), memory=(memory(HOSTILE), memory(long)),
         capture_metadata=metadata(model_name=long, version=HOSTILE, device_name=HOSTILE), parameters={HOSTILE: HOSTILE, "long": "z" * 5000},
         stages=(stage(long, 500.0, 50.0, key_issue=HOSTILE, source=HOSTILE), stage(HOSTILE, 400.0, 50.0)), operators=ops,
         bottleneck=Bottleneck(kind="Memory", root_cause=HOSTILE + " One. Two. Three. Four."),

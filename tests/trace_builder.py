@@ -57,6 +57,15 @@ class TraceBuilder:
         """A Python frame, as recordings with stacks have them."""
         return self.event("python_function", f"{file}({line}): {function}", start, end)
 
+    def memory(self, time: int, change: int, total: int, address: int, *, kind: int = 1, device: int = 0, tid: int = 100) -> TraceBuilder:
+        """One allocation (change > 0) or free."""
+        begin = BASE_NS + time
+        args = {"Total Reserved": 0, "Total Allocated": total, "Bytes": change, "Device Id": device, "Device Type": kind, "Addr": address,
+                "Ev Idx": len(self.events)}
+        self.events.append(f'{{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 100, "tid": {tid}, '
+                           f'"ts": {begin // 1000}.{begin % 1000:03d}, "args": {json.dumps(args)}}}')
+        return self
+
     def text(self) -> str:
         properties = json.dumps([{"id": 0, "name": self.device, **({"numSms": self.sms} if self.sms else {})}] if self.device else [])
         return f'{{"schemaVersion": 1, "deviceProperties": {properties}, "traceEvents": [{", ".join(self.events)}], "traceName": "t"}}'

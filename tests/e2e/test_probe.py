@@ -75,6 +75,10 @@ def test_annotation_leaves_steps_modules_stages_and_operators(tmp_path):
     assert names.count("aten::addmm") == 6
     assert not any(str(name).startswith("kernelwright.module:") for name in names)
     assert not any(event.get("cat") == "python_function" for event in timeline)
+    document = json.loads(gzip.decompress((tmp_path / result.trace_file).read_bytes()))
+    assert document["schemaVersion"] == 1 and document["displayTimeUnit"] == "ms", "what chrome://tracing and Perfetto open"
+    assert all({"ph", "name", "pid", "tid"} <= set(event) for event in document["traceEvents"])
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in document["traceEvents"] if event["ph"] == "X")
     stacks = events(tmp_path / result.stacks_file)
     names = [event.get("name") for event in stacks]
     assert names.count("kernelwright.step") == 1

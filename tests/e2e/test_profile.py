@@ -57,6 +57,12 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, ca
     assert attributed > 0.5 * timeline["measured_ns"]
     assert any(op["source"] and f"{example}.py:" in op["source"] for op in profile["operators"])
     assert any(op["module"] for op in profile["operators"])
+    exact = [op for op in profile["operators"] if op["source_kind"] == "line"]
+    text = (ROOT / "examples" / f"{example}.py").read_text().splitlines()
+    assert sum(op["aggregated"]["total_duration_ns"] for op in exact) > 0.9 * attributed, "on lines that were executed"
+    assert not any(text[int(op["source"].split(":")[1]) - 1].lstrip().startswith(("def ", "class ")) for op in exact)
+    assert all(profile["stacks"][op["stack"]][-1].startswith(op["source"]) for op in exact)
+    assert profile["memory"][0]["peak_bytes"] > 0 and (folder / "memory_timeline.csv").read_text().startswith("device,time_ns,")
 
 
 def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, cache):

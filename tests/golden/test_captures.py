@@ -67,6 +67,15 @@ def test_eager_kernels_lead_to_modules_and_lines_of_the_example(capture):
     assert any(operator.module for operator in profile.operators)
 
 
+def test_the_peak_is_the_allocators_own(capture):
+    """timing.peak_memory_bytes is torch.cuda.max_memory_allocated() over the timed calls, another part of the run."""
+    _name, profile = capture
+    use = next(use for use in profile.memory if use.device == "cuda:0")
+    assert use.peak_bytes == profile.peak_memory_bytes
+    assert use.before_bytes + sum(owner.bytes for owner in use.owners) + use.left_bytes == use.peak_bytes
+    assert max(level for _, level in use.timeline) == use.peak_bytes and len(use.timeline) <= 400
+
+
 def test_every_fused_kernel_names_what_it_fused():
     profile = assembled(next(folder for folder in CAPTURES if folder.name == "gpt2-inductor"))
     fused = [operator for operator in profile.operators if operator.operator_name.startswith("triton_")]

@@ -17,7 +17,7 @@ from kernelwright.report.text import bullet, first_sentences
 
 CASES = {
     "gpu_annotation": builders.gpu_annotation(), "with_counters": builders.with_counters(), "cpu_annotation": builders.cpu_annotation(),
-    "event": builders.event(), "no_peaks": builders.no_peaks(), "hostile": builders.hostile(),
+    "event": builders.event(), "no_peaks": builders.no_peaks(), "hostile": builders.hostile(), "with_places": builders.with_places(),
 }
 
 
@@ -32,10 +32,13 @@ def test_a_large_profile_stays_readable() -> None:
     many = builders.many_stages(500)
     profile = many.model_copy(update={
         "operators": builders.operators(tuple(f"aten::op{i}" for i in range(300)), 2, 1000), "findings": many.findings * 30,
-        "warnings": tuple(f"warning {i}" for i in range(400)), "abstained": many.abstained * 100})
+        "warnings": tuple(f"warning {i}" for i in range(400)), "abstained": many.abstained * 100,
+        "stacks": tuple((f"a.py:{i} f",) * 50 for i in range(300)), "memory": (builders.memory("many"), builders.memory(device="cpu"))})
+    profile = profile.model_copy(update={"operators": tuple(operator.model_copy(update={"stack": place % 300})
+                                                            for place, operator in enumerate(profile.operators))})
     text = render_report(profile)
     _tables_hold(text)
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 185
     assert "(481 other stages)" in text and "390 more in profile.json" in text and "286 more take" in text
 
 
@@ -43,7 +46,7 @@ def test_hostile_names_make_no_heading_no_tag_and_no_control_character() -> None
     text = render_report(CASES["hostile"])
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings[1:] == ["## What was run", "## Bottleneck: Memory-bound", "## Timing", "## Roofline", "## Stages", "## Timeline",
-                            "## Top kernels", "## Findings", "## Not decided", "## Warnings"]
+                            "## Top kernels", "## Call stacks", "## Memory", "## Findings", "## Not decided", "## Warnings"]
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
     outside_code = re.sub(r"`[^`\n]*`", "", text)
     assert not re.search(r"(?<!\\)<[A-Za-z/!]", outside_code) and "](" not in outside_code
@@ -69,6 +72,13 @@ def test_unattributed_time_is_shown() -> None:
 
 def test_noise_is_a_warning() -> None:
     assert "- timing: noisy: the interquartile range is" in render_report(builders.event(timing=builders.timing(100.0, 0.4)))
+
+
+def test_the_memory_curve_is_a_csv(tmp_path: Path) -> None:
+    write_profile(CASES["with_places"], tmp_path, params_doc={})
+    rows = (tmp_path / "memory_timeline.csv").read_text(encoding="utf-8").splitlines()
+    assert rows == ["device,time_ns,allocated_bytes", "cuda:0,0,550000000", "cuda:0,123456,1500000000", "cpu,0,550000000",
+                    "cpu,123456,1500000000"]
 
 
 def test_write_profile_leaves_four_whole_files(tmp_path: Path) -> None:

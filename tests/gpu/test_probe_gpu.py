@@ -106,3 +106,12 @@ def test_compiled_code_keeps_a_line(tmp_path, mode):
     found = attribute(trace, stacks=stacks, lines=read_lines(tmp_path / result.lines_file))
     known = sum(operator.aggregated.total_duration_ns for operator in found.operators if operator.source)
     assert known > 0.9 * found.measured_ns
+
+
+@pytest.mark.parametrize("name", ["mlp.py", "training.py"])
+def test_the_peak_in_the_trace_is_torchs_own(tmp_path, name):
+    """Without cuDNN's or the profiler's own blocks in between the two agree to the byte; 2 MiB are left for those."""
+    result = probe(tmp_path, name, "annotation", steps=3)
+    use = next(use for use in attribute(read_kineto(tmp_path / result.trace_file)).memory if use.device == "cuda:0")
+    assert abs(use.peak_bytes - result.timing.peak_memory_bytes) <= 2 << 20
+    assert use.before_bytes + sum(owner.bytes for owner in use.owners) + use.left_bytes == use.peak_bytes

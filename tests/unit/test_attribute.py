@@ -275,3 +275,31 @@ def test_shapes_and_dtypes_of_tensor_arguments(tmp_path: Path) -> None:
     assert found["aten::cat_0"].input_shapes == ((2, 3), (4, 3))
     assert found["aten::embedding_0"].input_shapes == ((10, 4), (7,)) and found["aten::embedding_0"].dtype == "bfloat16"
     assert found["aten::sum_0"].input_shapes == ((),) and found["aten::sum_0"].dtype == "float64"
+
+
+def test_memory_at_the_peak_by_operator_and_line(tmp_path: Path) -> None:
+    def run(builder: TraceBuilder, start: int) -> TraceBuilder:
+        return (builder.step(start, start + 900).op("aten::relu", start + 10, start + 40).op("aten::empty_like", start + 12, start + 20)
+                .op("aten::mm", start + 300, start + 400))
+
+    trace = read(run(TraceBuilder(), 0).launch(1, 310, 311).kernel("k", 320, 330, 1)
+                 .memory(-50, 64, 1064, 1).memory(15, 512, 1576, 2).memory(50, -64, 1512, 1).memory(310, 4096, 5608, 3)
+                 .memory(320, -1000, 4608, 99).memory(500, 256, 4864, 4).memory(950, 10**9, 10**9 + 4864, 5)
+                 .memory(30, 2048, 2048, 7, kind=0, device=-1), tmp_path)
+    stacks = read(run(TraceBuilder(), 0).range("kernelwright.line:0", 1, 2), tmp_path, "stacks.json")
+    gpu, cpu = attribute(trace, stacks=stacks, lines=STACKS).memory
+    assert (gpu.device, gpu.complete, gpu.start_bytes, gpu.peak_bytes, gpu.peak_ns, gpu.peak_step) == ("cuda:0", True, 1064, 5608, 310, 0)
+    assert gpu.before_bytes == 1000, "the 64 of before were freed"
+    assert [(owner.operator, owner.source, owner.source_kind, owner.bytes, owner.count) for owner in gpu.owners] == [
+        ("aten::mm", "net.py:14", "line", 4096, 1), ("aten::relu", "net.py:14", "line", 512, 1)], "empty_like() belongs to relu"
+    assert (gpu.allocations, gpu.allocated_bytes, gpu.end_bytes) == (3, 512 + 4096 + 256, 4864), "what comes after the steps does not count"
+    assert (cpu.device, cpu.complete, cpu.peak_bytes, cpu.before_bytes) == ("cpu", False, 2048, 0)
+
+
+def test_many_owners_are_summed(tmp_path: Path) -> None:
+    builder = TraceBuilder(device="").step(0, 10_000)
+    for place in range(50):
+        (builder.op(f"aten::op{place}", 100 * place, 100 * place + 50)
+         .memory(100 * place + 1, 10, 10 * (place + 1), place, kind=0, device=-1))
+    (use,) = attribute(read(builder, tmp_path)).memory
+    assert (use.peak_bytes, len(use.owners), use.left_bytes, use.left_count) == (500, 30, 200, 20)

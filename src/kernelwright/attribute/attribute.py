@@ -9,7 +9,7 @@ from typing import Any
 from ..model.activity import Activity
 from ..model.capture import OpRecord
 from ..model.errors import KernelwrightError
-from ..model.profile import Kernel, Operator
+from ..model.profile import Kernel, MemoryUse, Operator
 from ..readers.kineto import Trace
 from ..readers.lines import UserStack
 from ..timeline.summary import measured_ns
@@ -18,6 +18,7 @@ from .activity import activity
 from .calls import Calls
 from .counted import Counts, counted_work
 from .inductor import fused_operators, is_compiled_region, is_generated
+from .memory import memory_uses
 from .moments import Moments
 from .owned import aggregate
 from .sources import Place, Places
@@ -34,6 +35,7 @@ class Attributed:
     """Call stacks in words, outermost first; Operator.stack is a place in here. Only those in use."""
     places: Places
     """Where any other row of the trace was called from, e.g. synchronising runtime calls."""
+    memory: tuple[MemoryUse, ...]
     measured_ns: int
     """Sum over all rows above; computed from the trace's intervals, not from the rows."""
     activity: Activity
@@ -71,8 +73,9 @@ def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | Non
     operators, table = _interned(operators, lines)
     result = Attributed(
         operators=tuple(sorted(operators, key=lambda operator: (operator.kernels[0].start_ns, operator.operator_id))),
-        stacks=table, places=places, unattributed=owned.unattributed, measured_ns=measured_ns(trace),
-        activity=activity(calls, places, Moments(trace, stacks, lines)), warnings=(*owned.warnings, *places.warnings, *warnings))
+        stacks=table, places=places, memory=memory_uses(calls, places), unattributed=owned.unattributed,
+        measured_ns=measured_ns(trace), activity=activity(calls, places, Moments(trace, stacks, lines)),
+        warnings=(*owned.warnings, *places.warnings, *warnings))
     if result.attributed_ns + result.unattributed_ns != result.measured_ns:
         raise KernelwrightError(
             "time_does_not_add_up", f"attributed {result.attributed_ns} + unattributed {result.unattributed_ns} ns is not the measured "

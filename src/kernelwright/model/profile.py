@@ -148,6 +148,47 @@ class Operator(Record):
     aggregated: Aggregated
 
 
+class MemoryOwner(Record):
+    """Allocations that were alive at the peak, by the operator call and line that made them."""
+
+    operator: str | None
+    """None: made outside any operator."""
+    module: str | None = None
+    source: str | None = None
+    source_kind: SourceKind | None = None
+    bytes: int
+    count: int
+
+
+class MemoryUse(Record):
+    """Memory of one device over the profiled steps. peak_bytes = before_bytes + the owners' bytes + left_bytes."""
+
+    device: str
+    """"cuda:0", or "cpu"."""
+    complete: bool
+    """False on the CPU: memory allocated before the recording began (parameters, inputs) is not counted there."""
+    start_bytes: int
+    """Allocated when the first step began."""
+    peak_bytes: int
+    peak_ns: int
+    """From the start of the first profiled step."""
+    peak_step: int
+    end_bytes: int
+    """Allocated when the last step ended."""
+    before_bytes: int
+    """Of the peak, what was allocated before the first step."""
+    owners: tuple[MemoryOwner, ...]
+    """Largest first; the small ones beyond are in left_*."""
+    left_bytes: int = 0
+    left_count: int = 0
+    allocations: int
+    """Made in the steps."""
+    allocated_bytes: int
+    """Their sum, freed or not."""
+    timeline: tuple[tuple[int, int], ...]
+    """(ns from the start of the first step, allocated bytes); thinned out, extremes and the peak kept."""
+
+
 class Stage(Record):
     """One row of the stage table: a marked range, or all calls of one operator. Times are per step."""
 
@@ -312,6 +353,8 @@ class Profile(Record):
     roofline: Roof | None = None
     timeline: TimelineSummary | None = None
     stages: tuple[Stage, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    """One row a device that allocated in the steps."""
     operators: tuple[Operator, ...] = ()
     stacks: tuple[tuple[str, ...], ...] = ()
     """Call stacks of the user's own lines that operators name by their place here, outermost first, e.g.

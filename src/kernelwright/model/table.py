@@ -41,3 +41,24 @@ class EventTable:
     def name(self, row: int) -> str:
         """Name of one event."""
         return self.names[int(self.name_id[row])]
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    """Allocations and frees in time order. All arrays have shape (n,) and dtype int64; times as in the tables beside it."""
+
+    time_ns: Int64
+    change_bytes: Int64
+    """Positive for an allocation, negative for a free."""
+    total_bytes: Int64
+    """What the allocator counts as allocated afterwards, by its own word."""
+    address: Int64
+    device_type: Int64
+    """0: CPU, 1: CUDA (c10::DeviceType)."""
+    device: Int64
+    """Index of the device; -1 on the CPU."""
+    process: Int64
+    thread: Int64
+
+    def __len__(self) -> int:
+        return int(self.time_ns.size)

@@ -90,9 +90,10 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     if draft.timing is not None and draft.timing.median_ns > 0:
         summary = unprofiled(summary, draft.timing.median_ns)
     return draft.model_copy(update={
-        "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks,
+        "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks, "memory": attributed.memory,
         "unattributed_kernels": attributed.unattributed,
         "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
+        "evidence": {**draft.evidence, "memory": "timeline"} if attributed.memory else draft.evidence,
         "warnings": draft.warnings + tuple(attributed.warnings) + _overhead(summary),
     })
 

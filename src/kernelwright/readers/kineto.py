@@ -18,12 +18,14 @@ import msgspec
 import numpy as np
 
 from ..model.errors import BadInput
-from ..model.table import EventTable
+from ..model.table import EventTable, MemoryEvents
 
 STEP_NAME = "kernelwright.step"
 MODULE_PREFIX = "kernelwright.module:"
 STAGE_PREFIX = "stage:"
 LINE_PREFIX = "kernelwright.line:"
+_MEMORY = "[memory]"
+_MAX_MEMORY_BYTES = 1 << 53
 DEFAULT_MAX_BYTES = 2 << 30
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver")
@@ -34,7 +36,8 @@ _RECORD_AGAIN = "record the profile again"
 
 class _Args(msgspec.Struct, gc=False, rename={
     "dims": "Input Dims", "types": "Input type", "sequence": "Sequence number", "forward_thread": "Fwd thread id",
-    "bytes_": "bytes", "graph_node": "graph node id", "index": "Ev Idx",
+    "bytes_": "bytes", "graph_node": "graph node id", "index": "Ev Idx", "change": "Bytes", "total": "Total Allocated",
+    "address": "Addr", "device_type": "Device Type", "device_id": "Device Id",
 }):
     """The arguments that the analysis needs; all others are skipped while decoding."""
 
@@ -50,6 +53,11 @@ class _Args(msgspec.Struct, gc=False, rename={
     bytes_: int = -1
     graph_node: int = 0
     index: int = -1
+    change: int | None = None
+    total: int = 0
+    address: int = 0
+    device_type: int = -1
+    device_id: int = -1
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -98,6 +106,8 @@ class Trace:
     """The profiled steps, in order; at least one."""
     overheads: EventTable
     """CUPTI's own and the driver's overhead, e.g. "Lazy Function Loading"; on no thread."""
+    memory: MemoryEvents
+    """Allocations and frees; empty unless recorded with memory."""
     device_names: tuple[str, ...]
     sm_counts: tuple[int, ...]
     """Multiprocessors of each device; 0 where the file does not say."""
@@ -199,6 +209,7 @@ class _Builder:
         self.table_of = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python", "overhead": "overheads"}
         self.table_of.update(dict.fromkeys(DEVICE_CATEGORIES, "device"))
         self.table_of.update(dict.fromkeys(RUNTIME_CATEGORIES, "runtime"))
+        self.memory: list[tuple[int, ...]] = []
 
     def build(self, document: _File) -> Trace:
         self._sort(document.events)
@@ -210,13 +221,15 @@ class _Builder:
         origin = min(row[0] for row in steps.rows)
         tables = {name: columns.table(origin) for name, columns in self.tables.items()}
         is_cuda = len(tables["device"]) > 0
-        return Trace(**tables, device_names=tuple(device.name for device in document.devices),
+        return Trace(**tables, memory=self._memory(origin), device_names=tuple(device.name for device in document.devices),
                      sm_counts=tuple(device.sm_count for device in document.devices), is_cuda=is_cuda, source=self.file_name)
 
     def _sort(self, events: Iterable[_Event]) -> None:
         decoder = msgspec.json.Decoder(_Args)
         for number, event in enumerate(events):
             table = self.table_of.get(event.cat) if event.ph == "X" else None
+            if event.ph == "i" and event.name == _MEMORY:
+                self._add_memory(event, self._args(decoder, event, number), number)
             if table is None:
                 continue
             if event.cat == "user_annotation" and event.name == STEP_NAME:
@@ -227,6 +240,20 @@ class _Builder:
             args = self._args(decoder, event, number)
             details = self.details.get(table, _no_details)(event, args)
             self.tables[table].add(event, start, end, args, details)
+
+    def _add_memory(self, event: _Event, args: _Args, number: int) -> None:
+        if args.change is None or event.ts is None or not event.ts.is_finite() or abs(event.ts) >= _MAX_US:
+            return
+        if max(abs(args.change), abs(args.total)) >= _MAX_MEMORY_BYTES:
+            raise BadInput("bad_trace", "an allocation's size can't be right", where=f"{self.file_name}, event {number}", fix=_RECORD_AGAIN)
+        process, thread = (value if isinstance(value, int) else -1 for value in (event.pid, event.tid))
+        self.memory.append((int((event.ts * 1000).to_integral_value()), args.index, args.change, args.total, args.address,
+                            args.device_type, args.device_id, process, thread))
+
+    def _memory(self, origin: int) -> MemoryEvents:
+        matrix = np.array(sorted(self.memory, key=lambda row: row[:2]), dtype=np.int64).reshape(-1, 9)
+        time, _, *columns = (np.ascontiguousarray(column) for column in matrix.T)
+        return MemoryEvents(time - origin, *columns)
 
     def _times(self, event: _Event, number: int) -> tuple[int, int]:
         where = f"{self.file_name}, event {number} ({event.name[:60]})"

@@ -1,4 +1,4 @@
-"""report.md: one profile for people, at most about 150 lines, with the evidence of every figure."""
+"""report.md: one profile for people, at most about 180 lines, with the evidence of every figure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from .compiled import compiled_section
 from .contract import ROOMS, stage_rows
 from .figures import configuration, title
 from .hotspots import hotspots
+from .memory import memory_views
+from .stacks import stack_rows
 from .templates import render
 from .text import Safe, cell, first_sentences
 
 MOST_STAGES = 20
 MOST_KERNELS = 15
+MOST_STACKS = 6
 MOST_ROWS = 10
 """Findings, undecided rules and warnings: the first of each; profile.json has them all."""
 MOST_PARAMETERS = 24
@@ -25,6 +28,7 @@ def render_report(profile: Profile) -> str:
     rows, left = stage_rows(profile, replace(ROOMS[0], stages=MOST_STAGES))
     shown = sorted(profile.stages, key=lambda stage: -stage.duration_ns)[: len(rows)]
     kernels, kernels_left = hotspots(profile, MOST_KERNELS)
+    stacks, stacks_left_pct = stack_rows(profile, MOST_STACKS)
     line, work, roof = profile.timeline, profile.work, profile.roofline
     walls = sorted(line.step_wall_ns) if line else []
     ceilings = binding_peaks(roof) if roof else (None, None)
@@ -39,6 +43,8 @@ def render_report(profile: Profile) -> str:
         step_wall_ns=walls[len(walls) // 2] if walls else None,
         attributed_pct=100 * line.attributed_ns / line.measured_ns if line and line.measured_ns else None,
         kernels=kernels, kernels_left=kernels_left, compiled=compiled_section(profile),
+        stacks=stacks, stacks_left_pct=stacks_left_pct, memory=memory_views(profile),
+        definitions=sum(operator.source_kind == "definition" for operator in profile.operators),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
         findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
     )

@@ -11,10 +11,11 @@ from ..model.profile import Profile
 from .baseline import baseline_refusal
 from .contract import render_contract
 from .document import render_report
+from .memory import CSV_FILE, memory_csv
 
 
 def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None = None, params_doc: dict[str, Any]) -> dict[str, Path]:
-    """Write params.json, profile.json, report.md and contract.md, each whole or not at all.
+    """Write params.json, profile.json, report.md and contract.md, memory_timeline.csv where memory was recorded, each whole or not at all.
 
     Returns their absolute paths by "profile", "report", "contract", "params". A baseline that cannot be compared is
     refused with BadInput, after everything was written without it. Raises NotWritable where nothing can be written.
@@ -26,6 +27,8 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
     write_json_atomic(paths["params"], params_doc)
     write_text_atomic(paths["profile"], profile.model_dump_json(indent=1) + "\n")
     write_text_atomic(paths["report"], render_report(profile))
+    if profile.memory:
+        write_text_atomic(folder / CSV_FILE, memory_csv(profile))
     write_text_atomic(paths["contract"], render_contract(profile, None if refusal else baseline))
     if refusal:
         raise BadInput("baseline_refused", refusal, where="--baseline",
