@@ -10,7 +10,7 @@ import pytest
 import builders
 from contract_format import check_contract, split_row
 from golden_files import assert_golden
-from kernelwright.model.errors import BadInput
+from kernelwright.model.errors import BadInput, NotWritable
 from kernelwright.model.profile import Profile
 from kernelwright.report import numbers, render_report, write_profile
 from kernelwright.report.text import bullet, first_sentences
@@ -105,7 +105,7 @@ def test_a_baseline_of_something_else_is_refused_and_the_profile_kept(tmp_path: 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="can't write there"):
+    with pytest.raises(NotWritable, match="can't write there"):
         write_profile(CASES["event"], tmp_path / "file", params_doc={})
 
 

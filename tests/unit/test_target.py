@@ -46,8 +46,9 @@ def test_kernels_and_versions_resolve_from_any_subfolder(project, words, kernel,
     (("v9", None), "no_such_kernel", "softmax (v1, v2)"),
     (("softmax", "v9"), "no_such_version", "one of: v1, v2"),
     (("nothing", "v1"), "no_such_kernel", "mla, softmax"),
-    (("gone.py", None), "no_such_workload", "path of a Python file"),
-    (("deep", None), "target_is_folder", "name the file"),
+    (("gone.py", None), "no_such_workload", "path of the workload's Python file"),
+    (("deep", None), "no_such_kernel", "mla (v2, v4)"),
+    (("deep/", None), "is_folder", "path of the workload's Python file"),
 ])
 def test_what_cannot_be_resolved_gives_the_choices(project, words, code, says):
     with pytest.raises(BadInput) as caught:

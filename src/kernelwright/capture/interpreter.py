@@ -117,12 +117,14 @@ def _check(path: Path, source: str) -> Interpreter | str:
     """The interpreter, or why it will not do."""
     try:
         # Isolated from the current folder (a user's torch.py there must not be taken for torch), not from site-packages.
-        run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, timeout=CHECK_TIMEOUT_S,
+        run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S,
                              stdin=subprocess.DEVNULL, cwd=path.parent if path.parent.is_dir() else None)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:  # ValueError: a NUL in the name
         return f"could not be run ({error.__class__.__name__})"
     words = run.stdout.split()
     if run.returncode != 0 or not words:
+        return "is not a working Python"
+    if words[0] not in ("TORCH", "OLD", "NONE") or len(words) != {"TORCH": 3, "OLD": 2, "NONE": 1}[words[0]]:
         return "is not a working Python"
     if words[0] == "TORCH":
         return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source)

@@ -53,7 +53,8 @@ def device_lock(what: str, say: Say = lambda _line: None, *, timeout_s: float | 
     _acquire(lock, path, say, timeout_s)
     note = _note_path(path)
     try:
-        write_json_atomic(note, {"pid": str(os.getpid()), "what": what, "since": time.strftime("%H:%M:%S")})
+        with contextlib.suppress(OSError):  # the note is for others; on a full disk there is none
+            write_json_atomic(note, {"pid": str(os.getpid()), "what": what, "since": time.strftime("%H:%M:%S")})
         yield
     finally:
         note.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ..model.capture import ProbeRequest, ProbeResult
 from ..model.errors import ERROR_BY_EXIT_CODE, WorkloadFailed
-from ..model.files import write_text_atomic
+from ..model.files import check_writable, write_text_atomic
 from .interpreter import Interpreter
 from .process import spawn, terminate
 
@@ -68,12 +68,14 @@ def read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> Pr
     try:
         result = ProbeResult.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
+        check_writable(file.parent)  # a full disk is not the workload's fault
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise WorkloadFailed("workload_died", f"the workload's process {how} before it gave a result{_tail(log)}",
                              where=request.workload.path, fix=f"run the file by itself; its output is in {log}") from error
     if result.status == "error":
         if result.error is None:
-            raise WorkloadFailed("workload_died", "the workload failed without a reason", where=request.workload.path)
+            raise WorkloadFailed("workload_died", "the workload failed without a reason", where=request.workload.path,
+                                 fix=f"run the file by itself; its output is in {log}")
         failure = result.error
         raise ERROR_BY_EXIT_CODE.get(failure.exit_code, WorkloadFailed)(
             failure.code, failure.message, where=failure.where or request.workload.path, fix=failure.fix)

@@ -16,6 +16,8 @@ from ..model.workload import WorkloadRef
 
 Say = Callable[[str], None]
 """Takes one progress line; it goes to stderr."""
+MAX_DURATION_S = 30 * 24 * 3600
+MAX_NAME_CHARACTERS = 500
 _PARAM = re.compile(r"--([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -34,7 +36,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that runs a workload."""
     group = parser.add_argument_group("running")
     group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="where to run (default: the GPU if there is one)")
-    group.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: a new one under out/)")
+    group.add_argument("--out", type=folder, metavar="DIR", help="folder for the results (default: a new one under out/)")
     group.add_argument("--clocks", type=clocks, metavar="none|lock|MHZ",
                        help="GPU clocks: left alone, locked where the GPU holds them under load, or locked at MHZ (default: the project "
                             "file's, else none)")
@@ -54,9 +56,23 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ncu-sudo", action="store_true", help="run ncu under sudo")
     group.add_argument("--compile-mode", choices=("eager", "inductor", "cudagraphs"), default="eager",
                        help="profile the workload as it is, or under torch.compile")
-    group.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
-    group.add_argument("--device-name", metavar="NAME", help="device name in reports (default: as the driver says)")
+    group.add_argument("--model-name", type=name, metavar="NAME", help="name in reports (default: the file's)")
+    group.add_argument("--device-name", type=name, metavar="NAME", help="device name in reports (default: as the driver says)")
     group.add_argument("--flush-l2", action="store_true", help="event mode: empty the L2 cache before each timed call")
+
+
+def folder(text: str) -> Path:
+    """argparse type of a folder: an empty name (an unset shell variable) is not the current folder."""
+    if not text.strip() or "\0" in text:
+        raise argparse.ArgumentTypeError("needs the name of a folder")
+    return Path(text)
+
+
+def name(text: str) -> str:
+    """argparse type of a name that goes into reports: not empty, of bounded length."""
+    if not text.strip() or len(text) > MAX_NAME_CHARACTERS:
+        raise argparse.ArgumentTypeError(f"a name has 1 to {MAX_NAME_CHARACTERS} characters")
+    return text
 
 
 def clocks(text: str) -> str:
@@ -98,9 +114,15 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 10m or 1h30m")
     hours, minutes, rest = (float(part) if part else 0.0 for part in match.groups())
     total = hours * 3600 + minutes * 60 + rest
-    if total <= 0:
-        raise argparse.ArgumentTypeError("a duration must be above 0")
+    if not 0 < total <= MAX_DURATION_S:
+        raise argparse.ArgumentTypeError(f"a duration must be above 0 and at most {MAX_DURATION_S // 3600} h")
     return total
+
+
+def no_params(params: dict[str, str], *, verb: str) -> None:
+    """For verbs that run no workload. Raises BadInput."""
+    if params:
+        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where=verb, fix=f"see {verb} --help")
 
 
 def split_params(unknown: Sequence[str], *, verb: str) -> dict[str, str]:
@@ -111,5 +133,7 @@ def split_params(unknown: Sequence[str], *, verb: str) -> dict[str, str]:
         if match is None:
             raise BadInput("unknown_argument", f"unknown argument {argument!r}", where=verb,
                            fix=f"see {verb} --help; workload parameters are written --NAME=VALUE")
+        if match[1] in params:
+            raise BadInput("given_twice", f"--{match[1]} is given twice", where=verb, fix="give each parameter once")
         params[match[1]] = match[2]
     return params

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
 from ..model.profile import Profile
+from ..pipeline.source import exists
 from ..pipeline.stored import load_profile, read_params
 from ..report.compare import Comparison, compare, letter, render_comparison
 from ..report.figures import mismatch, title
-from .common import Answer, Say
+from .common import Answer, Say, no_params
 
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
@@ -41,8 +43,7 @@ def limit(text: str) -> float:
 
 def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     """Load, compare, and hold the gate."""
-    if params:
-        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="compare", fix="see compare --help")
+    no_params(params, verb="compare")
     if len(args.profiles) < 2:
         raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")
     places = [find_profile(named, Path.cwd() / "out" / "profiles") for named in args.profiles]
@@ -76,10 +77,10 @@ def find_profile(named: str, root: Path) -> Path:
     root: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>. Raises BadInput with what there is.
     """
     path = Path(named)
-    if path.is_dir() and not (path / "profile.json").exists():
+    if os.path.isdir(named) and not (path / "profile.json").exists():
         inside = [file.parent for depth in range(1, 5) for file in path.glob("*/" * depth + "profile.json")]
         return max(inside, key=lambda folder: folder.name, default=path)
-    if path.exists():
+    if exists(path):
         return path
     stored = _stored(root)
     matching = [item for item in stored if named in (item[0], item[1], f"{item[0]}:{item[1]}")]

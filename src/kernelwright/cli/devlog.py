@@ -9,7 +9,7 @@ from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, ren
 from ..model.errors import BadInput
 from ..pipeline.stored import load_profile, read_params
 from ..pipeline.target import find_project, load_project, resolve_target
-from .common import Answer, Say
+from .common import Answer, Say, no_params
 
 HELP = "append to or show a kernel's development log"
 
@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Append or show."""
-    if params:
-        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="devlog", fix="see devlog --help")
+    no_params(params, verb="devlog")
     return _add(args, say) if args.action == "add" else _show(args, say)
 
 

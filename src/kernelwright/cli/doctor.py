@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from ..capture.doctor import Examination, examine
 from ..capture.system_view import real_system
-from ..model.errors import BadInput
-from .common import Answer, Say
+from .common import Answer, Say, no_params
 
 HELP = "say what this machine can do, what is missing, and the fix"
 AVAILABLE_MODES = ("event", "annotation")
@@ -24,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     """Examine and report. A lack is content, not a failure."""
-    if params:
-        raise BadInput("unknown_argument", f"unknown argument --{next(iter(params))}", where="doctor", fix="see doctor --help")
+    no_params(params, verb="doctor")
     report = examine(real_system(args.python), AVAILABLE_MODES, ncu=args.ncu_executable, nsys=args.nsys_executable)
     return Answer(report.model_dump(mode="json"), render(report), tail=f"examined in {report.elapsed_s:.1f} s")
 

@@ -9,15 +9,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..judge import JudgeOptions, judge
-from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, KernelwrightError
-from ..model.files import write_json_atomic, write_text_atomic
+from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError, NotWritable
+from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.profile import ClockReading
 from ..model.verdict import ACCEPTABLE, Verdict
 from ..model.workload import WorkloadRef
+from ..pipeline.source import check_source
 from ..pipeline.stored import safe_name
 from ..pipeline.target import refuse_script, resolve_target
 from ..report.templates import render
-from .common import Answer, Say, add_run_options, clocks_of, positive_count, run_clocks, seconds
+from .common import Answer, Say, add_run_options, clocks_of, name, positive_count, run_clocks, seconds
 
 HELP = "judge one candidate: correctness, timing, audit"
 DESCRIPTION = """Runs the candidate and its workload in two processes, on fresh inputs, and gives one verdict:
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="fresh inputs to compare outputs on, at least 3 (default: 3)")
     parser.add_argument("--max-timing", type=seconds, default=6.0, metavar="TIME", help="longest time spent timing (default: 6s)")
     parser.add_argument("--seed", type=_seed, metavar="N", help="repeat a judgement with the seed that its verdict names (default: secret)")
-    parser.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
+    parser.add_argument("--model-name", type=name, metavar="NAME", help="name in reports (default: the file's)")
     add_run_options(parser)
 
 
@@ -44,8 +45,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Judge, write verdict.json and verdict.md; a verdict of WRONG, CHEAT or FAILED is exit 5."""
     workload = resolve_target(args.workload, args.version, params, args.model_name)
     refuse_script(workload, "judge")
-    if not args.candidate.is_file():
-        raise BadInput("no_such_candidate", "no such file", where=str(args.candidate), fix="give the path of the candidate's Python file")
+    check_source(args.candidate, "candidate")
     if args.rounds < 3:
         raise BadInput("usage", "--rounds must be at least 3", where="--rounds", fix="leave it out, or ask for 3 or more")
     folder = _folder(args.out, workload)
@@ -54,9 +54,13 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     try:
         with run_clocks(args, workload, say) as clocks:
             verdict = judge(workload, args.candidate, options, say=say)
-    except KernelwrightError as error:
-        write_json_atomic(folder / "error.json", error.as_dict())
+    except KeyboardInterrupt:
+        leave_error(folder, Interrupted(str(folder)))
         raise
+    except (KernelwrightError, OSError) as error:
+        fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
+        leave_error(folder, fault)
+        raise fault from error.__cause__
     verdict = verdict.model_copy(update={"clocks": clocks.reading()})
     return _answer(verdict, workload, folder, clocks.reading(), _again(verdict, workload, args))
 
@@ -97,6 +101,5 @@ def _folder(out: Path | None, workload: WorkloadRef) -> Path:
         for stale in ("error.json", "verdict.json", "verdict.md"):
             (folder / stale).unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
+        raise NotWritable(error, folder) from error
     return Path(os.path.realpath(folder))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
+import io
 import json
 import os
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NoReturn
 
 from .. import __version__
-from ..model.errors import EXIT_INTERRUPTED, EXIT_WORKLOAD_FAILED, BadInput, KernelwrightError
+from ..model.errors import EXIT_WORKLOAD_FAILED, BadInput, Interrupted, KernelwrightError, NotWritable
 from .common import Answer, split_params
 from .progress import Progress
 
@@ -31,17 +36,20 @@ VERBS = {
 
 TAKES_SCRIPTS = ("profile_kernel",)
 """Verbs whose arguments after `--` are a script's own."""
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+"""NUL, and what stands for the bytes of an argument that are not UTF-8 (PEP 383)."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadInput("usage", message, where=self.prog, fix=f"see {self.prog} --help")
+        dashes = "; a file whose name begins with a dash is written ./-NAME.py" if "required" in message else ""
+        raise BadInput("usage", message, where=self.prog, fix=f"see {self.prog} --help{dashes}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code; prints one JSON object with --json, else text."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
+    as_json = _wants_json(argv)
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _interrupt)
     try:
@@ -50,10 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KernelwrightError as error:
         return _fail(error, as_json)
     except KeyboardInterrupt:
-        return _fail(_Interrupted("interrupted", "interrupted"), as_json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_WORKLOAD_FAILED
+        return _fail(Interrupted(_verb(argv)), as_json)
+    except _StdoutFailed as error:
+        return _stdout_failed(error)
+    except OSError as error:
+        return _fail(_of_system(error, _verb(argv)), as_json)
     except Exception as error:  # noqa: BLE001 - the outer edge: our own fault too ends in one line and, with --json, one object
         if os.environ.get("KERNELWRIGHT_DEBUG"):
             traceback.print_exc()
@@ -63,8 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return answer.exit_code
 
 
+def _wants_json(argv: list[str]) -> bool:
+    return "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
+
+
 def _print(answer: Answer, as_json: bool) -> None:
-    print(json.dumps({"status": "ok", **answer.data}, allow_nan=False) if as_json else answer.text, flush=True)
+    _write(json.dumps({"status": "ok", **answer.data}, allow_nan=False) if as_json else answer.text)
     if answer.tail:
         say(answer.tail)
 
@@ -85,6 +98,10 @@ def say(line: str) -> None:
 
 
 def _run(argv: list[str]) -> Answer:
+    as_json = _wants_json(argv)
+    for argument in argv:
+        if _NOT_TEXT.search(argument):
+            raise BadInput("bad_encoding", "holds bytes that are not UTF-8 text", where=argument, fix="rename it")
     if not argv or argv[0] in ("-h", "--help"):
         rows = "\n".join(f"  {verb:<16}{words}" for verb, words in VERBS.items())
         return Answer({"verbs": VERBS}, f"usage: kernelwright VERB ...\n\n{rows}\n\nkernelwright VERB --help says more.")
@@ -94,8 +111,16 @@ def _run(argv: list[str]) -> Answer:
     if verb not in VERBS:
         raise BadInput("unknown_verb", f"unknown verb {argv[0]!r}", where="kernelwright", fix=f"one of: {', '.join(VERBS)}")
     parser = build_parser(verb)
+    _refuse_twice(parser, argv[1:])
     own, rest = _split(argv[1:]) if verb in TAKES_SCRIPTS else (argv[1:], None)
-    args, unknown = _parse(parser, own)
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown if as_json else sys.stdout):
+            args, unknown = _parse(parser, own)
+    except SystemExit:  # --help
+        if not as_json:
+            raise
+        return Answer({"verb": verb, "help": shown.getvalue()}, "")
     if rest is not None:
         args.script_args = rest
     with Progress() as progress:
@@ -118,23 +143,74 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.N
     return parser.parse_known_intermixed_args(argv)
 
 
+def _refuse_twice(parser: argparse.ArgumentParser, argv: list[str]) -> None:
+    """An option that takes one value and is given twice: the last would win in silence. Raises BadInput."""
+    single = set(_single_options(parser))
+    given = [word.partition("=")[0] for word in (argv[: argv.index("--")] if "--" in argv else argv)]
+    for option in single:
+        if given.count(option) > 1:
+            raise BadInput("given_twice", f"{option} is given {given.count(option)} times", where=parser.prog, fix="give it once")
+
+
+def _single_options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _single_options(child)
+        elif isinstance(action, argparse._StoreAction):
+            yield from action.option_strings
+
+
 def _module(verb: str) -> ModuleType:
     return importlib.import_module(f".{verb}", __package__)
-
-
-class _Interrupted(KernelwrightError):
-    exit_code = EXIT_INTERRUPTED
 
 
 class _Internal(KernelwrightError):
     exit_code = 1
 
 
+class _StdoutFailed(Exception):
+    """The answer could not be written; the cause is the OSError."""
+
+
+def _write(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        raise _StdoutFailed from error
+
+
+def _stdout_failed(error: _StdoutFailed) -> int:
+    """A reader that went away is told nothing; a full disk is. What is still buffered would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error.__cause__, BrokenPipeError):
+        return EXIT_WORKLOAD_FAILED
+    assert isinstance(error.__cause__, OSError)
+    fault = NotWritable(error.__cause__, "standard output", fix="send it elsewhere")
+    say(f"kernelwright: {fault.line()}")
+    return fault.exit_code
+
+
+def _of_system(error: OSError, verb: str) -> KernelwrightError:
+    """A file that the system refused, where no nearer place had better words for it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NotWritable(error, Path(error.filename) if error.filename else verb)
+    return BadInput("file_refused", f"the system refused a file: {error.strerror or error}", where=str(error.filename or verb),
+                    fix="check its name, its rights and the disk it is on")
+
+
+def _verb(argv: list[str]) -> str:
+    return argv[0] if argv else "kernelwright"
+
+
 def _fail(error: KernelwrightError, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"status": "error", "error": error.as_dict()}))
-    else:
+    if not as_json:
         say(f"kernelwright: {error.line()}")
+        return error.exit_code
+    try:
+        _write(json.dumps({"status": "error", "error": error.as_dict()}))
+    except _StdoutFailed as failed:
+        _stdout_failed(failed)
     return error.exit_code
 
 

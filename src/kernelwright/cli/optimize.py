@@ -8,7 +8,7 @@ import sys
 from ..model.errors import EXIT_INTERRUPTED, EXIT_OK
 from ..optimize import OptimizeOptions, Outcome, optimize
 from ..pipeline.target import refuse_script, resolve_target
-from .common import Answer, Say, add_run_options, clocks_of, run_clocks, seconds
+from .common import Answer, Say, add_run_options, clocks_of, name, run_clocks, seconds
 
 HELP = "profile, try improvements, judge them, keep the best"
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=("equal", "tf32", "bf16"), default="equal",
                         help="the lowest precision allowed (default: equal)")
     parser.add_argument("--resume", action="store_true", help="go on with the latest optimisation of this workload")
-    parser.add_argument("--model-name", metavar="NAME", help="name in reports (default: the file's)")
+    parser.add_argument("--model-name", type=name, metavar="NAME", help="name in reports (default: the file's)")
     add_run_options(parser)
 
 

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from ..model.errors import BadInput, KernelwrightError
-from ..model.files import write_json_atomic
+from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.workload import WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
-from ..pipeline.stored import find_baseline
+from ..pipeline.source import exists
+from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
-from ..report import baseline_refusal, render_contract, render_top, write_profile
+from ..report import render_contract, render_top, write_profile
 from .common import Answer, Say, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
@@ -40,17 +41,22 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Profile and write the artifacts."""
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
     _check_script_options(args, workload)
+    named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
     options = ProfileOptions(
         device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
     )
     done = profile(workload, args.mode, args.out, options, say=say)
-    baseline = find_baseline(args.baseline, done.profile, workload) if args.baseline else None
-    refused = baseline_refusal(done.profile, baseline) if baseline else None
-    files = write_run(done, None if refused else baseline)
-    if refused:
-        raise BadInput("baseline_refused", refused, where=f"--baseline {args.baseline}", fix=f"the profile itself is in {done.out_dir}")
+    baseline = named
+    if args.baseline and named is None:
+        try:
+            baseline = find_baseline(args.baseline, done.profile, workload)
+        except BadInput as error:
+            write_run(done)  # the measurement is whole, and kept
+            leave_error(done.out_dir, error)
+            raise
+    files = write_run(done, baseline)
     contract = render_contract(done.profile, baseline)
     table = render_top(done.profile) if "top" in files else ""
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
@@ -70,5 +76,5 @@ def write_run(done: ProfileRun, baseline: Profile | None = None) -> dict[str, Pa
     try:
         return write_profile(done.profile, done.out_dir, baseline=baseline, params_doc=done.params)
     except KernelwrightError as error:
-        write_json_atomic(done.out_dir / "error.json", error.as_dict())
+        leave_error(done.out_dir, error)
         raise

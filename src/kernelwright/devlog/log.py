@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from ..model.errors import BadInput
+from ..model.errors import BadInput, NotWritable
 from ..model.files import write_text_atomic
 from ..model.profile import Profile
 from ..model.workload import WorkloadRef
@@ -37,9 +37,11 @@ class DevlogFiles:
     def of(cls, log: Path) -> DevlogFiles:
         """Both files, from either one's path. Raises BadInput for another suffix or a folder."""
         if log.is_dir():
-            raise BadInput("log_is_folder", "is a folder, and a log is a file", where=str(log), fix=f"name a file such as NAME{SUFFIX}.md")
+            raise BadInput("log_is_folder", "is a folder, and a log is a file", where=str(log.absolute()),
+                           fix=f"name a file such as NAME{SUFFIX}.md")
         if log.suffix not in (".md", ".jsonl"):
-            raise BadInput("log_name", "a log's name ends in .md or .jsonl", where=str(log), fix=f"name a file such as NAME{SUFFIX}.md")
+            raise BadInput("log_name", "a log's name ends in .md or .jsonl", where=str(log.absolute()),
+                           fix=f"name a file such as NAME{SUFFIX}.md")
         path = log.absolute()
         return cls(path.with_suffix(".jsonl"), path.with_suffix(".md"))
 
@@ -75,8 +77,7 @@ def add_entry(profile: Profile, log: Path, *, issues: Sequence[str] = (), insigh
         raise BadInput("log_locked", f"stays locked by another writer for {LOCK_WAIT_S:.0f} s", where=str(files.jsonl),
                        fix="try again when the other run has ended") from error
     except OSError as error:
-        raise BadInput("log_not_writable", f"can't write there: {error.strerror or error}", where=str(files.jsonl),
-                       fix="name another file with --log") from error
+        raise NotWritable(error, files.jsonl, fix="name another file with --log") from error
     return entry
 
 
@@ -88,7 +89,8 @@ def show(log: Path) -> str:
     try:
         return _body(*read_log(files.jsonl))
     except OSError as error:
-        raise BadInput("log_unreadable", f"can't be read: {error.strerror or error}", where=str(files.jsonl)) from error
+        raise BadInput("log_unreadable", f"can't be read: {error.strerror or error}", where=str(files.jsonl),
+                       fix="make it readable, or name another file with --log") from error
 
 
 def read_log(jsonl: Path) -> tuple[list[DevlogEntry], list[str]]:
@@ -126,13 +128,16 @@ def _append(jsonl: Path, entry: DevlogEntry) -> None:
     """One write of one whole line, synced. A last line that was cut short is ended first, and stays."""
     line = entry.model_dump_json().encode() + b"\n"
     descriptor = os.open(jsonl, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    size = os.fstat(descriptor).st_size
     try:
-        size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
         while line:
             line = line[os.write(descriptor, line):]
         os.fsync(descriptor)
+    except OSError:  # a full disk takes half a line
+        os.ftruncate(descriptor, size)
+        raise
     finally:
         os.close(descriptor)
 

@@ -45,7 +45,7 @@ class OutOfTime(NotAcceptable):
     """The caller's deadline passed before there was a verdict; the candidate's process is gone."""
 
     def __init__(self, doing: str) -> None:
-        super().__init__("out_of_time", f"the time was up while {doing}", where="deadline")
+        super().__init__("out_of_time", f"the time was up while {doing}", where="deadline", fix="give it more time")
 
 
 class OfReference(KernelwrightError):

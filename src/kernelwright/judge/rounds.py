@@ -11,7 +11,7 @@ from ..model.verdict import Correctness, OutputError, VerdictName
 from ..model.workload import Precision
 from .correctness import PRECISION_ORDER, UNDECIDABLE, Expected, check_round, comparable, decidable, is_of, same_values
 from .exchange import Exchange, Seeds
-from .options import ReferenceFailed, ReferenceUnusable
+from .options import ReferenceFailed
 from .replies import Called, Done, InputsMade
 from .tensors import Leaf
 from .untrusted import remove
@@ -144,8 +144,8 @@ class Rounds:
             inputs = {leaf.path: leaf for leaf in self.reference.export("inputs", sample_seed)}
             reference += [replace(inputs[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written]
         if not reference:
-            raise ReferenceUnusable("no_output", "the workload's output holds no tensor or number, so nothing can be compared",
-                                    where="workload", fix="return what it computes")
+            raise ReferenceFailed("no_tensor_output", "the workload's output holds no tensor or number, so nothing can be compared",
+                                  fix="return the computed tensor (or a tuple, dict or dataclass that holds it)")
         if called.drew_random_numbers or called.buffers_changed:
             self.repeatable = False
         oracle, why = None, "the workload draws random numbers"
@@ -205,7 +205,7 @@ class Rounds:
         if errors and all(error.reference_error > UNDECIDABLE for error in errors):
             raise ReferenceFailed(
                 "ill_conditioned", "the workload's own error against float64 is above 10% on every output, so no candidate can be judged",
-                where="workload", fix="use inputs on which the computation is well-conditioned")
+                fix="use inputs on which the computation is well-conditioned")
 
     def _correctness(self, passed: bool, errors: tuple[OutputError, ...], reasons: tuple[str, ...]) -> Correctness:
         return Correctness(passed=passed, oracle=self.oracle, rounds=len(self.results), errors=errors, reasons=(*reasons, *self.notes))

@@ -17,7 +17,7 @@ from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
-from .options import Deadline, JudgeOptions, OutOfTime, Say
+from .options import Deadline, JudgeOptions, OfReference, OutOfTime, Say
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, StateTaken
 from .rounds import Rounds
@@ -43,7 +43,7 @@ def judge(
     options = options or (session.options if session is not None else JudgeOptions())
     candidate = candidate.absolute()
     if not candidate.is_file():
-        raise BadInput("no_such_candidate", "no such file", where=str(candidate))
+        raise BadInput("no_such_candidate", "no such file", where=str(candidate), fix="give the path of the candidate's Python file")
     deadline = Deadline(deadline_s)
     deadline.check("starting")
     with contextlib.ExitStack() as stack:
@@ -128,6 +128,9 @@ class _Judgement:
             if error.role == "reference":
                 raise self.session.failure(error) from error
             raise _Refused(*verdict_of(error)) from error
+        except OfReference as error:
+            error.where = error.where or str(self.workload.path)
+            raise
 
     def _same_weights(self, reference: Exchange, mine: Exchange, facts: Loaded) -> None:
         theirs = self.session.facts.state

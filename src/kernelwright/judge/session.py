@@ -20,6 +20,12 @@ from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
 
+_FIX = {
+    "died": "run the file by itself and see what it prints last", "timeout": "raise --timeout, or make the workload smaller",
+    "noisy": "let it print less",
+}
+"""What to do about failures that the parent found, by their code."""
+
 
 def silent(_line: str) -> None:
     """Takes a progress line and drops it."""
@@ -47,7 +53,7 @@ class ReferenceSession:
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
-            raise BadInput("no_such_workload", "no such file", where=str(self.workload.path))
+            raise BadInput("no_such_workload", "no such file", where=str(self.workload.path), fix="give the path of a Python file")
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
         self.private = self._folder("reference")
         self.shared = self._folder("candidate")
@@ -106,7 +112,8 @@ class ReferenceSession:
         of_process = error.code in ("died", "timeout", "noisy", "forged", "malformed")
         message = f"the workload's process {error.message}" if of_process else error.message
         kind = _OF_REFERENCE.get(error.exit_code, ReferenceFailed)
-        return kind(error.code, message, where=error.where or str(self.workload.path), fix=error.fix)
+        return kind("workload_died" if error.code == "died" else error.code, message, where=error.where or str(self.workload.path),
+                    fix=error.fix or _FIX.get(error.code, "run the file by itself and correct the error"))
 
     def _start(self) -> None:
         self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device)

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from .errors import KernelwrightError, NotWritable
+
 PARTIAL = ".partial"
 """How the names of files end that are being written (".NAME.xxxxxxxx.partial"); the probe's too."""
 
@@ -21,8 +23,16 @@ def remove_partial(folder: Path) -> None:
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> Path:
-    """Write `data` so that a reader (or a crash) never sees half of it. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write `data` so that a reader (or a crash) never sees half of it. Raises NotWritable, which is an OSError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, data)
+    except OSError as error:
+        raise NotWritable(error, path) from error
+    return path
+
+
+def _replace(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=PARTIAL, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,7 +45,6 @@ def write_bytes_atomic(path: Path, data: bytes) -> Path:
         if os.path.exists(temporary):
             os.unlink(temporary)
         raise
-    return path
 
 
 def write_text_atomic(path: Path, text: str) -> Path:
@@ -46,6 +55,20 @@ def write_text_atomic(path: Path, text: str) -> Path:
 def write_json_atomic(path: Path, document: Any) -> Path:
     """Indented JSON; refuses NaN and infinity (they are not JSON)."""
     return write_text_atomic(path, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def check_writable(folder: Path, size_bytes: int = 1 << 16) -> None:
+    """Raises NotWritable where a file of this size can't be written into the folder."""
+    try:
+        write_bytes_atomic(folder / "writable", b"\0" * size_bytes).unlink(missing_ok=True)
+    except OSError as error:
+        raise NotWritable(error, folder) from error
+
+
+def leave_error(folder: Path, error: KernelwrightError) -> None:
+    """error.json in the folder of a run that failed; on a full disk there is none, and the error itself stays the one that is told."""
+    with contextlib.suppress(OSError):
+        write_json_atomic(folder / "error.json", error.as_dict())
 
 
 def _umask() -> int:

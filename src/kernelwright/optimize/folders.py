@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..model.errors import BadInput
+from ..model.errors import BadInput, NotWritable
 from ..model.files import remove_partial
 from ..model.workload import WorkloadRef
 from ..pipeline.stored import safe_name
@@ -30,8 +30,7 @@ def folder_of(workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | N
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
+        raise NotWritable(error, folder) from error
     if (folder / states.STATE_FILE).exists():
         raise BadInput("folder_in_use", "holds an optimisation already", where=str(folder),
                        fix="add --resume to go on with it, or name another folder")

@@ -86,7 +86,8 @@ def write_source(path: Path, text: str) -> Path:
     try:
         compile(text, str(path), "exec")
     except (SyntaxError, ValueError) as error:
-        raise BadInput("bad_source", f"the generated file is not valid Python: {error}", where=str(path)) from error
+        raise BadInput("bad_source", f"the generated file is not valid Python: {error}", where=str(path),
+                       fix="please report this with the file") from error
     return write_text_atomic(path, text)
 
 

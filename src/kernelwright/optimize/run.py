@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from ..judge.options import OutOfTime
 from ..model.capture import ProbeResult
-from ..model.errors import BadInput, KernelwrightError
-from ..model.files import write_json_atomic, write_text_atomic
+from ..model.errors import BadInput, KernelwrightError, NotWritable
+from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.measurement import Measurement
 from ..model.profile import ClockReading, Profile
 from ..model.verdict import Experiment, Verdict
@@ -73,9 +73,10 @@ def optimize(
     with alone(folder):
         try:
             outcome = _Run(workload, options, stages, folder, now, say, Budget(options.budget_s, clock), clocks).run()
-        except KernelwrightError as error:
-            write_json_atomic(folder / "error.json", error.as_dict())
-            raise
+        except (KernelwrightError, OSError) as error:
+            fault = error if isinstance(error, KernelwrightError) else NotWritable(error, error.filename or folder)
+            leave_error(folder, fault)
+            raise fault from error.__cause__
         (folder / "error.json").unlink(missing_ok=True)  # of an earlier run that this one went on with
         return outcome
 

@@ -39,7 +39,7 @@ def digest_of(workload: Path) -> str:
     """Hex digest of the workload's file. Raises BadInput when it can't be read."""
     digest = sha256_of(workload)
     if not digest:
-        raise BadInput("no_such_workload", "can't be read", where=str(workload))
+        raise BadInput("no_such_workload", "can't be read", where=str(workload), fix="make the file readable")
     return digest
 
 

@@ -49,7 +49,7 @@ def assemble(run: Run) -> Profile:
     facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
     may_lack_timing = run.result.script is not None and run.result.trace_file is not None
     if facts is None or environment is None or not (may_lack_timing or (timing is not None and timing.samples_ns)):
-        raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path))
+        raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
     measurement = Measurement.of(timing.samples_ns, timer=timing.timer) if timing is not None else None
     ops = _ops(run)
     ceiling = roof(run.peaks, environment, facts, ops=ops)
@@ -118,7 +118,8 @@ def _ops(run: Run) -> list[OpRecord]:
     file = run.raw / run.result.ops_file
     try:
         if file.stat().st_size > MAX_OPS_BYTES:
-            raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file))
+            raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file),
+                           fix="make the workload smaller, or use --mode event")
         return _OPS.validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
         raise BadInput("broken_ops", "is not a list of operator records", where=str(file), fix="profile again") from error

@@ -17,14 +17,15 @@ from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
 from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
-from ..model.errors import BadInput, KernelwrightError, MachineLacks
-from ..model.files import write_json_atomic
+from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
+from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
 from .forms import hide_secrets
 from .script import capture_script, check_script, probe_script, with_parameters
+from .source import is_file
 from .stored import params_folder, safe_name
 
 Say = Callable[[str], None]
@@ -79,7 +80,7 @@ def profile(
     options = options or ProfileOptions()
     _check_mode(mode)
     if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path))
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
     if workload.script is not None:
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
@@ -94,14 +95,26 @@ def profile(
             forget_peaks(_peaks_key(interpreter, options))
             document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
         write_artifacts(folder, run.result, document, workload.name)
-    except (KernelwrightError, KeyboardInterrupt) as error:
+    except (KernelwrightError, OSError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
-        fault = error if isinstance(error, KernelwrightError) else KernelwrightError("interrupted", "interrupted", where=str(final))
-        fault.fix = fault.fix.replace(str(folder), str(final))
-        write_json_atomic(final / "error.json", fault.as_dict())
+        fault = _fault(error, final)
+        fault.where, fault.fix = (text.replace(str(folder), str(final)) for text in (fault.where, fault.fix))
+        if fault.where and is_file(final / "raw" / fault.where):  # readers name their file alone
+            fault.where = str(final / "raw" / fault.where)
+        leave_error(final, fault)
+        if fault is not error and isinstance(error, OSError):
+            raise fault from error
         raise
     final = folder if out_dir is not None else _move(folder, workload, mode, document.parameters)
     return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
+
+
+def _fault(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
+    if isinstance(error, KernelwrightError):
+        return error
+    if isinstance(error, OSError):
+        return NotWritable(error, error.filename or folder)
+    return Interrupted(str(folder))
 
 
 def _check_mode(mode: str) -> None:
@@ -193,8 +206,7 @@ def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> P
         (folder / "raw").mkdir(parents=True, exist_ok=True)
         (folder / "error.json").unlink(missing_ok=True)
     except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
+        raise NotWritable(error, folder) from error
     return folder.resolve()
 
 
@@ -202,6 +214,7 @@ def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, A
     stamp = folder.name.removeprefix(".running-").rsplit("-", 1)[0]
     parent = folder.parent / params_folder(params)
     parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # the workload may have removed it: what went wrong is still told in it
     target = parent / stamp
     while True:
         try:

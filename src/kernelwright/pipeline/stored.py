@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..model.errors import BadInput
-from ..model.profile import Profile
+from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
+from .source import exists
 
 MAX_NAME_CHARACTERS = 100
 
@@ -32,19 +33,37 @@ def read_params(folder: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadInput("no_params", "has no readable params.json", where=str(folder), fix="name a profile's folder") from error
+        raise BadInput("no_params", "has no readable params.json", where=str(folder.absolute()), fix="name a profile's folder") from error
     return document
 
 
 def load_profile(path: Path) -> Profile:
     """A stored profile (its folder or its profile.json). Raises BadInput."""
+    file = path / "profile.json" if path.is_dir() else path
+    where = str(file.absolute())
     try:
-        return Profile.load(path)
+        if not file.is_file():  # a pipe or a device would never end
+            raise BadInput("no_profile", "there is no profile.json", where=where, fix="name a profile's folder")
+        return Profile.load(file)
     except OSError as error:
-        raise BadInput("no_profile", "holds no profile.json", where=str(path), fix="name a profile's folder") from error
+        raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix="name a profile's folder") from error
     except ValidationError as error:
-        raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=str(path),
+        newer = _newer(file)
+        if newer is not None:
+            raise BadInput("newer_profile", f"was written by a newer kernelwright (schema {newer}; this one reads {SCHEMA_VERSION})",
+                           where=where, fix="upgrade kernelwright, or profile again with this one") from error
+        raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=where,
                        fix="profile again") from error
+
+
+def _newer(file: Path) -> str | None:
+    """The schema version of a document whose major or minor number is above ours, else None."""
+    try:
+        found = json.loads(file.read_bytes())["schema_version"]
+        numbers = tuple(int(part) for part in found.split("."))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if numbers > tuple(int(part) for part in SCHEMA_VERSION.split(".")) else None
 
 
 def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profile:
@@ -54,7 +73,7 @@ def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profil
     the same mode and parameters. Raises BadInput when there is no such profile.
     """
     path = Path(named)
-    return load_profile(path) if path.exists() else _stored(named, profile, workload)
+    return load_profile(path) if exists(path) else _stored(named, profile, workload)
 
 
 def _stored(version: str, profile: Profile, workload: WorkloadRef) -> Profile:

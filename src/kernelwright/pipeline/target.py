@@ -12,10 +12,22 @@ from ..capture.clocks import valid_request
 from ..model.errors import BadInput
 from ..model.workload import ScriptRef, WorkloadRef
 from .forms import is_script, script_argv
+from .source import check_source, exists, is_file
 
 PROJECT_FILE = "kernelwright.yaml"
 MAX_PROJECT_BYTES = 1_000_000
+MAX_PROJECT_KEYS = 10_000
 _KERNEL_KEYS = {"file", "versions", "default_version", "params", "devlog"}
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader for small documents: merge keys (`<<`) can't multiply a few lines into millions of entries."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """See yaml.constructor.SafeConstructor; raises ConstructorError for more than MAX_PROJECT_KEYS keys."""
+        super().flatten_mapping(node)
+        if len(node.value) > MAX_PROJECT_KEYS:
+            raise yaml.constructor.ConstructorError(None, None, f"a mapping has more than {MAX_PROJECT_KEYS} keys", node.start_mark)
 
 
 def resolve_target(
@@ -28,18 +40,14 @@ def resolve_target(
     Parameters on the command line win over the project file's. Raises BadInput with the choices when it can't be told.
     """
     start = (start or Path.cwd()).resolve()
-    file = Path(target) if Path(target).is_absolute() else start / target
-    if file.is_file():
-        return _as_script(_from_file(file.resolve(), version, params, model_name, start), target, script_args)
-    if file.is_dir():
-        raise BadInput("target_is_folder", "is a folder, and a workload is a Python file", where=target,
-                       fix="name the file, or a kernel of the project")
+    file = start / target
     project = find_project(start)
-    looks_like_file = target.endswith(".py") or "/" in target
-    if project is None or looks_like_file:
-        hint = "" if looks_like_file else f", and there is no {PROJECT_FILE} in {start} or above that could name it"
-        raise BadInput("no_such_workload", f"no such file{hint}", where=target,
-                       fix=f"give the path of a Python file, or run where a {PROJECT_FILE} is")
+    if is_file(file) or target.endswith(".py") or "/" in target or not target or (project is None and exists(file)):
+        check_source(file, "workload")
+        return _as_script(_from_file(file.resolve(), version, params, model_name, start), target, script_args)
+    if project is None:
+        raise BadInput("no_such_workload", f"no such file, and there is no {PROJECT_FILE} in {start} or above that could name it",
+                       where=str(file), fix=f"give the path of a Python file, or run where a {PROJECT_FILE} is")
     return _as_script(_from_project(project, target, version, params, model_name), None, script_args)
 
 
@@ -86,35 +94,40 @@ def project_clocks(file: Path) -> str | None:
 
 def _document(file: Path) -> Mapping[str, Any]:
     """The project file's mapping, {} when it holds something else. Raises BadInput naming the place."""
-    if file.stat().st_size > MAX_PROJECT_BYTES:
-        raise BadInput("project_too_large", f"is larger than {MAX_PROJECT_BYTES} bytes", where=str(file))
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if file.stat().st_size > MAX_PROJECT_BYTES:
+            raise BadInput("project_too_large", f"is larger than {MAX_PROJECT_BYTES} bytes", where=str(file),
+                           fix="keep kernels alone in it, or move it away")
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=str(file), fix="make it readable") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bytes that are not UTF-8, a date such as 2024-13-45
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark is not None else str(file)
-        raise BadInput("broken_yaml", f"is not valid YAML: {getattr(error, 'problem', None) or error}", where=place) from error
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else getattr(error, "problem", None) or error
+        raise BadInput("broken_yaml", f"is not valid YAML: {problem}", where=place, fix="correct that line") from error
     return document if isinstance(document, Mapping) else {}
 
 
 def _checked(file: Path, name: str, entry: Any) -> dict[str, Any]:
     where = f"{file}: kernels.{name}"
     if not isinstance(entry, Mapping) or not isinstance(entry.get("file"), str):
-        raise BadInput("no_kernel_file", "needs a `file:`", where=where)
+        raise BadInput("no_kernel_file", "needs a `file:`", where=where, fix="add `file: PATH`, relative to the project file")
     unknown = sorted(str(key) for key in entry if key not in _KERNEL_KEYS)
     if unknown:
         raise BadInput("unknown_key", f"unknown key {unknown[0]!r}", where=where, fix=f"known: {', '.join(sorted(_KERNEL_KEYS))}")
     if "\0" in entry["file"]:
-        raise BadInput("no_kernel_file", "`file:` holds a NUL character", where=where)
+        raise BadInput("no_kernel_file", "`file:` holds a NUL character", where=where, fix="give the path of a Python file")
     params = entry.get("params", {})
     if not isinstance(params, Mapping) or not all(isinstance(value, (str, int, float, bool)) for value in params.values()):
-        raise BadInput("bad_params", "`params:` must map names to single values", where=where)
+        raise BadInput("bad_params", "`params:` must map names to single values", where=where,
+                       fix="e.g. `params: {b: 32, dtype: bfloat16}`")
     for key in ("default_version", "devlog"):
         if not isinstance(entry.get(key, ""), str):
-            raise BadInput(f"bad_{key}", f"`{key}:` must be text (write it in quotes)", where=where)
+            raise BadInput(f"bad_{key}", f"`{key}:` must be text", where=where, fix=f'write it in quotes: `{key}: "..."`')
     versions = entry.get("versions", [])
     if not isinstance(versions, list) or not all(isinstance(version, str) for version in versions):
-        raise BadInput("bad_versions", "`versions:` must be a list of names", where=where)
+        raise BadInput("bad_versions", "`versions:` must be a list of names", where=where, fix='e.g. `versions: ["v1", "v2"]`')
     return dict(entry)
 
 
@@ -145,8 +158,9 @@ def _from_project(
         name, version = _kernel_of_version(project, kernels, target), target
     entry = kernels[name]
     file = (project.parent / entry["file"]).resolve()
-    if not file.is_file():
+    if not exists(file):
         raise BadInput("no_such_workload", f"kernels.{name}.file does not exist", where=str(file), fix=f"mend {project}")
+    check_source(file, "workload")
     known = entry.get("versions", [])
     version = version or entry.get("default_version")
     if version is not None and known and version not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import sysconfig
@@ -16,6 +17,9 @@ EXIT_INTERRUPTED = 130
 
 CALLERS = ("loaders.py", "importing.py", "training.py")
 _CUDA_PHRASES = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+MAX_CHARACTERS = 600
+"""Longest message of an exception of the workload's."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HERE = os.path.realpath(os.path.dirname(__file__))
 
 
@@ -63,10 +67,11 @@ def describe(error: BaseException, workload: str) -> ProbeFailure:
 
 
 def _classify(error: BaseException, workload: str) -> ProbeFailure:
-    text = _first_lines(error)
+    whole = _words(error)
+    text = whole if len(whole) <= MAX_CHARACTERS else whole[:MAX_CHARACTERS] + " ..."
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, KeyboardInterrupt):
-        return ProbeFailure("interrupted", "interrupted", exit_code=EXIT_INTERRUPTED)
+        return ProbeFailure("interrupted", "interrupted", exit_code=EXIT_INTERRUPTED, fix="run the same command again")
     if isinstance(error, SystemExit):
         return workload_failed("workload_exited", f"the workload ended its own process (exit status {error.code!r})",
                                fix="keep sys.exit() and argument parsing under `if __name__ == \"__main__\":`")
@@ -75,15 +80,17 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return machine_lacks("missing_module", f"the workload needs the module {error.name!r}, which {sys.executable} does not have",
                              fix=f"install the package that provides {error.name!r} there, or name another interpreter with --python")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return machine_lacks("no_disk_space", f"the disk is full: {text}", fix="free some space there, or use a folder on another disk")
     if isinstance(error, MemoryError) or "OutOfMemoryError" in names or "can't allocate memory" in text:
         return workload_failed("out_of_memory", text, fix="use smaller inputs, or free memory that other processes hold on this device")
     if any(phrase in text for phrase in _CUDA_PHRASES):
         return machine_lacks("no_cuda", f"the workload asks for CUDA by itself: {text}",
                              fix="let it follow torch.cuda.is_available() (or take a `device` argument), or run where a GPU can be used")
-    if "InvalidCxxCompiler" in names or "No working C++ compiler" in str(error):
+    if "InvalidCxxCompiler" in names or "No working C++ compiler" in whole:
         return machine_lacks("no_cxx_compiler", "torch.compile needs a C++ compiler on this machine and found none",
                              fix="install g++ (Debian: apt-get install g++), or run without --compile-mode")
-    if "TritonMissing" in names or "working triton installation" in str(error):
+    if "TritonMissing" in names or "working triton installation" in whole:
         return machine_lacks("no_triton", "torch.compile needs Triton on this GPU and found none", fix="install triton beside torch")
     if _is_internal(error.__traceback__):
         return workload_failed("probe_internal", f"kernelwright's probe failed: {text}",
@@ -91,10 +98,9 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     return workload_failed("workload_raised", text, fix="run the file by itself and correct the error")
 
 
-def _first_lines(error: BaseException) -> str:
-    """Type and message, at most 600 characters."""
-    text = traceback.format_exception_only(type(error), error)[-1].strip()
-    return text if len(text) <= 600 else text[:600] + " ..."
+def _words(error: BaseException) -> str:
+    """Type and message. Never raises: an exception's own words may."""
+    return traceback.format_exception_only(type(error), error)[-1].strip()
 
 
 def _is_internal(trace: TracebackType | None) -> bool:

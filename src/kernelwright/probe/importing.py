@@ -40,7 +40,7 @@ def import_file(path: str) -> ModuleType:
     sys.path[:] = [folder] + [entry for entry in sys.path if entry != folder]
     spec = importlib.util.spec_from_file_location(name, path, loader=_FreshSource(name, path))
     if spec is None or spec.loader is None:
-        raise bad_input("not_python", "this is not a Python file", where=path)
+        raise bad_input("not_python", "this is not a Python file", where=path, fix="give the path of a Python file")
     module = importlib.util.module_from_spec(spec)
     aliases = [name] + ([stem] if stem not in sys.modules and stem not in sys.stdlib_module_names else [])
     sys.modules.update(dict.fromkeys(aliases, module))

@@ -40,7 +40,8 @@ def build(path: str, workload: LoadedWorkload, seed: int) -> Candidate:
     module = import_file(path)
     precision = getattr(module, "PRECISION", "equal")
     if precision not in PRECISIONS:
-        raise bad_input("bad_precision", f"PRECISION = {precision!r} is not one of {', '.join(PRECISIONS)}", where=path)
+        raise bad_input("bad_precision", f"PRECISION = {precision!r} is not one of {', '.join(PRECISIONS)}", where=path,
+                        fix="declare the precision that the candidate computes in, or leave PRECISION out")
     seed_all(seed)
     entry, call, notes = _entry(module, workload, seed, path)
     if not callable(call):

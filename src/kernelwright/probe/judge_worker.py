@@ -100,13 +100,15 @@ class Worker:
         expected = tree.leaves(own)
         if len(leaves) != len(expected):
             raise failures.workload_failed(
-                "inputs_differ", f"the workload makes {len(expected)} input tensors here and {len(leaves)} in the reference's process")
+                "inputs_differ", f"the workload makes {len(expected)} input tensors here and {len(leaves)} in the reference's process",
+                fix="let the structure of the inputs depend on nothing but the parameters")
         given = {id(mine): leaf.requires_grad_(mine.requires_grad) for (_, leaf), (_, mine) in zip(leaves, expected, strict=True)}
         try:
             self.rounds[message["round"]] = with_plain(tree.map_tensors(lambda mine: given[id(mine)], own), message["plain"])
         except ValueError as error:
-            raise failures.workload_failed("inputs_differ", "the workload makes inputs of another structure here than in the reference's "
-                                                            "process") from error
+            raise failures.workload_failed(
+                "inputs_differ", "the workload makes inputs of another structure here than in the reference's process",
+                fix="let the structure of the inputs depend on nothing but the parameters") from error
         return {}
 
     def op_call(self, message: Message) -> Message:

@@ -99,7 +99,8 @@ class LoadedWorkload:
             return None
         value = function(**parameters.accepted(function, self.params, self.device))
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise bad_input(f"bad_{name}", f"{name}() must return a positive number, not {value!r}", where=self.path)
+            raise bad_input(f"bad_{name}", f"{name}() must return a positive number, not {value!r}", where=self.path,
+                            fix="return a number above 0")
         return float(value)
 
 
@@ -163,7 +164,8 @@ def _load_versions(module: ModuleType, path: str, version: str | None, given: di
     if callable(table) and not isinstance(table, Mapping):
         table = table(**parameters.accepted(table, values, device))
     if not isinstance(table, Mapping) or not table:
-        raise bad_input("bad_versions", "VERSIONS must be a non-empty dict of version names to callables", where=path)
+        raise bad_input("bad_versions", "VERSIONS must be a non-empty dict of version names to callables", where=path,
+                        fix="VERSIONS = {\"v1\": function}")
     names = tuple(str(name) for name in table)
     chosen = names[-1] if version is None else version
     if chosen not in names:
@@ -176,7 +178,8 @@ def _loaded(path: str, form: str, version: str | None, versions: tuple[str, ...]
             model: Any, raw: Any, device: str) -> LoadedWorkload:
     if not callable(model):
         what = f"version {version!r}" if version else "the model"
-        raise bad_input("not_callable", f"{what} is a {type(model).__name__}, which cannot be called", where=path)
+        raise bad_input("not_callable", f"{what} is a {type(model).__name__}, which cannot be called", where=path,
+                        fix="hand over a torch.nn.Module or a function")
     raw = tree.to_device(raw, device)
     args, kwargs = split_inputs(raw)
     return LoadedWorkload(path=path, form=form, version=version, versions=versions, params=values, module=module,

@@ -22,7 +22,8 @@ def of_module(module: ModuleType, path: str) -> dict[str, Any] | None:
     if declared is None:
         return None
     if not isinstance(declared, Mapping) or not all(isinstance(name, str) and name.isidentifier() for name in declared):
-        raise bad_input("bad_params", f"PARAMS must be a dict of parameter names to defaults, not {type(declared).__name__}", where=path)
+        raise bad_input("bad_params", f"PARAMS must be a dict of parameter names to defaults, not {type(declared).__name__}", where=path,
+                        fix="PARAMS = {\"b\": 32, \"dtype\": \"bfloat16\"}")
     return dict(declared)
 
 

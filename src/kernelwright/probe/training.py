@@ -45,7 +45,8 @@ def training_step(target: Callable[..., Any], model: Any, args: tuple[Any, ...],
         output = target(*args, **kwargs)
         loss = find_loss(output)
         if loss is None:
-            raise workload_failed("no_loss", "the training step returned no scalar loss that requires a gradient")
+            raise workload_failed("no_loss", "the training step returned no scalar loss that requires a gradient",
+                                  fix="return the loss: one number that requires a gradient")
         loss.backward()
         return output
 

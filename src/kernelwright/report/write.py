@@ -20,7 +20,7 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
     recorded, for a script top.md too.
 
     Returns their absolute paths by "profile", "report", "contract", "params", "top". A baseline that cannot be compared is
-    refused with BadInput, after everything was written without it. Raises BadInput too where nothing can be written.
+    refused with BadInput, after everything was written without it. Raises NotWritable where nothing can be written.
     """
     refusal = baseline_refusal(profile, baseline) if baseline is not None else None
     folder = out_dir.resolve()
@@ -28,18 +28,14 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
              "params": folder / "params.json"}
     if profile.script is not None and profile.timeline is not None:
         paths["top"] = folder / "top.md"
-    try:
-        write_json_atomic(paths["params"], params_doc)
-        write_text_atomic(paths["profile"], profile.model_dump_json(indent=1) + "\n")
-        write_text_atomic(paths["report"], render_report(profile))
-        if profile.memory:
-            write_text_atomic(folder / CSV_FILE, memory_csv(profile))
-        write_text_atomic(paths["contract"], render_contract(profile, None if refusal else baseline))
-        if "top" in paths:
-            write_text_atomic(paths["top"], render_top(profile))
-    except OSError as error:
-        raise BadInput("output_not_writable", f"can't write there: {error.strerror or error}", where=str(folder),
-                       fix="name a writable folder with --out DIR") from error
+    write_json_atomic(paths["params"], params_doc)
+    write_text_atomic(paths["profile"], profile.model_dump_json(indent=1) + "\n")
+    write_text_atomic(paths["report"], render_report(profile))
+    if profile.memory:
+        write_text_atomic(folder / CSV_FILE, memory_csv(profile))
+    write_text_atomic(paths["contract"], render_contract(profile, None if refusal else baseline))
+    if "top" in paths:
+        write_text_atomic(paths["top"], render_top(profile))
     if refusal:
         raise BadInput("baseline_refused", refusal, where="--baseline",
                        fix=f"profile the baseline again under the same settings; this profile is complete in {folder}")

@@ -30,4 +30,4 @@ class SetupError(Exception):
 
 def interrupted(message: str = "interrupted; nothing half-made was left behind") -> SetupError:
     """What Ctrl-C or SIGTERM during a set-up becomes, after cleaning up."""
-    return SetupError("interrupted", message, where="set-up", exit_code=EXIT_INTERRUPTED)
+    return SetupError("interrupted", message, where="set-up", fix="run the same command again", exit_code=EXIT_INTERRUPTED)
