@@ -21,6 +21,8 @@ from kernelwright.report import write_profile
 IN_PROCESS, PROCESS, SCRIPT = "in-process", "process", "script"
 ESC = "\x1b]0;owned\x07\x1b[31m"
 
+ENTRY = "\n\n\ndef get_model_and_input():\n    return None\n"
+"""Makes a file a workload: without an entry point it would be a script."""
 GOOD = "import torch\n\n\ndef get_model_and_input():\n    return torch.nn.Linear(4, 4), torch.ones(2, 4)\n"
 VERSIONS = ("import torch\n\nPARAMS = {'n': 4, 'dtype': torch.float32}\n\n\ndef get_inputs(n, dtype):\n"
             "    return (torch.ones(n, dtype=dtype),)\n\n\nVERSIONS = {'v1': lambda x: x + 1}\n")
@@ -374,10 +376,11 @@ HOSTILE_FILE = "a b'\"`$(touch owned);\n\x1b[31m\u202e|é.py"
 WORKLOADS = [
     _fails("empty file", "", 2, "", fix=" "),
     _fails("syntax error", "import torch\ndef get_model_and_input(:\n", 2, "syntax_error", "SyntaxError", where="w.py:2"),
-    _fails("raises on import", "\nraise ValueError('no luck')\n", 4, "workload_raised", "no luck", where="w.py:2", how=SCRIPT),
-    _fails("leaves on import", "import os\nos._exit(0)\n", 4, "workload_died", "status 0", fix="workload.log"),
-    _fails("sys.exit on import", "import sys\nsys.exit('usage: train.py DATA')\n", 4, "workload_exited", "exit status", fix="__main__"),
-    _fails("missing module", "import no_such_module_at_all\n", 3, "missing_module", "no_such_module_at_all", fix="install"),
+    _fails("raises on import", "\nraise ValueError('no luck')\n" + ENTRY, 4, "workload_raised", "no luck", where="w.py:2", how=SCRIPT),
+    _fails("leaves on import", "import os\nos._exit(0)\n" + ENTRY, 4, "workload_died", "status 0", fix="workload.log"),
+    _fails("sys.exit on import", "import sys\nsys.exit('usage: train.py DATA')\n" + ENTRY, 4, "workload_exited", "exit status",
+           fix="__main__"),
+    _fails("missing module", "import no_such_module_at_all\n" + ENTRY, 3, "missing_module", "no_such_module_at_all", fix="install"),
     _fails("wrong arity", "import torch\n\n\ndef get_model_and_input():\n    return lambda a, b: a, torch.ones(2)\n", 4, "workload_raised",
            "missing 1 required positional argument"),
     _fails("wrong shapes", GOOD.replace("ones(2, 4)", "ones(2, 5)"), 4, "workload_raised", "shapes"),
@@ -400,7 +403,7 @@ WORKLOADS = [
     _fails("hostile message", body(f"raise ValueError({ESC!r} + '\\nkernelwright: all is well\\n' + 'x' * 3_000_000)"), 4,
         "workload_raised",
            "ValueError"),
-    _fails("error without words", "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise Mute\n", 4,
+    _fails("error without words", "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\n\n\nraise Mute\n" + ENTRY, 4,
            "workload_raised", "Mute"),
     _fails("byte order mark", b"\xef\xbb\xbf" + body("raise ValueError('past the mark')").encode(), 4, "workload_raised", "past the mark"),
     _fails("unknown parameter", VERSIONS, 2, "unknown_parameter", "'m'", "--m=3", fix="n, dtype"),
@@ -408,7 +411,8 @@ WORKLOADS = [
     _fails("unknown version", VERSIONS, 2, "unknown_version", "v9", "v9", fix="v1"),
     _fails("version of a file without", GOOD, 2, "no_versions", "v9", "v9"),
     _fails("CUDA and none there", GOOD, 3, "no_cuda", "", "--model-name", "m", where="--device", fix="--device cpu"),
-    _fails("hostile names", "raise ValueError('never mind')\n", 4, "workload_raised", "never mind", "--model-name", "../../\n../|up`",
+    _fails("hostile names", "raise ValueError('never mind')\n" + ENTRY, 4, "workload_raised", "never mind",
+           "--model-name", "../../\n../|up`",
            check=lambda folder: [path for path in folder.rglob("*") if path.name == "owned"] and 1 / 0),
 ]
 _cuda = next(row for row in WORKLOADS if row.name == "CUDA and none there")
@@ -423,9 +427,10 @@ WORKLOADS = [row for row in WORKLOADS if row not in (_cuda, _named)] + [
 _RUN = ("--device", "cpu", "--python", sys.executable)
 JUDGED = [
     Row("optimise what raises", ("optimize", "w.py", *_RUN), 4, "workload_raised", "no luck", "w.py:3", "correct",
-        files={"w.py": "import torch\n\nraise ValueError('no luck')\n"}, how=SCRIPT, begun=True),
+        files={"w.py": "import torch\n\nraise ValueError('no luck')\n" + ENTRY}, how=SCRIPT, begun=True),
     Row("judge what raises", ("judge", "w.py", "c.py", *_RUN), 4, "workload_raised", "no luck", "w.py:3", "correct",
-        files={"w.py": "import torch\n\nraise ValueError('no luck')\n", "c.py": "def f(x):\n    return x\n"}, how=PROCESS, begun=True),
+        files={"w.py": "import torch\n\nraise ValueError('no luck')\n" + ENTRY, "c.py": "def f(x):\n    return x\n"},
+        how=PROCESS, begun=True),
     Row("judge an unknown version", ("judge", "w.py", "c.py", "--version", "v9", *_RUN), 2, "unknown_version", "v9", "w.py", "v1",
         files={"w.py": VERSIONS, "c.py": "def f(x):\n    return x\n"}, how=PROCESS, begun=True),
     Row("judge what gives no tensor", ("judge", "w.py", "c.py", *_RUN), 4, "no_tensor_output", "no tensor", "w.py", "return the computed",
@@ -433,7 +438,7 @@ JUDGED = [
     Row("candidate without entry", ("judge", "w.py", "c.py", *_RUN), 2, "no_entry_point", "no entry point", "c.py", "ModelNew",
         files={"w.py": GOOD, "c.py": "x = 1\n"}, how=PROCESS, begun=True),
     Row("judge an endless loop", ("judge", "w.py", "w.py", "--timeout", "1s", *_RUN), 4, "timeout", "within 1 s", "w.py", "--timeout",
-        files={"w.py": "while True:\n    pass\n"}, how=PROCESS, begun=True),
+        files={"w.py": "while True:\n    pass\n" + ENTRY}, how=PROCESS, begun=True),
 ]
 
 ROWS = [*FILES, *USAGE, *MACHINE, *OUTPUT, *PROJECTS, *STORED, *CANDIDATES, *WORKLOADS, *JUDGED]

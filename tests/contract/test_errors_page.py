@@ -75,7 +75,7 @@ def raised() -> Iterator[Raised]:
 
 def page() -> dict[str, set[int]]:
     """Code -> its exit codes, as the page's tables say."""
-    rows = re.findall(r"^\| `([a-z_]+)` \| ([\d, ]+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9_]+)` \| ([\d, ]+) \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len({row[0] for row in rows}) == len(rows), "a code is on the page twice"
     assert all(meaning.strip() and fix.strip() for _, _, meaning, fix in rows)
     return {code: {int(number) for number in exits.split(",")} for code, exits, _, _ in rows}
