@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = r"(\d+(?:[.,]\d+)?)"
+_NUMBER = r"(?<![\d.,])(\d{1,9}(?:[.,]\d{1,9})?)"
 _TIMES = r"\s*(?:x\b|×|-?\s?times\b|-?fold\b)"
 _RATIOS = (
     re.compile(_NUMBER + _TIMES + r"\s*(?:as\s+fast|faster|quicker|speed-?\s?up|improvement|higher throughput|lower latency)",
@@ -29,6 +29,7 @@ _HEDGE = re.compile(
     r"suggest\w*|opportunit\w*|threshold|tolerance|example|need(?:s|ed)? to|must|to be|not judged|not proved)\b|\best\.|\be\.g\.|\?|gain —|"
     r"trigger:", re.IGNORECASE)
 _NEGATION = re.compile(r"(?:\b(?:not|no|never|cannot|without|nothing|neither)\b|n't\b|n’t\b)", re.IGNORECASE)
+TEXT_LIMIT, SENTENCE_LIMIT = 20_000, 1_000
 BEFORE, AFTER, CLOSE = 80, 40, 30
 """How many characters around a figure are read for words that make it no claim; a negation counts only close before it."""
 _HIDDEN = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^>.*$", re.DOTALL | re.MULTILINE)
@@ -38,7 +39,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z*#|-])|\n+")
 def claims(text: str) -> list[float]:
     """The speed-ups claimed, as ratios of old to new time, the lowest reading of each: "30% faster" is 1.3."""
     found: list[float] = []
-    for sentence in _SENTENCE.split(_HIDDEN.sub(" ", text)):
+    for sentence in _SENTENCE.split(_HIDDEN.sub(" ", text[-TEXT_LIMIT:])):
+        sentence = sentence[:SENTENCE_LIMIT]
         for patterns, ratio in ((_RATIOS, _value), (_PERCENTS, lambda match: 1 + _value(match) / 100), ((_TWICE,), lambda _match: 2.0)):
             for pattern in patterns:
                 found += [ratio(match) for match in pattern.finditer(sentence) if _meant(sentence, match)]
