@@ -30,8 +30,9 @@ def start(event: str, stdin: str | bytes, home: Path, **variables: str) -> subpr
     words = shlex.split(command_of(event).replace("${CLAUDE_PLUGIN_ROOT}", str(ROOT)))
     env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "KERNELWRIGHT_LOCK": str(home / "device.lock"), "TMPDIR": str(home), **variables}
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    return subprocess.run([sys.executable, *words[1:]], input=data, env=env, cwd=home if os.access(home, os.X_OK) else "/",
-                          capture_output=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, *words[1:]], input=data, env=env, cwd=home if os.access(home, os.X_OK) else "/", capture_output=True, timeout=60
+    )
 
 
 def ask(event: str, home: Path, given: dict[str, Any] | None = None, **variables: str) -> dict[str, Any]:

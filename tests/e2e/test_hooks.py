@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from hook_runner import HOOKS, ROOT, SCRIPTS, ask, bash, command_of, context, objection, refusal, script, start
 
 EVENTS = tuple(json.loads((HOOKS / "hooks.json").read_text())["hooks"])
@@ -47,15 +48,26 @@ def held(tmp_path: Path) -> Iterator[int]:
 # --- PreToolUse ---------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [f"{script('profile_kernel')} v4", f"{script('optimize')} w.py --json", f"{script('judge')} w.py c.py",
-                                     "ncu python x.py", "sudo nsys profile -o x python x.py", "kernelwright bench --check"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{script('profile_kernel')} v4",
+        f"{script('optimize')} w.py --json",
+        f"{script('judge')} w.py c.py",
+        "ncu python x.py",
+        "sudo nsys profile -o x python x.py",
+        "kernelwright bench --check",
+    ],
+)
 def test_a_second_run_is_refused_while_one_holds_the_lock(tmp_path: Path, held: int, command: str) -> None:
     said = refusal(ask("PreToolUse", tmp_path, bash(command)))
     assert f"process {held}" in said and "profile of something" in said and "Do next: wait" in said
 
 
-@pytest.mark.parametrize("command", [f"{script('profile_kernel')} --help", f"{script('compare')} a b", f"{script('doctor')}", "ls", "ncu --version",
-                                     "cat report.md"])
+@pytest.mark.parametrize(
+    "command",
+    [f"{script('profile_kernel')} --help", f"{script('compare')} a b", f"{script('doctor')}", "ls", "ncu --version", "cat report.md"],
+)
 def test_other_commands_go_on_meanwhile(tmp_path: Path, held: int, command: str) -> None:
     assert held and ask("PreToolUse", tmp_path, bash(command)) == {}
 
@@ -69,8 +81,10 @@ def test_a_run_is_let_go_when_the_lock_is_free(tmp_path: Path) -> None:
 
 def test_the_lock_is_the_one_that_kernelwright_takes(tmp_path: Path) -> None:
     """Without KERNELWRIGHT_LOCK both must come to the same file."""
-    both = [[sys.executable, "-c", "from kernelwright.capture.lock import lock_path; print(lock_path())"],
-            [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HOOKS)!r}); from device_lock import lock_path; print(lock_path())"]]
+    both = [
+        [sys.executable, "-c", "from kernelwright.capture.lock import lock_path; print(lock_path())"],
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HOOKS)!r}); from device_lock import lock_path; print(lock_path())"],
+    ]
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
     paths = {subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout for command in both}
     assert len(paths) == 1
@@ -91,11 +105,21 @@ def test_where_clock_changes_are_forbidden_a_reset_does_not_help(tmp_path: Path)
     assert ask("PreToolUse", tmp_path, bash("nvidia-smi"), KERNELWRIGHT_CLOCKS="none") == {}
 
 
-@pytest.mark.parametrize(("command", "allowed"), [
-    (f"{script('profile_kernel')} v4 --mode event", True), (f"{script('compare')} a b", True), (f"{script('doctor')}", True),
-    (f"{script('optimize')} w.py", False), (f"{script('judge')} w.py c.py", False), ("ls", False), ("python3 w.py", False), ("", False),
-    (f"{script('profile_kernel')} v4; rm -r out", False), (f"{script('profile_kernel')} v4 $(touch x)", False),
-])
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        (f"{script('profile_kernel')} v4 --mode event", True),
+        (f"{script('compare')} a b", True),
+        (f"{script('doctor')}", True),
+        (f"{script('optimize')} w.py", False),
+        (f"{script('judge')} w.py c.py", False),
+        ("ls", False),
+        ("python3 w.py", False),
+        ("", False),
+        (f"{script('profile_kernel')} v4; rm -r out", False),
+        (f"{script('profile_kernel')} v4 $(touch x)", False),
+    ],
+)
 def test_the_profiler_keeps_to_its_verbs(tmp_path: Path, command: str, allowed: bool) -> None:
     said = refusal(ask("PreToolUse", tmp_path, bash(command, agent_type="kernelwright:profiler")))
     assert (said == "") is allowed
@@ -121,7 +145,9 @@ def test_the_contract_comes_after_a_profile(tmp_path: Path, event: str) -> None:
     as_json = json.dumps({"status": "ok", "out_dir": str(report.parent), "report": str(report)})
     said = context(ask(event, tmp_path, bash(f"{script('profile_kernel')} v4 --json", tool_response={"stdout": f"working\n{as_json}\n"})))
     assert contract in said and "unchanged" in said
-    said = context(ask(event, tmp_path, bash(f"{script('profile_kernel')} v4 | tail -3", tool_response={"stdout": f"...\nreport: {report}"})))
+    said = context(
+        ask(event, tmp_path, bash(f"{script('profile_kernel')} v4 | tail -3", tool_response={"stdout": f"...\nreport: {report}"}))
+    )
     assert contract in said
     whole = {"stdout": f"profiling\n{contract}\nreport: {report}"}
     said = context(ask(event, tmp_path, bash(f"{script('profile_kernel')} v4", tool_response=whole)))
@@ -140,14 +166,28 @@ def test_only_a_contract_is_handed_on(tmp_path: Path) -> None:
     assert ask("PostToolUse", tmp_path, call) == {}, "not a profile"
 
 
-@pytest.mark.parametrize(("verdict", "words"), [
-    ("FASTER", "report the speed-up"), ("SLOWER", "report no speed-up"), ("SAME", "report no speed-up"), ("AMBIGUOUS", "the noise hides it"),
-    ("WRONG", "mend the candidate, never the tolerance"), ("CHEAT", "discard the candidate"), ("FAILED", "mend what the reason names"),
-])
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("FASTER", "report the speed-up"),
+        ("SLOWER", "report no speed-up"),
+        ("SAME", "report no speed-up"),
+        ("AMBIGUOUS", "the noise hides it"),
+        ("WRONG", "mend the candidate, never the tolerance"),
+        ("CHEAT", "discard the candidate"),
+        ("FAILED", "mend what the reason names"),
+    ],
+)
 def test_the_verdict_comes_after_a_judgement(tmp_path: Path, verdict: str, words: str) -> None:
     better = verdict in ("FASTER", "SLOWER")
-    document = {"verdict": verdict, "candidate": "/x/c.py", "precision": "equal", "reasons": ["because\x1b[31m of this\nline"],
-                "speedup": 1.31 if better else None, "interval": [1.28, 1.35] if better else None}
+    document = {
+        "verdict": verdict,
+        "candidate": "/x/c.py",
+        "precision": "equal",
+        "reasons": ["because\x1b[31m of this\nline"],
+        "speedup": 1.31 if better else None,
+        "interval": [1.28, 1.35] if better else None,
+    }
     report = stored(tmp_path / "run", "verdict.json", json.dumps(document))
     given = bash(f"{script('judge')} w.py c.py", tool_response={"stdout": f"{verdict}\nreport: {report.with_name('verdict.md')}"})
     if verdict in ("WRONG", "CHEAT", "FAILED"):  # exit 5: the client calls that a failure, and gives the output as an error
@@ -164,7 +204,14 @@ def test_a_forged_verdict_is_not_handed_on(tmp_path: Path) -> None:
 
 
 def test_the_result_comes_after_the_loop(tmp_path: Path) -> None:
-    data = {"status": "ok", "kept": ["tf32"], "speedup": 2.5, "interval": [2.4, 2.6], "optimized": "/o/optimized.py", "report": "/o/report.md"}
+    data = {
+        "status": "ok",
+        "kept": ["tf32"],
+        "speedup": 2.5,
+        "interval": [2.4, 2.6],
+        "optimized": "/o/optimized.py",
+        "report": "/o/report.md",
+    }
     call = bash(f"{script('optimize')} w.py --json", tool_response={"stdout": json.dumps(data)})
     said = context(ask("PostToolUse", tmp_path, call))
     assert "kept tf32" in said and "2.500x" in said and "/o/optimized.py" in said
@@ -205,20 +252,34 @@ def test_nothing_is_said_twice(tmp_path: Path) -> None:
     assert ask("SubagentStop", tmp_path, given) == {}
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text, lambda text: text.strip(), lambda text: "\n" + text + "\n\n",
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.strip(),
+        lambda text: "\n" + text + "\n\n",
+    ],
+)
 def test_a_profiler_that_answers_with_the_contract_may_stop(tmp_path: Path, change: object) -> None:
     assert callable(change)
     given = {"agent_type": "kernelwright:profiler", "last_assistant_message": change(a_contract())}
     assert ask("SubagentStop", tmp_path, given) == {}
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: "Here it is:\n\n" + text, lambda text: text + "\nThe kernel is slow.\n", lambda text: f"```\n{text}```",
-    lambda text: text.replace("### Stages", "## Stages"), lambda text: text.replace("### Bottleneck", "### Bottle"), lambda text: text[: len(text) // 2],
-    lambda text: "", lambda text: "No contract: ", lambda text: "No contract: \n" + text * 3,
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "Here it is:\n\n" + text,
+        lambda text: text + "\nThe kernel is slow.\n",
+        lambda text: f"```\n{text}```",
+        lambda text: text.replace("### Stages", "## Stages"),
+        lambda text: text.replace("### Bottleneck", "### Bottle"),
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "No contract: ",
+        lambda text: "No contract: \n" + text * 3,
+    ],
+)
 def test_a_profiler_that_answers_with_anything_else_may_not(tmp_path: Path, change: object) -> None:
     assert callable(change)
     given = {"agent_type": "kernelwright:profiler", "last_assistant_message": change(a_contract())}
@@ -237,7 +298,14 @@ def locked(tmp_path: Path, **lease: object) -> None:
     folder = tmp_path / "state" / "clocks"
     folder.mkdir(parents=True, exist_ok=True)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    record = {"uuid": "GPU-1", "mhz": 1500, "route": [], "boot": boot, "since": "", "leases": [{"token": "t", "pid": 0, "start": "", **lease}]}
+    record = {
+        "uuid": "GPU-1",
+        "mhz": 1500,
+        "route": [],
+        "boot": boot,
+        "since": "",
+        "leases": [{"token": "t", "pid": 0, "start": "", **lease}],
+    }
     (folder / "GPU-1.json").write_text(json.dumps({**record, "boot": lease.get("boot", boot)}))
 
 
@@ -320,11 +388,24 @@ def test_the_line_arrives_as_context(tmp_path: Path) -> None:
 
 # --- faults and cost ----------------------------------------------------------------------------------------------------------------------
 
-GARBAGE = [b"", b"null", b"[]", b"3", b'"x"', b"{", b"\xff\xfe\x00", b"{}" * 3, b'{"tool_input": 3}', b'{"tool_input": {"command": ["a"]}}',
-           b'{"cwd": 7, "tool_input": {"command": "nvidia-smi -lgc 1"}, "agent_type": []}', b"[" * 100_000,
-           b'{"transcript_path": "/", "last_assistant_message": "3x faster"}', b'{"transcript_path": 5, "last_assistant_message": "3x faster"}',
-           b'{"agent_transcript_path": "/nonexistent", "last_assistant_message": "3x faster"}',
-           b'{"tool_response": {"stdout": 3, "stderr": null}, "tool_input": {"command": "x"}, "error": {}}']
+GARBAGE = [
+    b"",
+    b"null",
+    b"[]",
+    b"3",
+    b'"x"',
+    b"{",
+    b"\xff\xfe\x00",
+    b"{}" * 3,
+    b'{"tool_input": 3}',
+    b'{"tool_input": {"command": ["a"]}}',
+    b'{"cwd": 7, "tool_input": {"command": "nvidia-smi -lgc 1"}, "agent_type": []}',
+    b"[" * 100_000,
+    b'{"transcript_path": "/", "last_assistant_message": "3x faster"}',
+    b'{"transcript_path": 5, "last_assistant_message": "3x faster"}',
+    b'{"agent_transcript_path": "/nonexistent", "last_assistant_message": "3x faster"}',
+    b'{"tool_response": {"stdout": 3, "stderr": null}, "tool_input": {"command": "x"}, "error": {}}',
+]
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -386,8 +467,15 @@ def test_hooks_leave_the_plugin_as_it_was(tmp_path: Path) -> None:
 def test_a_hook_costs_less_than_its_share(tmp_path: Path, event: str) -> None:
     """CPU time of one run, the median of five: it does not depend on what else the machine does. The limit for a user is 200 ms of wall time."""
     transcript = session_of(tmp_path, *['{"verdict": "SAME", "speedup": 1.0}' + "x" * 2000] * 300)
-    given = {**bash(f"cd {tmp_path}; {script('judge')} w.py c.py | tee log", tool_response={"stdout": "y" * 30_000 + f"\nreport: {tmp_path}/r.md"}),
-             "transcript_path": transcript, "agent_transcript_path": transcript, "last_assistant_message": "It is 3x faster.", "cwd": str(tmp_path)}
+    given = {
+        **bash(
+            f"cd {tmp_path}; {script('judge')} w.py c.py | tee log", tool_response={"stdout": "y" * 30_000 + f"\nreport: {tmp_path}/r.md"}
+        ),
+        "transcript_path": transcript,
+        "agent_transcript_path": transcript,
+        "last_assistant_message": "It is 3x faster.",
+        "cwd": str(tmp_path),
+    }
     costs = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
