@@ -465,7 +465,7 @@ def test_hooks_leave_the_plugin_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_a_hook_costs_less_than_its_share(tmp_path: Path, event: str) -> None:
-    """CPU time of one run, the median of five: it does not depend on what else the machine does. The limit for a user is 200 ms of wall time."""
+    """CPU time of one run, the median of five, whatever else the machine does. A user is promised 200 ms of wall time."""
     transcript = session_of(tmp_path, *['{"verdict": "SAME", "speedup": 1.0}' + "x" * 2000] * 300)
     given = {
         **bash(
