@@ -62,18 +62,31 @@ class Client:
         self.work.mkdir()
         self.lock = folder / "device.lock"
 
-    def run(self, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
         """One command of the client."""
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), **dict.fromkeys(QUIET, "1"), **variables}
         command = [str(CLIENTS / "claude"), *map(str, arguments)]
-        return subprocess.run(command, env=env, cwd=self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
+        return subprocess.run(command, env=env, cwd=cwd or self.work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
 
-    def session(self, prompt: str, *steps: Step, plugin: Path | None = None, agents: Mapping[str, Sequence[Step]] | None = None,
-                options: Sequence[str] = (), **variables: str) -> Session:
+    def session(
+        self,
+        prompt: str,
+        *steps: Step,
+        plugin: Path | None = None,
+        agents: Mapping[str, Sequence[Step]] | None = None,
+        options: Sequence[str] = (),
+        **variables: str,
+    ) -> Session:
         """One session. plugin: the folder to load; None: what is installed."""
         with scripted_model(*steps, agents=agents) as model:
-            known = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "dummy", "KERNELWRIGHT_PYTHON": sys.executable,
-                     "KERNELWRIGHT_CLOCKS": "none", "KERNELWRIGHT_LOCK": str(self.lock), "CUDA_VISIBLE_DEVICES": ""}
+            known = {
+                "ANTHROPIC_BASE_URL": model.url,
+                "ANTHROPIC_API_KEY": "dummy",
+                "KERNELWRIGHT_PYTHON": sys.executable,
+                "KERNELWRIGHT_CLOCKS": "none",
+                "KERNELWRIGHT_LOCK": str(self.lock),
+                "CUDA_VISIBLE_DEVICES": "",
+            }
             form = ("--output-format", "stream-json", "--verbose", "--max-turns", "12", "--permission-prompts", "none")
             load = ("--plugin-dir", plugin) if plugin else ()
             done = self.run("-p", prompt, *load, *form, *options, **{**known, **variables})

@@ -19,7 +19,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (CLIENTS / "claude").exists(), "run `make test-clients`: it installs the clients first"
     folder = tmp_path_factory.mktemp("archive") / "the plugin"
     folder.mkdir()
-    changed = subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "stash", "create"], cwd=ROOT, capture_output=True, text=True)
+    changed = subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", "stash", "create"], cwd=ROOT, capture_output=True, text=True
+    )
     tree = changed.stdout.strip() or "HEAD"
     archive = subprocess.run(["git", "archive", tree], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
