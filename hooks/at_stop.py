@@ -49,13 +49,17 @@ def _unproved(text: str, given: dict[str, Any], sub: bool) -> str:
     from claims import claims
 
     claimed = claims(text)
-    path = given.get("agent_transcript_path" if sub else "transcript_path")
-    if not claimed or not isinstance(path, str):
+    if not claimed:
         return ""
     from transcript import measured_speedups
 
-    measured = measured_speedups(os.path.expanduser(path))
-    if measured is None or max(claimed) <= max(measured) * SLACK:
+    ours = str(given.get("agent_type") or "").startswith("kernelwright:")
+    measured: list[float] = []
+    for key in ("agent_transcript_path", "transcript_path") if sub else ("transcript_path",):  # an agent may quote what it was told
+        path = given.get(key)
+        found = measured_speedups(os.path.expanduser(path), ours) if isinstance(path, str) else None
+        measured += found or []
+    if not measured or max(claimed) <= max(measured) * SLACK:
         return ""
     best = max(measured)
     behind = "the highest measured in this session is %.2fx" % best if best > 1 else "no verdict in this session supports it"

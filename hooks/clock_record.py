@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-_BY_HAND = re.compile(rb'"command"\s*:\s*"(?:[^"\\]|\\.)*(?:/|\b)lock-gpu-clock\.sh')
+_BY_HAND = re.compile(rb'"command"\s*:\s*"(?:[^"\\]|\\.)*(?:/lock-gpu-clock\.sh|gpu_clock\.py(?:\\")? lock)')
 TRANSCRIPT_LIMIT = 32_000_000
 
 

@@ -173,7 +173,9 @@ def test_optimize_brings_its_result_and_a_judgement_its_verdict(user: Client, pl
     hook = "nothing better was found" if not answer["kept"] else "kernelwright: kept"
     assert hook in seen.said(1)
     assert '"verdict": "WRONG"' in seen.said(2) and "is WRONG" in seen.said(2) and "mend the candidate, never the tolerance" in seen.said(2)
-    assert '"verdict": "SLOWER"' in seen.said(3) and "is SLOWER" in seen.said(3) and "report no speed-up" in seen.said(3)
+    judged = next(json.loads(line) for line in reversed(seen.said(3).splitlines()) if line.startswith('{"status"'))
+    assert judged["verdict"] in ("SLOWER", "SAME", "AMBIGUOUS"), "twice the work is never faster; a busy machine may hide that it is slower"
+    assert f"is {judged['verdict']}" in seen.said(3) and seen.said(3).count("report no speed-up") == 2
 
 
 def test_only_what_the_skill_allows_runs_unasked(user: Client, plugin: Path) -> None:

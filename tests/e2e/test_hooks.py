@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import resource
@@ -244,6 +245,16 @@ def test_a_claim_needs_a_verdict(tmp_path: Path, event: str, key: str) -> None:
     assert ask(event, tmp_path, {"last_assistant_message": "It could be 1.3x faster.", key: session_of(tmp_path)}) == {}
 
 
+def test_an_agent_may_quote_a_verdict_and_nothing_else(tmp_path: Path) -> None:
+    main, own = session_of(tmp_path, '{"verdict": "FASTER", "speedup": 1.31}'), tmp_path / "agent.jsonl"
+    own.write_text('{"type": "user", "message": {"content": "Write a candidate."}}\n')
+    given = {"agent_type": "kernelwright:kernel-engineer", "agent_transcript_path": str(own), "transcript_path": main}
+    assert ask("SubagentStop", tmp_path, {**given, "last_assistant_message": "The last one is 1.3x faster."}) == {}
+    assert objection(ask("SubagentStop", tmp_path, {**given, "last_assistant_message": "Mine is 2x faster."}))
+    other = {**given, "agent_type": "Explore", "transcript_path": str(own), "last_assistant_message": "Mine is 2x faster."}
+    assert ask("SubagentStop", tmp_path, other) == {}, "a session without kernelwright"
+
+
 def test_nothing_is_said_twice(tmp_path: Path) -> None:
     given = {"last_assistant_message": "It is 3x faster.", "transcript_path": session_of(tmp_path)}
     assert objection(ask("Stop", tmp_path, {**given, "stop_hook_active": False}))
@@ -453,6 +464,28 @@ def test_nobody_reads_the_answer(tmp_path: Path) -> None:
         process.stdin.write(json.dumps(bash("nvidia-smi -lgc 1500")).encode())
         process.stdin.close()
         assert process.wait(timeout=60) == 0 and process.stderr.read() == b""
+
+
+def other_pythons() -> list[str]:
+    """Real interpreters of other versions on this machine; there may be none, and then the parsing in tests/contract stands alone."""
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), *glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin"))]
+    names = [f"python3.{minor}" for minor in (6, 7, 8, 9, 13, 14)]
+    found = {name: str(path) for folder in folders for name in names if os.access(path := Path(folder, name), os.X_OK)}
+    return [path for path in found.values() if subprocess.run([path, "-c", "pass"], capture_output=True).returncode == 0]
+
+
+def test_other_pythons_as_python3() -> None:
+    """From 3.8 on a hook works; an older one is silent."""
+    for python in other_pythons():
+        command = [python, "-I", "-S", str(HOOKS / "run.py"), "before_bash"]
+        env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+        done = subprocess.run(command, input=json.dumps(bash("nvidia-smi -lgc 1500")).encode(), env=env, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b""), python
+        if not python.endswith(("3.6", "3.7")):
+            assert refusal(json.loads(done.stdout)), python
+        for name in ("session_start", "after_bash", "at_stop"):
+            done = subprocess.run([*command[:-1], name], input=b'{"last_assistant_message": "x"}', env=env, capture_output=True, timeout=60)
+            assert (done.returncode, done.stderr) == (0, b""), (python, name)
 
 
 def test_hooks_leave_the_plugin_as_it_was(tmp_path: Path) -> None:
