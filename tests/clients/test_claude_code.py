@@ -158,7 +158,7 @@ def test_profile_kernel_brings_the_contract_back(user: Client, plugin: Path) -> 
 
 
 def test_optimize_brings_its_result_and_a_judgement_its_verdict(user: Client, plugin: Path) -> None:
-    loop = command(plugin, "optimize", f"workload.py --budget 40s --clocks lock --json {ON_CPU}")
+    loop = command(plugin, "optimize", f"workload.py --budget 25s --clocks lock --json {ON_CPU}")
     wrong = command(plugin, "judge", f"workload.py wrong.py --max-timing 1s --json {ON_CPU}")
     slower = command(plugin, "judge", f"workload.py slower.py --max-timing 1s --json {ON_CPU}")
     seen = user.session("/optimize workload.py", runs(loop), runs(wrong), runs(slower), says("Nothing better was found."), plugin=plugin)
