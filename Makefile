@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PREPARE = $(PYTHON) src/kernelwright/setup/prepare.py
 CLIENTS = build/clients
-CLAUDE_CODE = @anthropic-ai/claude-code@2.1.329
+CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @github/copilot@1.0.102
 
 .PHONY: test check test-clients bench lock wheel
 
@@ -15,12 +15,12 @@ check: ## ruff, mypy --strict, import layers
 	$$python -m mypy && \
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
-test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, with a scripted model; needs npm
-	@python=$$($(PREPARE) --dev) && $$python -m pytest tests/clients $(PYTEST_ARGS)
+test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI; needs npm (1 GB in build/clients)
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
 	mkdir -p $(CLIENTS)
-	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLAUDE_CODE)
+	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLIENT_PACKAGES)
 	@touch $@
 
 bench: ## benchmarks, each with its peer in the same run; figures go to out/bench

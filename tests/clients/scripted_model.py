@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Turn = dict[str, Any]
 """One content block: {"type": "text", "text": ...} or {"type": "tool_use", "name": ..., "input": ...}."""
+Step = Turn | Callable[[dict[str, Any]], Turn]
+"""A turn, or what makes one out of the request that asks for it."""
 
 
 def says(text: str) -> Turn:
@@ -23,14 +25,24 @@ def runs(command: str) -> Turn:
     return {"type": "tool_use", "name": "Bash", "input": {"command": command, "description": "a scripted command"}}
 
 
+def delegates(agent: str, task: str) -> Turn:
+    """A turn that starts an agent and waits for its answer."""
+    given = {"subagent_type": agent, "prompt": task, "description": "a scripted task", "run_in_background": False}
+    return {"type": "tool_use", "name": "Agent", "input": given}
+
+
 class ScriptedModel(ThreadingHTTPServer):
-    """Answers each request that carries tools with the next turn; the side requests of a client get an empty answer."""
+    """Answers each request that carries tools with the next turn; the side requests of a client get an empty answer.
+
+    agents: words of an agent's instructions -> that agent's own turns.
+    """
 
     daemon_threads = True
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
+    def __init__(self, turns: Sequence[Step], agents: Mapping[str, Sequence[Step]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.turns = list(turns)
+        self.agents = {words: list(own) for words, own in agents.items()}
         self.requests: list[dict[str, Any]] = []
         self.guard = threading.Lock()
 
@@ -45,14 +57,17 @@ class ScriptedModel(ThreadingHTTPServer):
             return says("")
         with self.guard:
             self.requests.append(request)
-            turn = self.turns.pop(0) if self.turns else says("The script has ended.")
+            system = json.dumps(request.get("system"))
+            turns = next((own for words, own in self.agents.items() if words in system), self.turns)
+            step = turns.pop(0) if turns else says("The script has ended.")
+            turn = step(request) if callable(step) else step
             return {**turn, "id": f"toolu_{len(self.requests)}"} if turn["type"] == "tool_use" else turn
 
 
 @contextmanager
-def scripted_model(*turns: Turn) -> Iterator[ScriptedModel]:
+def scripted_model(*turns: Step, agents: Mapping[str, Sequence[Step]] | None = None) -> Iterator[ScriptedModel]:
     """The server, running for the length of the block."""
-    server = ScriptedModel(turns)
+    server = ScriptedModel(turns, agents or {})
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -5,117 +5,339 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from claude_code import Client, Session, words
+from scripted_model import Step, Turn, delegates, runs, says
 
-sys.path.insert(0, str(Path(__file__).parent))
+from contract_format import check_contract
+from kernelwright.setup.place import environment_folder
 
-from scripted_model import ScriptedModel, Turn, runs, says, scripted_model
+ON_CPU = f"--device cpu --python {sys.executable}"
+WORKLOAD = """
+import torch
 
-ROOT = Path(__file__).resolve().parents[2]
-CLAUDE = ROOT / "build" / "clients" / "node_modules" / ".bin" / "claude"
-QUIET = ("DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC")
-PARTS = (
-    ".claude-plugin",
-    "plugin.json",
-    "README.md",
-    "requirements.lock",
-    "skills",
-    "scripts",
-    "src",
-    "knowledge",
-    "templates",
-    "agents",
-    "hooks",
-)
+class Chain(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(40):
+            x = torch.sin(x)
+        return x
+
+def get_model_and_input():
+    return Chain(), torch.randn(64, 256)
+"""
+WRONG = "def optimize(model, inputs):\n    return lambda x: model(x) * 2\n"
+SLOWER = "def optimize(model, inputs):\n    return lambda x: (model(x), model(x))[1]\n"
+VERSIONS = """
+import torch
+
+PARAMS = {"n": 64}
+
+def get_inputs(n):
+    return (torch.randn(n, n),)
+
+VERSIONS = {"v3": lambda x: x @ x, "v4": lambda x: (x @ x).relu()}
+"""
+PROJECT = "kernels:\n  chain:\n    file: versions.py\n    versions: [v3, v4]\n    default_version: v3\n"
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Path:
-    """What a user gets: the plugin's files in a folder whose name has a space."""
-    assert CLAUDE.exists(), "run `make test-clients`: it installs the client first"
-    folder = tmp_path / "the plugin"
-    folder.mkdir()
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        elif source.exists():
-            shutil.copy(source, folder / part)
-    return folder
+def user(user: Client) -> Client:
+    """A user with a small project."""
+    for name, text in (
+        ("workload.py", WORKLOAD),
+        ("wrong.py", WRONG),
+        ("slower.py", SLOWER),
+        ("versions.py", VERSIONS),
+        ("kernelwright.yaml", PROJECT),
+        ("broken.py", "def get_model_and_input():\n    raise RuntimeError('no such data set')\n"),
+    ):
+        (user.work / name).write_text(text)
+    return user
 
 
-def claude(tmp_path: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The client with an environment built from nothing."""
-    home = tmp_path / "home"
-    work = tmp_path / "work"
-    home.mkdir(exist_ok=True)
-    work.mkdir(exist_ok=True)
-    env = {"PATH": os.environ["PATH"], "HOME": str(home), **dict.fromkeys(QUIET, "1"), **variables}
-    command = [str(CLAUDE), *map(str, arguments)]
-    return subprocess.run(command, env=env, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
+def command(plugin: Path, verb: str, arguments: str) -> str:
+    """A command as the skills spell it."""
+    return f'python3 "{plugin}/scripts/{verb}.py" {arguments}'
 
 
-def session(tmp_path: Path, plugin: Path, prompt: str, *turns: Turn) -> tuple[ScriptedModel, list[dict[str, Any]]]:
-    """One session: the model's server with the requests it saw, and the client's own events."""
-    with scripted_model(*turns) as model:
-        variables = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "dummy", "KERNELWRIGHT_PYTHON": sys.executable}
-        options = ("--output-format", "stream-json", "--verbose", "--max-turns", "8", "--permission-prompts", "none")
-        done = claude(tmp_path, "-p", prompt, "--plugin-dir", plugin, *options, **variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return model, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def contract_in(text: str) -> str:
+    """The contract that a text holds, as it was printed."""
+    return text[text.index("## Profile: ") :].split("\n\nreport: ")[0].strip() + "\n"
 
 
-def words(request: dict[str, Any]) -> str:
-    """All text of a request's messages, tool results included."""
-    found: list[str] = []
-
-    def gather(value: Any) -> None:
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, dict):
-            for key in ("text", "content"):
-                gather(value.get(key))
-        elif isinstance(value, list):
-            for item in value:
-                gather(item)
-
-    gather([message["content"] for message in request["messages"]])
-    return "\n".join(found)
+# --- loading, validating, installing ------------------------------------------------------------------------------------------------------
 
 
-def test_the_client_finds_nothing_to_mend(tmp_path: Path, plugin: Path) -> None:
-    done = claude(tmp_path, "plugin", "validate", plugin, "--strict")
+def test_the_client_finds_nothing_to_mend(user: Client, plugin: Path) -> None:
+    done = user.run("plugin", "validate", ".", "--strict", cwd=plugin)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_plugin_loads_with_its_skills(tmp_path: Path, plugin: Path) -> None:
-    _, events = session(tmp_path, plugin, "hello", says("hello"))
-    (start,) = [event for event in events if event.get("type") == "system" and event.get("subtype") == "init"]
-    assert [found["name"] for found in start["plugins"] if found["name"] == "kernelwright"] == ["kernelwright"]
-    assert not start.get("plugin_errors")
-    assert {"kernelwright:optimize", "kernelwright:profile-kernel"} <= {*start["slash_commands"], *start.get("skills", [])}
+def test_from_its_own_marketplace_and_back(user: Client, plugin: Path) -> None:
+    assert user.run("plugin", "marketplace", "add", plugin).returncode == 0
+    assert "kernelwright" in user.run("plugin", "marketplace", "list").stdout
+    assert user.run("plugin", "install", "kernelwright@kernelwright").returncode == 0
+    assert "kernelwright@kernelwright" in user.run("plugin", "list").stdout
+    seen = user.session("/optimize w.py", says("done"))
+    assert "# Optimize a workload" in seen.said(0) and seen.start["agents"].count("kernelwright:profiler") == 1
+    assert user.run("plugin", "uninstall", "kernelwright@kernelwright").returncode == 0
+    assert "kernelwright@kernelwright" not in user.run("plugin", "list").stdout
+    assert user.run("plugin", "marketplace", "remove", "kernelwright").returncode == 0
+
+
+def test_used_from_a_read_only_copy(user: Client, plugin: Path, tmp_path: Path) -> None:
+    """A plugin from a git repository is copied into the client's cache (one from a local folder is read where it lies)."""
+    repository, market = tmp_path / "repository", tmp_path / "market"
+    shutil.copytree(plugin, repository)
+    for words_ in (("init", "-q"), ("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", "all")):
+        subprocess.run(["git", *words_], cwd=repository, check=True)
+    (market / ".claude-plugin").mkdir(parents=True)
+    entry = {"name": "kernelwright", "source": {"source": "url", "url": f"file://{repository}"}}
+    document = {"name": "market", "owner": {"name": "a test"}, "plugins": [entry]}
+    (market / ".claude-plugin" / "marketplace.json").write_text(json.dumps(document))
+    assert user.run("plugin", "marketplace", "add", market).returncode == 0
+    assert user.run("plugin", "install", "kernelwright@market").returncode == 0
+    (copy,) = (user.home / ".claude" / "plugins" / "cache" / "market" / "kernelwright").iterdir()
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    files = {path for path in copy.rglob("*") if "__pycache__" not in path.parts}
+    asked = command(copy, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 {ON_CPU}")
+    seen = user.session("/profile-kernel v4", runs(asked), says("done"))
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)  # so that the test's folder can be removed
+    assert seen.denied() == [] and check_contract(contract_in(seen.said(1))) == []
+    assert list((user.work / "out" / "profiles" / "event").rglob("contract.md")), "outputs go to the user's project"
+    assert {path for path in copy.rglob("*") if "__pycache__" not in path.parts} == files, "nothing is written into the plugin"
+    data = user.home / ".claude" / "plugins" / "data" / "kernelwright-market"
+    assert environment_folder(copy, {"HOME": str(user.home)}) == data / "env"
+    assert data.is_dir(), "the client's own data folder for this plugin"
+
+
+def test_the_plugin_loads_with_its_skills_and_agents(user: Client, plugin: Path) -> None:
+    seen = user.session("hello", says("hello"), plugin=plugin)
+    assert [found["name"] for found in seen.start["plugins"] if found["name"] == "kernelwright"] == ["kernelwright"]
+    assert not seen.start.get("plugin_errors")
+    assert {"kernelwright:optimize", "kernelwright:profile-kernel"} <= {*seen.start["slash_commands"], *seen.start.get("skills", [])}
+    assert {"kernelwright:profiler", "kernelwright:kernel-engineer", "kernelwright:reviewer"} <= set(seen.start["agents"])
 
 
 @pytest.mark.parametrize(
     ("prompt", "title"), [("/optimize my_model.py --b=32", "# Optimize a workload"), ("/profile-kernel v4 --b=32", "# Profile a workload")]
 )
-def test_a_skill_arrives_with_its_substitutions(tmp_path: Path, plugin: Path, prompt: str, title: str) -> None:
-    model, _ = session(tmp_path, plugin, prompt, says("done"))
-    text = words(model.requests[0])
+def test_a_skill_arrives_with_its_substitutions(user: Client, plugin: Path, prompt: str, title: str) -> None:
+    text = user.session(prompt, says("done"), plugin=plugin).said(0)
     assert title in text
     assert f"Asked for: {prompt.split(' ', 1)[1]}" in text
     assert f'python3 "{plugin}/scripts/' in text
     assert "${CLAUDE" not in text and "$ARGUMENTS" not in text
 
 
-def test_a_command_of_the_skill_runs_unasked_and_its_output_reaches_the_model(tmp_path: Path, plugin: Path) -> None:
-    command = f'python3 "{plugin}/scripts/optimize.py" --help'
-    other = f'python3 "{plugin}/scripts/_entry.py" --help'
-    model, _ = session(tmp_path, plugin, "/optimize w.py", runs(command), runs(other), says("done"))
-    assert "usage: optimize.py" in words(model.requests[1])
-    assert "requires approval" in words(model.requests[2]), "a command that no rule covers must be asked for"
+# --- the two skills reach their scripts ---------------------------------------------------------------------------------------------------
+
+
+def test_profile_kernel_brings_the_contract_back(user: Client, plugin: Path) -> None:
+    asked = command(plugin, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 --clocks lock --n=32 {ON_CPU}")
+    seen = user.session("/profile-kernel v4 --n=32", runs(asked), runs(asked + " --json"), says("done"), plugin=plugin)
+    assert seen.denied() == []
+    contract = contract_in(seen.said(1))
+    assert check_contract(contract) == [] and contract.startswith("## Profile: chain v4\n") and "| n |" in contract
+    assert "the contract above is complete and in its exact form" in seen.said(1), "PostToolUse"
+    told = seen.said(2)[len(seen.said(1)) :]
+    assert "kernelwright: the contract of this profile" in told and told.count("## Profile: chain v4") == 1, (
+        "with --json the hook hands it over"
+    )
+    documents = sorted(user.work.rglob("params.json"))
+    assert len(documents) == 2
+    text = documents[0].read_text()
+    assert "versions.py" in text and '"v4"' in text and '"32"' in text.replace(" 32", '"32"')
+
+
+def test_optimize_brings_its_result_and_a_judgement_its_verdict(user: Client, plugin: Path) -> None:
+    loop = command(plugin, "optimize", f"workload.py --budget 25s --clocks lock --json {ON_CPU}")
+    wrong = command(plugin, "judge", f"workload.py wrong.py --max-timing 1s --json {ON_CPU}")
+    slower = command(plugin, "judge", f"workload.py slower.py --max-timing 1s --json {ON_CPU}")
+    seen = user.session("/optimize workload.py", runs(loop), runs(wrong), runs(slower), says("Nothing better was found."), plugin=plugin)
+    assert seen.denied() == []
+    answer = next(json.loads(line) for line in seen.said(1).splitlines() if line.startswith('{"status"'))
+    assert (
+        answer["status"] == "ok"
+        and Path(answer["report"]).is_file()
+        and Path(answer["out_dir"]).is_relative_to(user.work / "out" / "optimize")
+    )
+    assert check_contract(Path(answer["contract"]).read_text()) == []
+    hook = "nothing better was found" if not answer["kept"] else "kernelwright: kept"
+    assert hook in seen.said(1)
+    assert '"verdict": "WRONG"' in seen.said(2) and "is WRONG" in seen.said(2) and "mend the candidate, never the tolerance" in seen.said(2)
+    judged = next(json.loads(line) for line in reversed(seen.said(3).splitlines()) if line.startswith('{"status"'))
+    assert judged["verdict"] in ("SLOWER", "SAME", "AMBIGUOUS"), "twice the work is never faster; a busy machine may hide that it is slower"
+    assert f"is {judged['verdict']}" in seen.said(3) and seen.said(3).count("report no speed-up") == 2
+
+
+def test_only_what_the_skill_allows_runs_unasked(user: Client, plugin: Path) -> None:
+    seen = user.session(
+        "/optimize w.py",
+        runs(command(plugin, "optimize", "--help")),
+        runs(command(plugin, "_entry", "--help")),
+        says("done"),
+        plugin=plugin,
+    )
+    assert "usage: optimize.py" in seen.said(1)
+    assert "requires approval" in seen.said(2), "a command that no rule covers must be asked for"
+
+
+# --- the documented ends ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "verb", "arguments", "code", "text"),
+    [
+        ("/profile-kernel", "profile_kernel", "", 2, "TARGET"),
+        ("/optimize", "optimize", "", 2, "WORKLOAD"),
+        ("/profile-kernel v4", "profile_kernel", f"v4 --mode event --device cuda --python {sys.executable}", 3, "Fix: "),
+        ("/profile-kernel broken.py", "profile_kernel", f"broken.py --mode event {ON_CPU}", 4, "no such data set"),
+        ("/optimize nothing.py", "optimize", "nothing.py --json", 2, '"status": "error"'),
+    ],
+)
+def test_what_fails_ends_in_the_documented_way(
+    user: Client, plugin: Path, prompt: str, verb: str, arguments: str, code: int, text: str
+) -> None:
+    """A missing argument, a missing GPU, a workload that fails, a missing file."""
+    seen = user.session(prompt, runs(command(plugin, verb, arguments).strip()), says("It failed."), plugin=plugin)
+    assert f"Exit code {code}" in seen.said(1) and text in seen.said(1)
+    assert seen.denied() == [] and seen.end["result"] == "It failed."
+
+
+# --- hooks --------------------------------------------------------------------------------------------------------------------------------
+
+HELD = """
+import sys
+from kernelwright.capture.lock import device_lock
+with device_lock("profile of something"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_run_waits_for_the_first(user: Client, plugin: Path) -> None:
+    """PreToolUse refuses while another run holds the lock, and lets go when it has ended."""
+    env = {**os.environ, "KERNELWRIGHT_LOCK": str(user.lock), "PYTHONPATH": str(plugin / "src")}
+    asked = command(plugin, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 {ON_CPU}")
+    with subprocess.Popen([sys.executable, "-c", HELD], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout and other.stdout.readline() == "held\n"
+
+        def again(_request: dict[str, object]) -> Turn:
+            assert other.stdin
+            other.stdin.close()
+            other.wait(timeout=20)
+            return runs(asked)
+
+        seen = user.session("/profile-kernel v4", runs(asked), again, says("done"), plugin=plugin)
+    assert f"another profile or timing run is under way (process {other.pid}: profile of something" in seen.said(1)
+    assert "Do next: wait" in seen.said(1) and "## Profile: " not in seen.said(1)
+    assert check_contract(contract_in(seen.said(2))) == []
+
+
+def test_raw_clock_changes(user: Client, plugin: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho stand-in $*\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    steps = (runs("nvidia-smi -lgc 1500"), runs("nvidia-smi -lgc 1500; nvidia-smi -rgc"), says("done"))
+    seen = user.session(
+        "hello",
+        *steps,
+        plugin=plugin,
+        options=("--allowedTools", "Bash(nvidia-smi *)"),
+        PATH=f"{tools}:{os.environ['PATH']}",
+        KERNELWRIGHT_CLOCKS="",
+    )
+    assert "nothing in this command undoes it" in seen.said(1) and "stand-in" not in seen.said(1)
+    assert "stand-in -lgc 1500\nstand-in -rgc" in seen.said(2)
+
+
+def test_the_session_starts_with_a_line_on_the_machine(user: Client, plugin: Path) -> None:
+    seen = user.session("hello", says("hello"), plugin=plugin, KERNELWRIGHT_PYTHON="", KERNELWRIGHT_ENV=str(user.home / "none"))
+    assert seen.said(0).count("kernelwright on this machine: ") == 1 and "the first command installs" in seen.said(0)
+    ready = user.session("hello", says("hello"), plugin=plugin)
+    assert "the first command installs" not in ready.said(0)
+
+
+def test_a_claim_needs_a_verdict(user: Client, plugin: Path) -> None:
+    """Stop objects once, and never holds the session for good."""
+    claim = says("Done: workload.py is 3x faster now.")
+    seen = user.session("/optimize workload.py", claim, claim, plugin=plugin)
+    assert len(seen.requests) == 2
+    assert "no verdict in this session supports it" in seen.said(1) and "judge.py" in seen.said(1)
+    seen = user.session("/optimize workload.py", says("Nothing better was found; a fused kernel could be 3x faster."), plugin=plugin)
+    assert len(seen.requests) == 1
+    verdict = 'echo \'{"verdict": "FASTER", "speedup": 3.01, "interval": [2.9, 3.1]}\''
+    seen = user.session("/optimize workload.py", runs(verdict), claim, plugin=plugin)
+    assert len(seen.requests) == 2, "with a measurement behind it the claim stands"
+
+
+def test_clocks_left_locked(user: Client, plugin: Path) -> None:
+    records = user.home / ".local" / "state" / "kernelwright" / "clocks"
+    records.mkdir(parents=True)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    lease = {"token": "t", "pid": 2**22 + 5, "start": "1"}
+    record = {"uuid": "GPU-1", "mhz": 1500, "route": [], "boot": boot, "since": "", "leases": [lease]}
+    (records / "GPU-1.json").write_text(json.dumps(record))
+    seen = user.session("hello", says("Done."), says("Done, really."), plugin=plugin)
+    assert len(seen.requests) == 2 and "GPU-1 (1500 MHz)" in seen.said(1) and "reset-gpu-clock.sh" in seen.said(1)
+    (records / "GPU-1.json").unlink()
+    assert len(user.session("hello", says("Done."), plugin=plugin).requests) == 1
+
+
+# --- agents -------------------------------------------------------------------------------------------------------------------------------
+
+PROFILER = "You profile one workload and answer with the contract"
+
+
+def delegated(user: Client, plugin: Path, agent: str, instructions: str, *steps: Step) -> tuple[Session, list[dict[str, object]]]:
+    """A session that starts one agent under /profile-kernel; the agent's own requests."""
+    seen = user.session(
+        "/profile-kernel v4", delegates(f"kernelwright:{agent}", "Profile v4."), says("done"), plugin=plugin, agents={instructions: steps}
+    )
+    return seen, [request for request in seen.requests if instructions in json.dumps(request.get("system"))]
+
+
+def test_the_profiler_returns_the_contract_and_nothing_else(user: Client, plugin: Path) -> None:
+    asked = command(plugin, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 {ON_CPU}")
+
+    def contract(request: dict[str, object]) -> Turn:
+        return says(contract_in(words(request)))
+
+    def chatter(request: dict[str, object]) -> Turn:
+        return says("Here is the contract:\n\n" + contract_in(words(request)))
+
+    seen, own = delegated(user, plugin, "profiler", PROFILER, runs(asked), chatter, contract)
+    assert [tool["name"] for tool in own[0]["tools"]] == ["Bash", "Read"]  # type: ignore[attr-defined]
+    assert len(own) == 3 and "not the contract in its exact form" in words(own[2]), "SubagentStop objects once"
+    assert seen.denied() == [], "the skill's permissions reach the agent"
+    back = seen.said(-1)
+    assert "Here is the contract" not in back and "## Profile: chain v4" in back
+
+
+def test_the_profiler_is_held_to_its_verbs(user: Client, plugin: Path) -> None:
+    judging = command(plugin, "judge", f"workload.py slower.py {ON_CPU}")
+    _, own = delegated(user, plugin, "profiler", PROFILER, runs(judging), runs("touch made"), says("No contract: refused."))
+    assert words(own[1]).count("the profiler runs one of") == 1 and words(own[2]).count("the profiler runs one of") == 2
+    assert len(own) == 3 and not (user.work / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("agent", "instructions", "tools"),
+    [
+        ("kernel-engineer", "You write one candidate", {"Read", "Grep", "Glob", "Write", "Edit"}),
+        ("reviewer", "You review a result that others produced", {"Read", "Grep", "Glob"}),
+    ],
+)
+def test_agents_without_a_shell(user: Client, plugin: Path, agent: str, instructions: str, tools: set[str]) -> None:
+    _, own = delegated(user, plugin, agent, instructions, runs("touch made"), says("Stopped."))
+    assert {tool["name"] for tool in own[0]["tools"]} == tools  # type: ignore[attr-defined]
+    assert "No such tool available" in words(own[1]) and not (user.work / "made").exists()

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 
+from front_matter import parts
 from kernelwright.cli.main import VERBS, build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,24 +16,6 @@ SKILLS = sorted(ROOT.glob("skills/*/SKILL.md"))
 FIELDS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 RULE = re.compile(r'Bash\((python3 "\$\{CLAUDE_PLUGIN_ROOT\}/scripts/(\w+)\.py") \*\)')
 COMMAND = re.compile(r'python3 "\$\{CLAUDE_PLUGIN_ROOT\}/scripts/\w+\.py"[^\n`]*')
-
-
-class _Strict(yaml.SafeLoader):
-    """YAML that refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        assert len(keys) == len(set(keys)), f"a key is given twice: {keys}"
-        return super().construct_mapping(node, deep)
-
-
-def parts(skill: Path) -> tuple[dict[str, object], str]:
-    """Front matter and body."""
-    match = re.fullmatch(r"---\n(.*?\n)---\n(.*)", skill.read_text(encoding="utf-8"), re.DOTALL)
-    assert match, "no front matter"
-    matter = yaml.load(match[1], Loader=_Strict)
-    assert isinstance(matter, dict)
-    return matter, match[2]
 
 
 def test_the_skills_are_there() -> None:

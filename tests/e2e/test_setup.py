@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -318,3 +319,63 @@ def test_torch_is_never_put_into_an_interpreter_of_the_user(bench: Bench) -> Non
     refused = install_torch(bench, base)
     assert refused.returncode == 3
     assert "no virtual environment" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+class Installed:
+    """The plugin as a client installs it: PLUGINS/cache/MARKET/kernelwright/VERSION, read-only, with a tiny lock for the real one."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.plugins = bench.folder / "plugins"
+
+    def copy(self, version: str) -> Path:
+        """One installed version, with the lock of this moment."""
+        folder = self.plugins / "cache" / "market" / "kernelwright" / version
+        shutil.copytree(
+            SRC / "kernelwright" / "setup", folder / "src" / "kernelwright" / "setup", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        (folder / "src" / "kernelwright" / "__init__.py").write_text("")
+        shutil.copy(self.bench.lock, folder / "requirements.lock")
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(path.stat().st_mode & ~0o222)
+        return folder
+
+    def use(self, folder: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """What a script of that copy does first: find or make the environment."""
+        code = (
+            "from kernelwright.setup import build, place, start\n"
+            "import os\n"
+            "wanted = build.Wanted(modules=('tinything',), needed_mb=1)\n"
+            "print(build.ensure(place.environment_folder(place.CHECKOUT, os.environ), start.say, wanted))\n"
+        )
+        env = {**self.bench.variables, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run([sys.executable, "-c", code], env=env, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_an_installed_plugin_keeps_its_environment_in_its_data_folder(bench: Bench, tmp_path: Path) -> None:
+    """An update with the same lock uses the environment as it is, one with another lock mends it; the copies stay as they were."""
+    installed, work = Installed(bench), tmp_path / "project"
+    work.mkdir()
+    first = installed.copy("0.1.0")
+    files = sorted(first.rglob("*"))
+    made = installed.use(first, work)
+    environment = installed.plugins / "data" / "kernelwright-market" / "env"
+    assert (made.returncode, made.stdout.strip()) == (0, str(environment / "bin" / "python")), made.stderr
+    assert "creating" in made.stderr or "installing" in made.stderr, "the first use sets up, and says so"
+    mark = environment / "mark"
+    mark.write_text("")
+    stamp = (environment / "kernelwright-env.json").stat().st_mtime_ns
+
+    same = installed.use(installed.copy("0.2.0"), work)
+    assert (same.returncode, same.stderr) == (0, ""), "the same lock: nothing to do"
+    assert mark.exists() and (environment / "kernelwright-env.json").stat().st_mtime_ns == stamp
+
+    bench.pin("2.0")
+    other = installed.use(installed.copy("0.3.0"), work)
+    assert other.returncode == 0 and other.stderr != ""
+    bench.environment = environment
+    assert bench.installed() == "2.0"
+    assert sorted(first.rglob("*")) == files and list(work.iterdir()) == [], "neither the plugin nor the project is written to"
+    for path in [installed.plugins, *installed.plugins.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)  # so that the test's folder can be removed
