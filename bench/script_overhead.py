@@ -2,6 +2,8 @@
 
 Runs `profile_kernel.py SCRIPT --warmup N` and reads what it measured: the median of the unprofiled warm-up steps beside the
 median of the profiled ones (CUDA events on the GPU, the host's clock on the CPU).
+
+    python3 bench/script_overhead.py [SCRIPT] [--warmup N] [--out FILE] -- ARGUMENTS OF THE SCRIPT
 """
 
 from __future__ import annotations
@@ -18,14 +20,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def main(argv: list[str] | None = None) -> int:
     """Run, print one line, optionally write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("script", type=Path, nargs="?", default=ROOT / "examples" / "train.py")
     parser.add_argument("--warmup", type=int, default=20, help="unprofiled steps (default: 20)")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    own, rest = parser.parse_known_args(argv)
-    script_args = rest[1:] if rest[:1] == ["--"] else rest
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the figures go as JSON")
+    words = sys.argv[1:] if argv is None else argv
+    place = words.index("--") if "--" in words else len(words)
+    own, script_args = parser.parse_args(words[:place]), words[place + 1:]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(own.script.resolve()), "--json", "--python", own.python,
                    "--device", own.device, "--warmup", str(own.warmup), "--out", f"{folder}/out", "--", *script_args]
@@ -40,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
            "overhead_us": _us(steps["overhead_per_step"]), "ratio": steps["overhead_ratio"], "note": steps["overhead_note"]}
     words = {name: "n/a" if value is None else f"{value:.3f}" if isinstance(value, float) else value for name, value in row.items()}
     print("  ".join(f"{name}={value}" for name, value in words.items()))
-    if own.json:
-        own.json.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+    if own.out:
+        own.out.parent.mkdir(parents=True, exist_ok=True)
+        own.out.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
