@@ -65,3 +65,15 @@ def test_an_honest_candidate_whose_refills_cost_a_tenth_more_is_not_accused():
         rng = np.random.default_rng(seed)
         result, reported = judged(blocks(rng, 10e-3, overhead_s=5e-3), blocks(rng, 9e-3, overhead_s=5.5e-3))
         assert reported == "FASTER" and result.cheat is None and result.doubt is None
+
+
+def test_a_lie_in_the_noise_is_not_confirmed():
+    """Samples that scatter by half let a lie of 1.3 escape the accusation; the judge's own clock must then see a gain of its own, which
+    chance alone gives now and then."""
+    faster = escaped = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        result, reported = judged(blocks(rng, 10e-3, overhead_s=1e-3, noise=0.6), blocks(rng, 10e-3, overhead_s=1e-3, noise=0.6, lie=1.3))
+        faster += reported == "FASTER"
+        escaped += reported == "FASTER" and not (result.cheat or result.doubt)
+    assert faster > 30 and escaped <= 0.1 * faster

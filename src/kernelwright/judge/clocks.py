@@ -56,10 +56,11 @@ def confirm(reference: Sequence[Block], candidate: Sequence[Block], reported: Es
     net = [max(block.wall_s - allowed, sum(block.times_ns) / 1e9) for block in candidate]  # this clock can only lengthen
     seen = estimate(quad_values(trusted, net), looks)
     apart = seen.high * (1 + TOLERANCE) < reported.low
-    words = f"it reports a speed-up of {reported.speedup:.3g}x, and by the judge's own clock it is at most {seen.speedup:.3g}x"
+    words = (f"it reports a speed-up of {reported.speedup:.3g}x, and by the judge's own clock it is at most {seen.speedup:.3g}x "
+             f"[{seen.low:.3g}, {seen.high:.3g}]")
     if apart and _missing(reference, candidate, allowed):
         return Confirmation(seen, f"timer disagrees: {words}", None)
-    if apart or (decision == "FASTER" and seen.speedup <= 1 + PROCESS_DIFFERENCE):
+    if apart or (decision == "FASTER" and (seen.low <= 1 or seen.speedup <= 1 + PROCESS_DIFFERENCE)):
         return Confirmation(seen, None, f"not confirmed by the judge's own clock: {words}")
     return Confirmation(seen, None, None)
 
