@@ -75,7 +75,7 @@ def test_a_run_killed_while_it_logs_does_not_log_twice(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(("starter", "status"), [
     (MYSELF, 2), ("", 2), ("1073741824 pid:[0]", 2), (f"1073741824 {MYSELF.partition(' ')[2]}", 1),
-])
+], ids=["this process", "none", "another namespace", "gone"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_probe_does_not_outlive_a_starter_that_is_gone_already(starter: str, status: int, wrapped: bool) -> None:
     """Status 2: it got as far as its usage; 1: it ended itself. Another namespace's numbers say nothing."""
