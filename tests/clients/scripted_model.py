@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 Turn = dict[str, Any]
@@ -23,6 +24,11 @@ def says(text: str) -> Turn:
 def runs(command: str) -> Turn:
     """A turn that asks for one shell command."""
     return {"type": "tool_use", "name": "Bash", "input": {"command": command, "description": "a scripted command"}}
+
+
+def reads(path: Path) -> Turn:
+    """A turn that asks for one file."""
+    return {"type": "tool_use", "name": "Read", "input": {"file_path": str(path)}}
 
 
 def delegates(agent: str, task: str) -> Turn:

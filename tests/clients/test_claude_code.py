@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from claude_code import Client, Session, words
-from scripted_model import Step, Turn, delegates, runs, says
+from scripted_model import Step, Turn, delegates, reads, runs, says
 
 from contract_format import check_contract
 from kernelwright.setup.place import environment_folder
@@ -124,6 +124,29 @@ def test_the_plugin_loads_with_its_skills_and_agents(user: Client, plugin: Path)
     assert not seen.start.get("plugin_errors")
     assert {"kernelwright:optimize", "kernelwright:profile-kernel"} <= {*seen.start["slash_commands"], *seen.start.get("skills", [])}
     assert {"kernelwright:profiler", "kernelwright:kernel-engineer", "kernelwright:reviewer"} <= set(seen.start["agents"])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "pages"),
+    [
+        ("/optimize workload.py", ["skills/optimize/references/loop.md", "knowledge/playbooks/sync.md"]),
+        ("/profile-kernel v4", ["skills/profile-kernel/references/metrics.md", "knowledge/playbooks/launch_overhead.md"]),
+    ],
+)
+def test_references_playbooks_and_a_reset_of_clocks_need_no_question(user: Client, plugin: Path, prompt: str, pages: list[str]) -> None:
+    """What lies in the plugin is outside the user's project; the skill's own permissions cover it."""
+    steps = [reads(plugin / page) for page in pages]
+    seen = user.session(prompt, *steps, runs(command(plugin, "gpu_clock", "reset")), says("done"), plugin=plugin)
+    assert seen.denied() == []
+    for place, page in enumerate(pages):
+        assert (plugin / page).read_text().splitlines()[0] in seen.said(place + 1)
+    assert "KERNELWRIGHT_CLOCKS" in seen.said(-1), "the script ran, and the machine's own rule refused"
+
+
+@pytest.mark.parametrize("action", ["lock", "reset --force"])
+def test_a_lock_of_clocks_by_hand_asks(user: Client, plugin: Path, action: str) -> None:
+    seen = user.session("/optimize workload.py", runs(command(plugin, "gpu_clock", action)), says("done"), plugin=plugin)
+    assert seen.denied() != []
 
 
 @pytest.mark.parametrize(

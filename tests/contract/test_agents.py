@@ -95,7 +95,7 @@ def test_names_in_the_body_exist(agent: Path) -> None:
         "Review: holds",
         "Review: holds with reservations",
         "Review: does not hold",
-        "<workload>_<idea>.py",
+        "candidates/<idea>.py",
         "report: PATH",
         "No contract: ",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -15,6 +16,7 @@ from kernelwright.model.profile import ClockReading, Profile
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.assemble import Run, assemble
 from kernelwright.report import render_contract
+from kernelwright.report.document import render_report
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted((ROOT / "tests" / "data" / "captures" / "h200").iterdir())
@@ -44,6 +46,18 @@ def test_contract_is_exact_and_unchanged(capture):
     contract = render_contract(profile)
     assert check_contract(contract) == []
     assert_golden(f"capture_{name}.md", contract)
+
+
+def test_each_finding_of_the_report_names_its_playbook(capture):
+    name, profile = capture
+    report = render_report(profile)
+    findings = report.partition("## Findings")[2].partition("## Not decided")[0]
+    named = re.findall(r" Playbook: (\S+)$", findings, re.MULTILINE)
+    assert profile.findings and named == [finding.playbook for finding in profile.findings]
+    assert all((ROOT / page).is_file() for page in named)
+    if name == "gpt2":
+        taken = profile.capture_metadata.capture_timestamp_utc  # of the assembly, not of the recording
+        assert_golden("report_gpt2.md", report.replace(taken, "2026-01-02T03:04:05+00:00"))
 
 
 def test_document_holds_to_the_schema_and_time_adds_up(capture):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..model.base import Abstained
 from ..model.profile import Finding, Kernel, Operator, Profile
+from ..roofline.knowledge import Rule
 from ..roofline.peaks import binding_peaks
 
 Outcome = Finding | Abstained | None
@@ -80,6 +81,11 @@ def peak_origin(profile: Profile) -> str:
     used = binding_peaks(profile.roofline) if profile.roofline is not None else ()
     origins = {"datasheet" if peak.evidence == "datasheet" else "measured" for peak in used if peak is not None}
     return " and ".join(sorted(origins, reverse=True))
+
+
+def page(rule: Rule, case: str = "") -> str:
+    """The playbook of a rule, or of one of its cases, as a path below the plugin's folder."""
+    return f"knowledge/playbooks/{rule.playbooks.get(case, rule.playbook)}"
 
 
 def bounded(gain_pct: float) -> float:

@@ -7,7 +7,7 @@ from ..model.profile import Finding, Profile, Stage
 from ..roofline.knowledge import bottlenecks
 from ..roofline.stages import is_real
 from .bottleneck import bottleneck, classify
-from .common import best_of
+from .common import best_of, page
 from .rules import RULES
 
 
@@ -19,9 +19,10 @@ def diagnose(draft: Profile) -> Profile:
     findings: list[Finding] = []
     abstained: list[Abstained] = []
     for name, check in RULES.items():
-        outcome = check(draft, bottlenecks().rules[name])
+        rule = bottlenecks().rules[name]
+        outcome = check(draft, rule)
         if isinstance(outcome, Finding):
-            findings.append(outcome)
+            findings.append(outcome if outcome.playbook else outcome.model_copy(update={"playbook": page(rule)}))
         elif isinstance(outcome, Abstained):
             abstained.append(outcome)
     findings = [finding for finding in findings if not _replaced(finding, findings)]

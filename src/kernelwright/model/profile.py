@@ -291,6 +291,8 @@ class Finding(Record):
     """"metric=value", e.g. "idle_share=62%"."""
     evidence: Evidence
     hint: str = ""
+    playbook: str = ""
+    """Page below the plugin's folder that says what to do, e.g. "knowledge/playbooks/sync.md"; "" in older documents."""
 
 
 class CompiledKernel(Record):

@@ -114,6 +114,7 @@ class _Run:
         return outcome
 
     def _baseline(self) -> Context:
+        self.say(f"results go to {self.folder}")
         try:
             run = self.stages.profile(self.workload, self.folder / "baseline", None, self.options.budget_s)
         except KernelwrightError as error:

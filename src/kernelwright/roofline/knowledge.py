@@ -74,6 +74,10 @@ class Rule(Record):
     texts: dict[str, str] = Field(default_factory=dict)
     """Further wording by case."""
     key_issue: str = ""
+    playbook: str
+    """File in knowledge/playbooks: what to do about it."""
+    playbooks: dict[str, str] = Field(default_factory=dict)
+    """The same by case, where the cases have pages of their own."""
     yields_to: tuple[str, ...] = ()
     """Rules that say more: their finding about the same stage replaces this one's."""
 

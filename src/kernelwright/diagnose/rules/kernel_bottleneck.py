@@ -11,7 +11,7 @@ from ...roofline.knowledge import Rule
 from ...roofline.peaks import binding_peaks
 from ..activity import NO_GPU, kind_of, share_of_call_pct
 from ..attention import product_flops, unfused_attention
-from ..common import NO_TIMELINE, Outcome, bounded, heaviest_source, is_cpu_timeline, time_of
+from ..common import NO_TIMELINE, Outcome, bounded, heaviest_source, is_cpu_timeline, page, time_of
 
 NAME = "kernel_bottleneck"
 
@@ -45,7 +45,7 @@ def _attention(profile: Profile, rule: Rule, operators: Sequence[Operator], meas
                                                      / (profile.timeline.steps if profile.timeline else 1)),
         estimated_gain_pct=bounded(share_of_call_pct(profile, duration) * (1 - min(least / duration, 1.0))),
         trigger=f"unfused_attention_share={share:.0f}%", evidence="timeline",
-        hint=rule.texts["attention_fallback" if fallback else "attention"])
+        hint=rule.texts["attention_fallback" if fallback else "attention"], playbook=page(rule, "fused_attention"))
 
 
 def _kernel(profile: Profile, rule: Rule, measured_ns: int) -> Outcome:
@@ -70,12 +70,13 @@ def _kernel(profile: Profile, rule: Rule, measured_ns: int) -> Outcome:
         return None
     operator_names = sorted({operator.operator_name for operator in holders})
     stages = {operator.stage or operator.operator_name for operator in holders}
+    kind = kind_of(rule, f"{operator_names[0]} {name}", "other")
     return Finding(
         rule=NAME, name=rule.name.format(operator=operator_names[0]), where=heaviest_source(holders),
         stage=next(iter(stages)) if len(stages) == 1 else None,
         detail=rule.detail.format(kernel=name[:80], operator=", ".join(operator_names[:3]), share=share, best=best),
         estimated_gain_pct=bounded(of_call * (1 - best / 100)), trigger=f"kernel_share={share:.0f}%", evidence="timeline",
-        hint=rule.texts[kind_of(rule, f"{operator_names[0]} {name}", "other")])
+        hint=rule.texts[kind], playbook=page(rule, kind))
 
 
 def _roof_share(profile: Profile, operators: Sequence[Operator]) -> float | None:
