@@ -102,8 +102,10 @@ def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: flo
     decision = decide(found)
     mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
     clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks))
-    return Timed(_comparison(blocks, found, plan, use_host), "AMBIGUOUS" if clock.doubt else decision, last % pool, clock.cheat,
-                 clock.doubt, notes)
+    if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
+        return Timed(_comparison(blocks, clock.seen, plan, use_host, "speed-up by the judge's own clock"), "AMBIGUOUS", last % pool,
+                     clock.cheat, clock.doubt, notes)
+    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes)
 
 
 def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:
@@ -159,10 +161,10 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
 
 
-def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, plan: Plan, use_host: bool) -> Comparison:
+def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, plan: Plan, use_host: bool, note: str = "") -> Comparison:
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
     sides = [Measurement.of([value / plan.ring for block in side for value in _chosen(block, use_host)], timer=timer) for side in blocks]
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {plan.samples} samples a block, {plan.ring} calls a sample, {timer}")
+        method=f"{found.method}; {plan.samples} samples a block, {plan.ring} calls a sample, {timer}" + (f"; {note}" if note else ""))
