@@ -131,6 +131,28 @@ def test_run_to_end_leaves_what_an_unprofiled_run_leaves(folders):
     assert steps["run_to_end"] and steps["unprofiled_samples"] >= 4
 
 
+def test_a_script_that_fails_after_the_recorded_steps_is_profiled(folders):
+    mine, _, out = folders
+    write(mine, LOOP + "for _ in range(9): step()\nraise ValueError('too late')\n")
+    status, _, err = profile("train.py", cwd=mine, out=out)
+    assert status == 0 and "ValueError: too late" in err
+    document = json.loads((out / "profile.json").read_text())
+    assert any("raised ValueError after the recorded steps" in line for line in document["warnings"])
+    assert document["script"]["unprofiled_samples"] == 2
+    contract = (out / "contract.md").read_text()
+    assert check_contract(contract) == [] and "0.0% gain" not in contract
+
+
+def test_what_inductor_compiled_for_a_script_is_kept(folders):
+    mine, _, out = folders
+    write(mine, LOOP + "layer.compile()\nwhile True: step()\n")
+    status, _, err = profile("train.py", "--mode", "event", "--warmup", "1", "--steps", "1", cwd=mine, out=out)
+    assert status == 0, err
+    kept = [path for path in (out / "compiled").rglob("*") if path.is_file()]
+    assert kept and all(path.stat().st_size for path in kept)
+    assert "| Arguments | none |" in (out / "report.md").read_text()
+
+
 def test_sandbox_shows_the_folder_and_keeps_it_as_it_was(folders):
     mine, _, out = folders
     (mine / "data").mkdir()
