@@ -81,8 +81,8 @@ def test_a_script_is_ended_as_sys_exit_would_end_it_and_the_table_adds_up(folder
     status, stdout, err = profile(str(script), "--json", "--", "--steps", "20", cwd=mine, out=out)
     assert status == 0, err
     answer = json.loads(stdout)
-    said = alone(script, "--steps", "20", cwd=theirs, stop=8)
-    assert (out / "raw" / "script_stdout.txt").read_text() == said and "step 7" in said and "step 8" not in said
+    said = alone(script, "--steps", "20", cwd=theirs, stop=10)
+    assert (out / "raw" / "script_stdout.txt").read_text() == said and "step 9" in said and "step 10" not in said
     assert all(line in err for line in said.splitlines())
     assert files(mine) == files(theirs) and set(files(mine)) == {"log.txt", "last.pt", "atexit.txt"}
     lines = err.splitlines()
@@ -129,6 +129,28 @@ def test_run_to_end_leaves_what_an_unprofiled_run_leaves(folders):
     assert files(mine) == files(theirs) and "final.pt" in files(mine) and "final save" not in err
     steps = json.loads((out / "profile.json").read_text())["script"]
     assert steps["run_to_end"] and steps["unprofiled_samples"] >= 4
+
+
+def test_a_script_that_fails_after_the_recorded_steps_is_profiled(folders):
+    mine, _, out = folders
+    write(mine, LOOP + "for _ in range(9): step()\nraise ValueError('too late')\n")
+    status, _, err = profile("train.py", cwd=mine, out=out)
+    assert status == 0 and "ValueError: too late" in err
+    document = json.loads((out / "profile.json").read_text())
+    assert any("raised ValueError after the recorded steps" in line for line in document["warnings"])
+    assert document["script"]["unprofiled_samples"] == 2
+    contract = (out / "contract.md").read_text()
+    assert check_contract(contract) == [] and "0.0% gain" not in contract
+
+
+def test_what_inductor_compiled_for_a_script_is_kept(folders):
+    mine, _, out = folders
+    write(mine, LOOP + "layer.compile()\nwhile True: step()\n")
+    status, _, err = profile("train.py", "--mode", "event", "--warmup", "1", "--steps", "1", cwd=mine, out=out)
+    assert status == 0, err
+    kept = [path for path in (out / "compiled").rglob("*") if path.is_file()]
+    assert kept and all(path.stat().st_size for path in kept)
+    assert "| Arguments | none |" in (out / "report.md").read_text()
 
 
 def test_sandbox_shows_the_folder_and_keeps_it_as_it_was(folders):
@@ -191,14 +213,15 @@ if __name__ == "__main__":
                                   "a b", "--api-key", "hush", cwd=mine, out=out)
     assert status == 0, err
     said = (out / "raw" / "script_stdout.txt").read_text().splitlines()
-    assert said == [f"did {step} ['train.py', '--x=1', 'a b', '--api-key', 'hush']" for step in range(3)]
+    assert said == [f"did {step} ['train.py', '--x=1', 'a b', '--api-key', 'hush']" for step in range(5)]
     document = json.loads((out / "profile.json").read_text())
     assert document["timeline"]["steps"] == 3 and document["capture_metadata"]["dtype"] == "float64"
     assert sum(o["operator_name"] == "aten::mm" for o in document["operators"]) == 3
     assert document["parameters"] == {"x": "1", "arg1": "a b", "api-key": "***"}
     written = [path.read_text() for path in out.iterdir() if path.is_file()]
     assert not any("hush" in text for text in written)
-    assert document["script"]["overhead_per_step"] is None and "raise --warmup" in document["script"]["overhead_note"]
+    assert document["script"]["unprofiled_samples"] == 2 and document["timing"]["samples"] == 2
+    assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
 
 
 @pytest.mark.parametrize(("code", "options", "status", "says"), [
@@ -266,7 +289,8 @@ def test_what_counts_as_a_step():
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "gan_two_critic_steps_a_generator_step": 5, "one_optimizer_never_steps": 5, "accumulation_and_schedule": 3, "fused": 3,
+        "gan_two_critic_steps_a_generator_step": 5, "one_optimizer_never_steps": 5, "a_second_stage_with_an_optimizer_of_its_own": 10,
+        "a_second_stage_beside_a_silent_optimizer": 10, "successions": 1, "accumulation_and_schedule": 3, "fused": 3,
         "scaler_skips_one": 4, "skipped": 1, "subclass_that_calls_super": 3, "lbfgs_with_closure": 3, "inside_backward": 3,
         "compiled_train_step": 5, "compiled_optimizer_step": 4, "own_optimizer_in_one_graph": 4, "compiled_model_eager_step": 4}
 
@@ -277,5 +301,5 @@ def test_the_example_runs_as_it_is_with_workers(tmp_path):
     status, stdout, err = profile("train.py", "--steps", "2", "--", "--batch-size", "2", "--width", "16", "--workers", "1", cwd=tmp_path,
                                   out=tmp_path / "out", env=env)
     assert status == 0, err
-    assert "step 4 loss" in err and "step 5 loss" not in err and (tmp_path / "checkpoints" / "last.pt").exists()
+    assert "step 6 loss" in err and "step 7 loss" not in err and (tmp_path / "checkpoints" / "last.pt").exists()
     assert "## Top 15 CPU operators (2 profiled steps)" in stdout and "| 2 | 16 | 1 | float32 |" in stdout

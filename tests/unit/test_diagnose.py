@@ -25,6 +25,7 @@ from kernelwright.model.profile import (
     TimelineSummary,
     WorkSummary,
 )
+from kernelwright.report.contract import render_contract
 from kernelwright.roofline import stages
 from kernelwright.roofline.knowledge import bottlenecks
 
@@ -121,13 +122,17 @@ def test_counters_come_before_the_position() -> None:
     assert diagnose(part).bottleneck.kind == "Latency", "counters of some kernels say nothing about the whole"
 
 
-def test_the_distance_to_the_roof_is_always_there() -> None:
+def test_the_distance_to_the_roof_is_there_where_it_is_known() -> None:
     finding = found(draft(work_pct=(30.0, 55.0)), "roof_distance")
     assert finding is not None and finding.estimated_gain_pct == pytest.approx(45.0) and finding.trigger == "memory_roof_share=55%"
     beyond = found(draft(work_pct=(130.0, 5.0)), "roof_distance")
     assert beyond is not None and beyond.estimated_gain_pct == 0.0 and beyond.trigger == "compute_roof_share=100%"
-    unknown = diagnose(draft(roof=NO_ROOF, work_pct=(None, None))).findings
-    assert [finding.rule for finding in unknown] == ["roof_distance"] and unknown[0].trigger.endswith("n/a")
+    unknown = diagnose(draft(roof=NO_ROOF, work_pct=(None, None)))
+    reason = next(row.reason for row in unknown.abstained if row.name == "roof_distance")
+    assert unknown.findings == () and "neither FLOPs nor bytes" in reason
+    assert render_contract(unknown).rstrip().endswith("binding roof — est. n/a gain — trigger: roof_share=n/a")
+    other = diagnose(draft(summary=timeline(cpu_bound_share_pct=62.0), work_pct=(None, None)))
+    assert "binding roof" not in render_contract(other) and "62.0% gain" in render_contract(other)
 
 
 def test_launch_gaps() -> None:

@@ -39,6 +39,12 @@ def test_noise_and_few_samples_are_called_out():
     assert Measurement.of([100.0] * 9 + [900.0], timer="t").warning is None
 
 
+def test_no_interval_is_told_from_a_few_samples():
+    assert Measurement.of([7.0], timer="t").interval_ns is None and Measurement.of([7.0] * 4, timer="t").interval_ns is None
+    assert Measurement.of([1.0, 2.0, 3.0, 4.0, 5.0], timer="t").interval_ns == (1.0, 5.0)
+    assert Measurement.of([7.0], timer="t").warning == "only 1 sample"
+
+
 @pytest.mark.parametrize("bad", [[], [math.nan, 1.0], [math.inf], [-1.0]])
 def test_impossible_samples_are_refused(bad):
     with pytest.raises(ValueError, match="finite"):

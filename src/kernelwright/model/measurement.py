@@ -13,6 +13,10 @@ NOISY_IQR_SHARE = 0.10
 """An interquartile range above this share of the median is called noisy (torch.utils.benchmark warns at the same)."""
 
 
+FEWEST_FOR_INTERVAL = 5
+"""From fewer samples no interval of the median is told: five cover it with 94%, four with 88%, one with nothing."""
+
+
 class Measurement(Record):
     """Repeated timings of one thing, in ns. Order statistics, so outliers do not move it."""
 
@@ -27,6 +31,11 @@ class Measurement(Record):
     warning: str | None = None
     """Set when the timing is too noisy or too short to trust."""
 
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """The 95% interval of the median; None where the samples are too few for one."""
+        return (self.ci95_low_ns, self.ci95_high_ns) if self.samples >= FEWEST_FOR_INTERVAL else None
+
     @classmethod
     def of(cls, samples_ns: Sequence[float], *, timer: str, evidence: Evidence = "events") -> Measurement:
         """Summarise samples. Raises ValueError on an empty sequence or a sample that is not finite and positive."""
@@ -37,8 +46,8 @@ class Measurement(Record):
         q1, q3 = (float(q) for q in np.percentile(values, [25, 75]))
         low, high = median_interval(values)
         warning = None
-        if values.size < 5:
-            warning = f"only {values.size} samples"
+        if values.size < FEWEST_FOR_INTERVAL:
+            warning = f"only {values.size} sample{'' if values.size == 1 else 's'}"
         elif median > 0 and (q3 - q1) / median > NOISY_IQR_SHARE:
             warning = f"noisy: the interquartile range is {100 * (q3 - q1) / median:.0f}% of the median"
         return cls(median_ns=median, iqr_ns=q3 - q1, ci95_low_ns=low, ci95_high_ns=high, samples=int(values.size),

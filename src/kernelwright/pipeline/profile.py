@@ -24,7 +24,7 @@ from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
 from .forms import hide_secrets
-from .script import capture_script, check_script, probe_script, with_parameters
+from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
 from .stored import params_folder, safe_name
 
@@ -158,6 +158,8 @@ def _capture_script(
     )
     leave_out = folder if ".running-" not in folder.name else Path.cwd() / "out" / "profiles"
     with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
+        if not (options.sandbox or options.run_to_end):
+            say(EARLY_EXIT)
         say(f"profiling the script {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         result = capture_script(request, workload, interpreter, folder=folder, leave_out=leave_out, sandbox=options.sandbox,
                                 timeout_s=options.timeout_s, say=say, stdout_to_stderr=options.stdout_to_stderr)

@@ -46,8 +46,6 @@ def capture_script(request: ProbeRequest, workload: WorkloadRef, interpreter: In
     assert workload.script is not None and request.script is not None
     cwd = Path.cwd()
     if not sandbox:
-        if not request.script.run_to_end:
-            say(EARLY_EXIT)
         return run_script(request, interpreter, cwd=cwd, timeout_s=timeout_s, say=say, stdout_to_stderr=stdout_to_stderr)
     try:
         scratch = Sandbox.make(cwd, folder / "sandbox", without=leave_out)
@@ -108,6 +106,8 @@ def script_steps(result: ProbeResult) -> ScriptSteps:
         note = "no step was timed without the profiler: raise --warmup"
     elif _still_warming(steps):
         note = "the unprofiled steps were slower than every profiled one, so still warming up: raise --warmup"
+    elif profiled < free:
+        note = "below the noise: the profiled steps were not slower than the unprofiled ones"
     else:
         overhead, ratio = profiled - free, profiled / free if free > 0 else None
         if len(free_samples) < FEW_SAMPLES:

@@ -64,7 +64,7 @@ class ScriptRun:
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
             "trace_file": None, "trace_steps": 0, "stacks_file": None,
-            "lines_file": None, "ops_file": None, "warnings": [], "phases_s": {}, "script": None,
+            "lines_file": None, "ops_file": None, "compiled_file": None, "warnings": [], "phases_s": {}, "script": None,
         }
 
     def carry_out(self) -> None:
@@ -111,7 +111,7 @@ class ScriptRun:
             self._fail(self._too_few())
 
     def _raised(self, error: BaseException) -> None:
-        window = self.window
+        window, recorded = self.window, self.window.phase == "bare"
         window.abandon()
         if isinstance(error, KeyboardInterrupt):
             self._fail(describe(error, self.path))
@@ -122,6 +122,9 @@ class ScriptRun:
         _show(error, self.path)
         if window.tries:  # while it was ended: an unprofiled run that stops here would raise the same
             window.warnings.append(f"the script raised {type(error).__name__} while it was being ended; its own output says more")
+            return
+        if recorded:
+            window.warnings.append(f"the script raised {type(error).__name__} after the recorded steps; its own output says more")
             return
         if isinstance(error, SystemExit):
             self._fail(workload_failed("script_exited", f"the script ended itself with exit status {error.code!r} after "
@@ -179,6 +182,10 @@ class ScriptRun:
             environment.check_torch()
             self.result["environment"] = environment.describe(window.device)
             self.result["facts"] = self._facts(parameters_of(window.optimizers()))
+            self._collect_compiled()
+            if isinstance(steps, OptimizerSteps) and steps.successions:
+                window.warnings.append("the optimizer that ended the steps fell silent, and another one ends them since (a second stage?): "
+                                       "a step at that border may hold several")
         unprofiled, profiled, later = (_durations(part) for part in (window.unprofiled, window.profiled, window.later))
         free = profiled if self.plan.mode == "event" else unprofiled + later
         warnings = list(window.warnings)
@@ -195,6 +202,15 @@ class ScriptRun:
         if window.phase != "stop" and not self.plan.run_to_end:
             threading.Thread(target=self.leave_later, args=(EXIT_GRACE_S,), name="kernelwright", daemon=True).start()
         self._write()
+
+    def _collect_compiled(self) -> None:
+        """What Triton and Inductor compiled so far; it costs the run nothing but itself."""
+        from . import compiled
+
+        try:
+            self.result["compiled_file"] = compiled.collect(self.request["out_dir"], [], self.window.warnings.append)
+        except Exception as error:  # noqa: BLE001 - the outermost edge of an optional part that reads foreign objects
+            self.window.warnings.append(f"collecting compiled code failed: {describe(error, self.path).message}")
 
     def _timing(self, samples: list[float], device: str) -> dict[str, Any]:
         import torch

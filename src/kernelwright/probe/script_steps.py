@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 PATIENCE = 8
-"""An optimizer that has not stepped while another one has this often is not waited for (WGAN: 5 critic steps a generator step)."""
+"""An optimizer that has not stepped while another one has this often is not waited for, neither at first nor later on (WGAN: 5 critic
+steps a generator step)."""
 _OURS = "_kernelwright_step"
 
 
@@ -78,6 +79,7 @@ class OptimizerSteps:
 
     Of several optimizers (a GAN's), the one that was the last to step for the first time ends an iteration. Counting
     starts once every optimizer has stepped, or one has PATIENCE times. A step that GradScaler skips counts as well.
+    When the one that ends iterations is gone or silent for PATIENCE steps of another (a second stage), that one takes its place.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -89,7 +91,12 @@ class OptimizerSteps:
         """Steps inside a CUDA graph capture: its replays run no Python, so they can't be counted."""
         self.seen: dict[int, int] = {}
         self.anchor: int | None = None
+        self.successions = 0
+        """How often another optimizer took the place of the one that ended the iterations."""
+        self._since: dict[int, int] = {}
         self.known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._optimizer_keys: set[int] = set()
+        """The keys of `seen` that are optimizers and no compiled functions."""
         self._local = threading.local()
 
     @property
@@ -147,6 +154,7 @@ class OptimizerSteps:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             self.captured += 1
             return result
+        self._optimizer_keys.add(id(optimizer))
         self._stepped(optimizer)
         return result
 
@@ -159,9 +167,18 @@ class OptimizerSteps:
             if waiting and max(self.seen.values()) < PATIENCE:
                 return
             self.anchor = list(self.seen)[-1]
+        elif key != self.anchor and self._succeeds(key):
+            self.anchor = key
+            self.successions += 1
         if key == self.anchor:
+            self._since.clear()
             self.steps.end()
             self.steps.begin()
+
+    def _succeeds(self, key: int) -> bool:
+        self._since[key] = self._since.get(key, 0) + 1
+        gone = self.anchor in self._optimizer_keys and all(id(other) != self.anchor for other in self.known)
+        return gone or self._since[key] >= PATIENCE
 
     def _wrap_scaler(self, torch: Any) -> None:
         scaler = getattr(torch.amp, "GradScaler", None)

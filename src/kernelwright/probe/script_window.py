@@ -1,4 +1,4 @@
-"""The part of a script's run that is looked at: warm-up steps, profiled steps, one step with stacks, then the end.
+"""The part of a script's run that is looked at: warm-up steps, profiled steps, one with stacks, a few bare ones, then the end.
 
 Unprofiled steps are timed by marks alone (CUDA events, or the clock on the CPU), which neither wait for the device nor
 change what the script does. script_recording makes the recordings.
@@ -16,6 +16,11 @@ from .failures import ProbeFailure, bad_input, describe
 
 MOST_TRIES = 5
 """How often the script is told to end; one that goes on after that is ended from outside its own frames."""
+BARE_STEPS = 2
+"""Steps after the recordings that are timed without the profiler: of the warm-up steps one alone has a known beginning and is often
+cold."""
+LONG_STEP_S = 10.0
+"""A script whose steps take longer makes no bare ones."""
 MOST_LATER_STEPS = 20
 """With run_to_end: so many steps after the recordings are timed as well."""
 
@@ -69,11 +74,6 @@ class Plan:
     run_to_end: bool
 
     @property
-    def recorded_steps(self) -> int:
-        """Steps until the script may end."""
-        return self.warmup + self.steps + (1 if self.with_stacks else 0)
-
-    @property
     def with_stacks(self) -> bool:
         """One more step is recorded with Python stacks."""
         return self.stacks and self.mode == "annotation"
@@ -83,7 +83,7 @@ class Plan:
 class Window:
     """Counts steps and makes the recordings.
 
-    phase: "warmup", "profile", "stacks", then "later" (run_to_end: only timed), "over" (nothing is counted any more) or
+    phase: "warmup", "profile", "stacks", "bare", then "later" (run_to_end: only timed), "over" (nothing is counted any more) or
     "stop" (every further step ends the script).
     """
 
@@ -155,7 +155,7 @@ class Window:
         from . import script_recording as recording
 
         plan = self.plan
-        if self.phase in ("warmup", "later"):
+        if self.phase in ("warmup", "bare", "later"):
             self.device = recording.default_device()
         if self.phase == "warmup" and self.count >= plan.warmup:
             self._check_device()
@@ -191,6 +191,10 @@ class Window:
                 self._end_timeline()
         elif self.phase == "stacks":
             self._end_stacks()
+        elif self.phase == "bare":
+            self.later.append((began, now))
+            if len(self.later) >= BARE_STEPS:
+                self._finished()
         elif self.phase == "later":
             self.later.append((began, now))
             if len(self.later) >= MOST_LATER_STEPS:
@@ -204,7 +208,7 @@ class Window:
         if self.plan.with_stacks:
             self.phase = "stacks"
         else:
-            self._finished()
+            self._recorded()
 
     def _end_stacks(self) -> None:
         recording, self._recording = self._recording, None
@@ -213,7 +217,15 @@ class Window:
             self.stacks_file, self.lines_file = recording.file, recording.lines_file
         except Exception as error:  # noqa: BLE001 - an optional part: its failure costs its own figures only
             self.warnings.append(f"the recording with stacks failed: {describe(error, self.plan.out_dir).message}")
-        self._finished()
+        self._recorded()
+
+    def _recorded(self) -> None:
+        """All is recorded."""
+        began, ended = self.profiled[-1]
+        if self.plan.mode == "annotation" and not self.plan.run_to_end and began.until(ended) < LONG_STEP_S * 1e9:
+            self.phase = "bare"
+        else:
+            self._finished()
 
     def _finished(self) -> None:
         self.finish()

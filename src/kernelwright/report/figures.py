@@ -19,7 +19,7 @@ class Headline:
     """Time of one call: the median of its timing; without a timing, the sum of the stages of one step."""
     duration_evidence: Evidence | None
     low_ns: float | None
-    """95% interval of the duration; None where there is none (stage sums)."""
+    """95% interval of the duration; None where there is none (stage sums, fewer than five samples)."""
     high_ns: float | None
     kernel_ns: float | None
     """Sum of the stages of one step (device time; CPU: operator time); None without a timeline."""
@@ -41,11 +41,12 @@ def headline(profile: Profile) -> Headline:
     timing, timeline, work = profile.timing, profile.timeline, profile.work
     kernel_ns = sum(stage.duration_ns for stage in profile.stages) if profile.stages and timeline is not None else None
     duration, evidence = _duration(profile, timing, kernel_ns)
+    interval = timing.interval_ns if timing else None
     return Headline(
         duration_ns=duration,
         duration_evidence=evidence,
-        low_ns=timing.ci95_low_ns if timing else None,
-        high_ns=timing.ci95_high_ns if timing else None,
+        low_ns=interval[0] if interval else None,
+        high_ns=interval[1] if interval else None,
         kernel_ns=kernel_ns,
         tflops=in_unit(work.achieved_compute if work else None, "TFLOP/s"),
         gbps=in_unit(work.achieved_bandwidth if work else None, "GB/s"),

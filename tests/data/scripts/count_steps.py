@@ -67,6 +67,27 @@ def _():
         used.step()
 
 
+@loop("a_second_stage_with_an_optimizer_of_its_own")
+def _():
+    for lr in (0.1, 0.01):  # the first one is gone while the second one steps
+        layer = nn.Linear(4, 4)
+        each = torch.optim.SGD(layer.parameters(), lr=lr)
+        for _ in range(5):
+            grads(layer)
+            each.step()
+
+
+@loop("a_second_stage_beside_a_silent_optimizer")
+def _():
+    for layer, each in (optimizer(), optimizer()):
+        for _ in range(12):
+            grads(layer)
+            each.step()
+
+
+found["successions"] = counter.successions
+
+
 @loop("accumulation_and_schedule")
 def _():
     layer, each = optimizer(torch.optim.Adam, foreach=True)

@@ -157,7 +157,7 @@ def alive(lease: Lease) -> bool:
         return True
     try:
         os.kill(lease.pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # OverflowError: no process can have this number
         return False
     except PermissionError:
         pass

@@ -60,8 +60,8 @@ def _part(rows: list[HostCopy], rule: Rule, steps: int) -> str:
     """Copies of one direction and memory, in words; a size that the trace lacks is n/a."""
     duration, known = sum(row.duration_ns for row in rows), [row.bytes for row in rows if row.bytes is not None]
     size = sum(known) if len(known) == len(rows) else None
-    first = rows[0]
+    first, count = rows[0], sum(row.count for row in rows) / steps
     return rule.texts["part"].format(
         direction=rule.texts[first.direction], memory=first.memory or rule.texts["unknown_memory"],
-        size="n/a" if size is None else f"{size / steps / 1e6:.3g} MB", count=sum(row.count for row in rows) / steps,
+        size="n/a" if size is None else f"{size / steps / 1e6:.3g} MB", copies=f"{count:.3g} {'copy' if count == 1 else 'copies'}",
         bandwidth="n/a" if size is None or duration == 0 else f"{size / duration:.3g} GB/s")

@@ -1,22 +1,22 @@
-"""How far one call is from the roof that binds it. Always a finding, if only to say that the distance is not known."""
+"""How far one call is from the roof that binds it."""
 
 from __future__ import annotations
 
+from ...model.base import Abstained
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
-from ..common import best_of, bounded, peak_origin
+from ..common import Outcome, best_of, bounded, peak_origin
 
 NAME = "roof_distance"
 
 
-def check(profile: Profile, rule: Rule) -> Finding:
+def check(profile: Profile, rule: Rule) -> Outcome:
     """At the roof the call would take best% of its time, so 100 - best is the most there is to gain."""
     work = profile.work
     best = best_of(work.compute_pct, work.bandwidth_pct) if work is not None else None
     if best is None:
         reason = rule.texts[_unknown(profile)]
-        return Finding(rule=NAME, name=rule.name, detail=rule.texts["unknown"].format(reason=reason), estimated_gain_pct=0.0,
-                       trigger="roof_share=n/a", evidence="analytic", hint=rule.hint)
+        return Abstained(name=NAME, reason=rule.texts["unknown"].format(reason=reason))
     share, roof = best
     gain = bounded(100.0 - share)
     near = share >= rule.thresholds["near_pct"]
