@@ -145,7 +145,8 @@ def test_a_script_that_fails_after_the_recorded_steps_is_profiled(folders):
 
 def test_what_inductor_compiled_for_a_script_is_kept(folders):
     mine, _, out = folders
-    write(mine, LOOP + "layer.compile()\nwhile True: step()\n")
+    write(mine, LOOP.replace("torch.nn.Linear(4, 4)", "torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()))")
+          + "while True: step()\n")
     status, _, err = profile("train.py", "--mode", "event", "--warmup", "1", "--steps", "1", cwd=mine, out=out)
     assert status == 0, err
     kept = [path for path in (out / "compiled").rglob("*") if path.is_file()]

@@ -208,3 +208,14 @@ def test_compilation_is_most_of_such_a_step(recorded: Recorded) -> None:
     activity, timeline = recorded.activity("compilation_shows"), recorded.profile("compilation_shows").timeline
     assert timeline is not None and activity.compile_ns > 0.5 * sum(timeline.step_wall_ns)
     assert recorded.activity("compilation_clean").compile_ns == 0
+
+
+def test_a_broken_recording_with_stacks_costs_lines_and_not_the_profile(tmp_path: Path) -> None:
+    copy = Recorded(tmp_path)
+    name = "synchronisation_shows"
+    file = copy.result(name).stacks_file
+    assert file is not None
+    (tmp_path / name / file).write_bytes(gzip.compress(b'{"traceEvents": [{"name": "validator.py(0): """}]}'))
+    profile = copy.profile(name)
+    assert any(f"lines are not known: {file}" in line for line in profile.warnings)
+    assert (found := copy.finding(name, "synchronisation")) is not None and found.where is None

@@ -17,7 +17,7 @@ from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
 from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
 from ..model.workload import WorkloadFacts, WorkloadRef
-from ..readers.kineto import read_kineto
+from ..readers.kineto import Trace, read_kineto
 from ..readers.lines import read_lines
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize, unprofiled
@@ -83,7 +83,7 @@ def _with_compiled(draft: Profile, run: Run) -> Profile:
 def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     assert run.result.trace_file is not None and draft.roofline is not None
     trace = read_kineto(run.raw / run.result.trace_file)
-    stacks = read_kineto(run.raw / run.result.stacks_file) if run.result.stacks_file else None
+    stacks, unread = _stacks(run)
     lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
     attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines)
     attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
@@ -101,8 +101,21 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
         "unattributed_kernels": attributed.unattributed,
         "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
         "evidence": {**draft.evidence, "memory": "timeline"} if attributed.memory else draft.evidence,
-        "warnings": draft.warnings + tuple(attributed.warnings) + _overhead(summary),
+        "warnings": draft.warnings + tuple(attributed.warnings) + unread + _overhead(summary),
     })
+
+
+def _stacks(run: Run) -> tuple[Trace | None, tuple[str, ...]]:
+    """The recording with stacks and warnings; None where it can't be read: it costs modules and lines, not the profile.
+
+    Seen: torch writes Python function names unescaped, and torch.compile makes code whose name holds quotes.
+    """
+    if run.result.stacks_file is None:
+        return None, ()
+    try:
+        return read_kineto(run.raw / run.result.stacks_file), ()
+    except BadInput as error:
+        return None, (f"modules and source lines are not known: {run.result.stacks_file}: {error.message}",)
 
 
 def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
