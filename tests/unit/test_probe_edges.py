@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import types
 
 import pytest
@@ -29,7 +30,7 @@ def test_a_failure_in_a_folder_that_is_gone_is_described_all_the_same(tmp_path, 
     monkeypatch.chdir(gone)
     gone.rmdir()
     with pytest.raises(FileNotFoundError) as caught:
-        exec(compile("os.getcwd()", "<generated>", "exec"))  # a relative name, as <frozen importlib> is
+        exec(compile("os.getcwd()", "<generated>", "exec"), {"os": os})  # a relative name, as <frozen importlib> is
     failure = failures.describe(caught.value, "/w.py")
     assert (failure.code, failure.exit_code, failure.where.rpartition(":")[0]) == ("workload_raised", 4, __file__)
     assert "FileNotFoundError" in failure.message
