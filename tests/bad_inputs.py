@@ -272,6 +272,7 @@ OUTPUT = [
 PROJECTS = [
     _yaml("broken YAML", "kernels:\n  mla: [unclosed\n", "broken_yaml", "not valid YAML"),
     _yaml("YAML with tabs", "kernels:\n\tmla: {file: w.py}\n", "broken_yaml", "not valid YAML"),
+    _yaml("kernel twice", "kernels:\n  mla: {file: w.py}\n  mla: {file: gone.py}\n", "broken_yaml", "'mla' is given twice"),
     _yaml("YAML in Latin-1", b"kernels: {m\xe9: {file: w.py}}\n", "broken_yaml", "not valid YAML"),
     _yaml("empty YAML", "", "no_kernels", "kernels:"),
     _yaml("YAML of a list", "- a\n- b\n", "no_kernels", "kernels:"),

@@ -181,6 +181,29 @@ def test_a_full_disk_behind_stdout_is_one_line():
     assert done.returncode == 3 and done.stderr.count("\n") == 1 and "disk is full" in done.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_fault(closed, root):
+    command = [sys.executable, str(ROOT / "scripts" / "devlog.py"), "show", "--log", str(root / "none.devlog.md"), "--json"]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True, text=True, cwd=root, timeout=60,
+                          env={**os.environ, "KERNELWRIGHT_PYTHON": sys.executable})
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_a_workload_that_stops_the_clock_is_timed_by_the_real_one(root):
+    """freezegun and the like replace the clocks of `time` for the whole process."""
+    file = root / "frozen.py"
+    file.write_text("import time\nimport torch\n\ntime.perf_counter = time.monotonic = lambda: 0.0\ntime.perf_counter_ns = lambda: 0\n\n\n"
+                    "def get_model_and_input():\n    return torch.nn.Linear(64, 64), torch.ones(64, 64)\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_CACHE": str(root / "cache"),
+           "KERNELWRIGHT_LOCK": str(root / "c.lock")}
+    command = [sys.executable, "-m", "kernelwright", "profile_kernel", str(file), "--json", "--mode", "event", "--device", "cpu",
+               "--python", sys.executable, "--out", str(root / "frozen")]
+    done = subprocess.run(command, capture_output=True, cwd=root, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    timing = json.loads((root / "frozen" / "profile.json").read_bytes())["timing"]
+    assert timing["median_ns"] > 0
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_with_json_is_one_object(verb, capsys):
     assert main([verb, "--help", "--json"]) == 0

@@ -1,5 +1,6 @@
 """Interpreter search, the one-at-a-time lock, process groups, and what a dead probe becomes."""
 
+import json
 import os
 import stat
 import subprocess
@@ -15,9 +16,9 @@ from kernelwright.capture import process as processes
 from kernelwright.capture.calibration import load_peaks, store_peaks
 from kernelwright.capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from kernelwright.capture.lock import device_lock, holder
-from kernelwright.capture.run import run_probe
+from kernelwright.capture.run import read_result, run_probe
 from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
-from kernelwright.model.errors import BadInput, MachineLacks, WorkloadFailed
+from kernelwright.model.errors import BadInput, Interrupted, MachineLacks, WorkloadFailed
 
 
 def with_ours() -> dict[str, str]:
@@ -40,7 +41,7 @@ def bare(monkeypatch, tmp_path):
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(interpreters.shutil, "which", lambda name: None)
-    monkeypatch.setattr(interpreters, "gpu_visible", lambda: False)
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda _patience_s: False)
     monkeypatch.setattr(interpreters.sys, "executable", str(fake_python(tmp_path / "own", "NONE")))
     return tmp_path
 
@@ -58,7 +59,7 @@ def test_the_first_with_torch_wins_in_the_documented_order(bare, monkeypatch):
 
 def test_a_gpu_with_a_cpu_only_torch_is_refused_unless_the_cpu_was_asked_for(bare, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(fake_python(bare / "v", "TORCH 2.9.0 cpu").parents[1]))
-    monkeypatch.setattr(interpreters, "gpu_visible", lambda: True)
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda _patience_s: True)
     with pytest.raises(MachineLacks, match="CPU-only") as caught:
         find_interpreter(None, None, "auto")
     assert "--device cpu" in caught.value.fix
@@ -66,7 +67,7 @@ def test_a_gpu_with_a_cpu_only_torch_is_refused_unless_the_cpu_was_asked_for(bar
 
 
 def test_a_gpu_and_no_torch_is_refused(bare, monkeypatch):
-    monkeypatch.setattr(interpreters, "gpu_visible", lambda: True)
+    monkeypatch.setattr(interpreters, "gpu_visible", lambda _patience_s: True)
     with pytest.raises(MachineLacks, match="no Python here has torch"):
         find_interpreter(None, None, "auto")
 
@@ -82,6 +83,29 @@ def test_a_named_interpreter_that_will_not_do_is_bad_input(bare, answer, says):
 def test_hidden_gpus_are_not_visible(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_visible() is False
+
+
+@pytest.mark.parametrize("body", ["sleep 30", "printf '\\377\\300GP'", "exit 9"])
+def test_an_nvidia_smi_that_hangs_fails_or_babbles_shows_no_gpu(tmp_path, monkeypatch, body):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{body}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(interpreters, "Path", lambda _place: tmp_path / "none")  # the driver's own files, on a machine with a GPU
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    start = time.monotonic()
+    assert gpu_visible(0.3) is False and time.monotonic() - start < 20
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA L4 (UUID: GPU-1)'\n")
+    assert gpu_visible(20) is True
+
+
+def test_a_workload_that_was_interrupted_is_exit_130(tmp_path):
+    error = {"code": "interrupted", "message": "interrupted", "where": "/w.py:3", "fix": "again", "exit_code": 130, "traceback": ""}
+    (tmp_path / "result.json").write_text(json.dumps({"status": "error", "error": error}))
+    request = ProbeRequest(action="event", workload=ProbeWorkload(path="/w.py"), device="cpu", out_dir=str(tmp_path))
+    with pytest.raises(Interrupted) as caught:
+        read_result(tmp_path / "result.json", 130, tmp_path / "workload.log", request)
+    assert (caught.value.exit_code, caught.value.code, caught.value.where) == (130, "interrupted", "/w.py:3")
 
 
 def test_the_lock_lets_one_in_at_a_time_and_says_who_holds_it(monkeypatch, tmp_path):

@@ -192,6 +192,18 @@ def test_gpu_by_nvidia_smi_then_by_the_drivers_files(machine: Machine) -> None:
     assert "A100" in machine.checks()["gpu"].detail
 
 
+@pytest.mark.parametrize(("uid", "inside", "fix"), [
+    (1000, False, "sudo modprobe nvidia && nvidia-smi"), (0, True, "docker run --gpus all IMAGE")])
+def test_what_a_failing_nvidia_smi_says_is_told(machine: Machine, uid: int, inside: bool, fix: str) -> None:
+    machine.uid = uid
+    if inside:
+        machine.file("/.dockerenv")
+    machine.program("/usr/bin/nvidia-smi", "printf 'NVIDIA-SMI has failed because it could not\\ncommunicate with it \\033[31m'; exit 9")
+    check = machine.checks()["gpu"]
+    assert check.status == "missing" and check.fix == fix and "dmesg" in check.advice
+    assert "NVIDIA-SMI has failed because it could not communicate with it" in check.detail and check.detail.isprintable()
+
+
 @pytest.mark.parametrize(
     ("params", "uid", "capabilities", "status", "fix"),
     [
@@ -362,7 +374,7 @@ def test_rendering_puts_each_fix_under_its_line(h200: Machine) -> None:
     report = examine(h200.view(), ALL_MODES)
     checks = (Check(name="gpu", status="missing", detail="none", fix="buy one", advice="or\x1b[2J rent one"),)
     text = verb.render(report.model_copy(update={"checks": checks}))
-    assert re.search(r"gpu +missing +none\n +fix: buy one\n +note: or\?\[2J rent one\n", text)
+    assert re.search(r"gpu +missing +none\n +fix: buy one\n +note: or\\x1b\[2J rent one\n", text)
     lines = [line.strip() for line in text.partition("Modes\n")[2].splitlines()]
     annotation = next(index for index, line in enumerate(lines) if line.startswith("annotation  works"))
     assert "TC%, DRAM%, Occ%: counters (ncu)" in lines[annotation:annotation + 5]
@@ -484,7 +496,7 @@ def test_processes_by_a_stand_in_nvml() -> None:
 
 @pytest.mark.parametrize(("words", "name"), [
     (["/usr/bin/python3", "-u", "/home/me/train.py", "--token=secret"], "python3 train.py"), (["/opt/vllm", "--key", "x"], "vllm"),
-    (["a\x1b[2J"], "a?[2J"), ([""], "unknown"),
+    (["a\x1b[2J"], "a\\x1b[2J"), ([""], "unknown"),
 ])
 def test_a_process_is_named_without_its_arguments(words: list[str], name: str) -> None:
     assert short_name(words) == name

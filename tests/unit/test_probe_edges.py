@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import types
 
 import pytest
@@ -21,6 +22,18 @@ def test_the_innermost_line_of_the_users_folder_is_named(tmp_path):
     failure = failures.describe(caught.value, str(workload))
     assert failure.where == f"{helper}:3" and failure.exit_code == 4 and "JSONDecodeError" in failure.message
     assert "json.loads" in failure.trace
+
+
+def test_a_failure_in_a_folder_that_is_gone_is_described_all_the_same(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        exec(compile("os.getcwd()", "<generated>", "exec"), {"os": os})  # a relative name, as <frozen importlib> is
+    failure = failures.describe(caught.value, "/w.py")
+    assert (failure.code, failure.exit_code, failure.where.rpartition(":")[0]) == ("workload_raised", 4, __file__)
+    assert "FileNotFoundError" in failure.message
 
 
 @pytest.mark.parametrize(("error", "code", "exit_code"), [

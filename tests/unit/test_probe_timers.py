@@ -14,8 +14,8 @@ class Clock:
 
     def __init__(self, monkeypatch, durations):
         self.now, self.calls, self.durations = 0, 0, durations
-        monkeypatch.setattr(timers.time, "perf_counter", lambda: self.now / 1e9)
-        monkeypatch.setattr(timers.time, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr(timers, "perf_counter", lambda: self.now / 1e9)
+        monkeypatch.setattr(timers, "perf_counter_ns", lambda: self.now)
 
     def __call__(self):
         self.now += int(self.durations(self.calls) * 1e9)

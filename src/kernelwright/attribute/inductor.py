@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 _KERNEL = re.compile(r"^(?:triton_[a-z]{2,4}|(?:graph_\d+_)?cpp)_fused_(?P<operators>.+?)_\d+(?:_.*)?$")
-_GENERATED = ("triton_", "cpp_fused_")
 _REGION = re.compile(r"^(?:Torch-Compiled Region|CompiledFunction)")
 
 _VOCABULARY = """

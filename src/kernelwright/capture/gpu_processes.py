@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..model.errors import printable
 from .gpus import text
 
 
@@ -54,7 +55,7 @@ def short_name(words: Sequence[str]) -> str:
     program = Path(words[0]).name
     script = next((word for word in words[1:] if word and not word.startswith("-")), "") if program.startswith("python") else ""
     shown = f"{program} {Path(script).name}" if script else program
-    return "".join(character if character.isprintable() else "?" for character in shown)[:80] or "unknown"
+    return printable(shown)[:80] or "unknown"
 
 
 def _bytes(value: Any) -> int | None:

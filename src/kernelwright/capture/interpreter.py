@@ -6,15 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.errors import BadInput, MachineLacks
+from ..model.saying import Say, silent
 from ..model.workload import Device
 from .gpus import cuda_hidden
 
 CHECK_TIMEOUT_S = 60.0
+SMI_TIMEOUT_S = 20.0
+"""nvidia-smi takes seconds where no daemon keeps the driver loaded."""
 INSTALL_TORCH = Path(__file__).resolve().parents[1] / "setup" / "install_torch.py"
 # Reads torch/version.py without importing torch: about 40 ms instead of 1.5 s and more.
 _CHECK = """
@@ -41,28 +44,30 @@ class Interpreter:
 
 
 def find_interpreter(
-    python: str | None, workload: Path | None, device: Device, say: Callable[[str], None] = lambda _line: None
+    python: str | None, workload: Path | None, device: Device, say: Say = silent, *,
+    patience_s: float = CHECK_TIMEOUT_S,
 ) -> Interpreter:
     """The first interpreter with torch, in the documented order; installs a CPU torch of our own as the last resort.
 
-    Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, python3, kernelwright's own.
+    Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, python3, kernelwright's own. patience_s: the longest that
+    one of them, or nvidia-smi, may take to answer.
     Raises BadInput when --python is wrong, MachineLacks when there is no torch, or a GPU with a CPU-only torch.
     """
     if python is not None:
-        return _named(python, device)
+        return _named(python, device, patience_s)
     found: list[Interpreter] = []
     for source, path in _candidates(workload):
-        checked = _check(path, source)
+        checked = _check(path, source, patience_s)
         if isinstance(checked, Interpreter):
             found.append(checked)
             break
     if not found:
-        own = _check(Path(sys.executable), "kernelwright")
+        own = _check(Path(sys.executable), "kernelwright", patience_s)
         if isinstance(own, Interpreter):
             found.append(own)
     if found:
-        return _fits(found[0], device)
-    if device != "cpu" and gpu_visible():
+        return _fits(found[0], device, patience_s)
+    if device != "cpu" and gpu_visible(patience_s):
         raise MachineLacks(
             "no_torch", "a GPU is visible, but no Python here has torch", where="interpreter",
             fix="install a CUDA build of torch in your environment and activate it, or name it with --python PATH "
@@ -74,16 +79,16 @@ def find_interpreter(
     return _install_own(say)
 
 
-def _named(python: str, device: Device) -> Interpreter:
+def _named(python: str, device: Device, patience_s: float) -> Interpreter:
     path = shutil.which(python) or python
-    checked = _check(Path(path), "--python")
+    checked = _check(Path(path), "--python", patience_s)
     if isinstance(checked, Interpreter):
-        return _fits(checked, device)
+        return _fits(checked, device, patience_s)
     raise BadInput("bad_python", checked, where=f"--python {python}", fix="name a Python >= 3.10 that has torch")
 
 
-def _fits(interpreter: Interpreter, device: Device) -> Interpreter:
-    if interpreter.torch_build == "cpu" and device != "cpu" and gpu_visible():
+def _fits(interpreter: Interpreter, device: Device, patience_s: float) -> Interpreter:
+    if interpreter.torch_build == "cpu" and device != "cpu" and gpu_visible(patience_s):
         raise MachineLacks(
             "torch_without_cuda", f"a GPU is visible, but torch {interpreter.torch_version} is a CPU-only build",
             where=str(interpreter.path), fix="install a CUDA build of torch there, or run on the CPU with --device cpu",
@@ -113,11 +118,11 @@ def _python_of(prefix: Path) -> Path:
     return prefix / "bin" / "python"
 
 
-def _check(path: Path, source: str) -> Interpreter | str:
+def _check(path: Path, source: str, patience_s: float = CHECK_TIMEOUT_S) -> Interpreter | str:
     """The interpreter, or why it will not do."""
     try:
         # Isolated from the current folder (a user's torch.py there must not be taken for torch), not from site-packages.
-        run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, errors="replace", timeout=CHECK_TIMEOUT_S,
+        run = subprocess.run([str(path), "-c", _CHECK], capture_output=True, text=True, errors="replace", timeout=patience_s,
                              stdin=subprocess.DEVNULL, cwd=path.parent if path.parent.is_dir() else None)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:  # ValueError: a NUL in the name
         return f"could not be run ({error.__class__.__name__})"
@@ -131,7 +136,7 @@ def _check(path: Path, source: str) -> Interpreter | str:
     return f"is Python {words[1]}, and 3.10 is needed" if words[0] == "OLD" else "has no torch"
 
 
-def gpu_visible() -> bool:
+def gpu_visible(patience_s: float = SMI_TIMEOUT_S) -> bool:
     """Whether a GPU can be seen without torch: the driver's own lists, honouring CUDA_VISIBLE_DEVICES."""
     if cuda_hidden():
         return False
@@ -144,13 +149,14 @@ def gpu_visible() -> bool:
     if tool is None:
         return False
     try:
-        run = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
+        run = subprocess.run([tool, "-L"], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                             timeout=min(patience_s, SMI_TIMEOUT_S))
     except (OSError, subprocess.TimeoutExpired):
         return False
     return run.returncode == 0 and "GPU " in run.stdout
 
 
-def _install_own(say: Callable[[str], None]) -> Interpreter:
+def _install_own(say: Say) -> Interpreter:
     say("no Python here has torch, and no GPU is visible: installing a CPU torch into kernelwright's own environment")
     last = ""
     with subprocess.Popen([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -7,15 +7,15 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from ..model.errors import MachineLacks
 from ..model.files import write_json_atomic
+from ..model.saying import Say, silent
 
-Say = Callable[[str], None]
 POLL_S = 0.2
 
 
@@ -43,7 +43,7 @@ def holder(path: Path | None = None) -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def device_lock(what: str, say: Say = lambda _line: None, *, timeout_s: float | None = None) -> Iterator[None]:
+def device_lock(what: str, say: Say = silent, *, timeout_s: float | None = None) -> Iterator[None]:
     """Hold the machine-wide lock; waits while another holds it, for at most timeout_s, and says so once.
 
     The operating system frees the lock when its holder dies, however it dies. Raises MachineLacks "busy" after timeout_s.

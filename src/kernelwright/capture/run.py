@@ -10,8 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..model.capture import ProbeRequest, ProbeResult
-from ..model.errors import ERROR_BY_EXIT_CODE, WorkloadFailed
+from ..model.errors import ERROR_BY_EXIT_CODE, EXIT_INTERRUPTED, Interrupted, WorkloadFailed
 from ..model.files import check_writable, write_text_atomic
+from ..model.saying import Say, silent
 from .interpreter import Interpreter
 from .process import spawn, terminate
 
@@ -26,7 +27,7 @@ def run_probe(
     *,
     cwd: Path,
     timeout_s: float | None = None,
-    say: Callable[[str], None] = lambda _line: None,
+    say: Say = silent,
     while_running: Callable[[], None] = lambda: None,
 ) -> ProbeResult:
     """Run one capture to its end and return its result.
@@ -49,7 +50,7 @@ def run_probe(
     return read_result(folder / "result.json", process.returncode, log, request)
 
 
-def wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Callable[[str], None]) -> None:
+def wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Say) -> None:
     """Wait for the process's end. Raises WorkloadFailed after timeout_s."""
     start = told = time.monotonic()
     while process.poll() is None:
@@ -77,6 +78,8 @@ def read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> Pr
             raise WorkloadFailed("workload_died", "the workload failed without a reason", where=request.workload.path,
                                  fix=f"run the file by itself; its output is in {log}")
         failure = result.error
+        if failure.exit_code == EXIT_INTERRUPTED:
+            raise Interrupted(failure.where or request.workload.path)
         raise ERROR_BY_EXIT_CODE.get(failure.exit_code, WorkloadFailed)(
             failure.code, failure.message, where=failure.where or request.workload.path, fix=failure.fix)
     return result

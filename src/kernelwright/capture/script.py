@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ..model.capture import ProbeRequest, ProbeResult
 from ..model.errors import WorkloadFailed
 from ..model.files import write_text_atomic
+from ..model.saying import Say
 from .interpreter import Interpreter
 from .output import Tee
 from .process import spawn, terminate
@@ -25,7 +25,7 @@ INTERRUPT_GRACE_S = 10.0
 
 
 def run_script(
-    request: ProbeRequest, interpreter: Interpreter, *, cwd: Path, timeout_s: float | None, say: Callable[[str], None],
+    request: ProbeRequest, interpreter: Interpreter, *, cwd: Path, timeout_s: float | None, say: Say,
     stdout_to_stderr: bool,
 ) -> ProbeResult:
     """Run one script and return what was recorded. Its output is in request.out_dir as script_stdout.txt and script_stderr.txt.

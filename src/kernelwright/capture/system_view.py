@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .gpu_processes import GpuProcess, gpu_processes
+from .gpus import NoGpu, nvml, text
 from .interpreter import Interpreter, find_interpreter
 from .lock import holder, lock_path
 
@@ -103,7 +104,7 @@ def real_system(python: str | None = None) -> SystemView:
         nvml_gpus=_nvml_gpus, nvml_processes=_nvml_processes,
         lock_holder=lambda: holder() if lock_path().exists() else None,
         # As for a workload in this folder, so that its .venv counts. Asked for "cuda", it never installs torch: it raises instead.
-        interpreter=lambda: find_interpreter(python, Path.cwd() / "workload.py", "cuda"),
+        interpreter=lambda: find_interpreter(python, Path.cwd() / "workload.py", "cuda", patience_s=COMMAND_TIMEOUT_S),
         package_version=_package_version, free_bytes=_free_bytes,
     )
 
@@ -151,41 +152,30 @@ def _nvml_processes() -> tuple[GpuProcess, ...] | None:
 
 def _with_nvml(ask: Callable[[Any], Answered | None]) -> Answered | None:
     try:
-        import pynvml
-    except ImportError:
+        with nvml() as binding:
+            try:
+                return ask(binding)
+            except binding.NVMLError:
+                return None
+    except NoGpu:
         return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return ask(pynvml)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
 
 
-def _list_gpus(nvml: Any) -> tuple[Gpu, ...]:
+def _list_gpus(binding: Any) -> tuple[Gpu, ...]:
     def told(name: str, *arguments: Any) -> Any:
         try:
-            return getattr(nvml, name)(*arguments)
-        except (nvml.NVMLError, AttributeError):  # an old driver or binding, a MIG instance: the GPU is there all the same
+            return getattr(binding, name)(*arguments)
+        except (binding.NVMLError, AttributeError):  # an old driver or binding, a MIG instance: the GPU is there all the same
             return None
 
     driver, newest = told("nvmlSystemGetDriverVersion"), told("nvmlSystemGetCudaDriverVersion_v2")
     gpus = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    for index in range(binding.nvmlDeviceGetCount()):
+        handle = binding.nvmlDeviceGetHandleByIndex(index)
         memory, capability = told("nvmlDeviceGetMemoryInfo", handle), told("nvmlDeviceGetCudaComputeCapability", handle)
         gpus.append(Gpu(
-            _text(nvml.nvmlDeviceGetName(handle)), _text(driver) if driver else None,
+            text(binding.nvmlDeviceGetName(handle)), text(driver) if driver else None,
             int(memory.total) if memory else None, int(memory.free) if memory else None,
             (int(capability[0]), int(capability[1])) if capability else None,
             (int(newest) // 1000, int(newest) % 1000 // 10) if newest else None))
     return tuple(gpus)
-
-
-def _text(value: str | bytes) -> str:
-    # nvidia-ml-py before 11.5 gives bytes
-    return value.decode() if isinstance(value, bytes) else str(value)

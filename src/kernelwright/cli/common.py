@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ from typing import Any
 from ..capture.clocks import DeviceClocks, torch_load, valid_request
 from ..capture.interpreter import find_interpreter
 from ..model.errors import BadInput
+from ..model.saying import Say
 from ..model.workload import WorkloadRef
 
-Say = Callable[[str], None]
-"""Takes one progress line; it goes to stderr."""
 MAX_DURATION_S = 30 * 24 * 3600
 MAX_NAME_CHARACTERS = 500
 _PARAM = re.compile(r"--([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

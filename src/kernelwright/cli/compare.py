@@ -9,11 +9,12 @@ from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
 from ..model.profile import Profile
+from ..model.saying import Say
 from ..pipeline.source import exists
 from ..pipeline.stored import load_profile, read_params
 from ..report.compare import Comparison, compare, letter, render_comparison
 from ..report.figures import mismatch, title
-from .common import Answer, Say, no_params
+from .common import Answer, no_params
 
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (

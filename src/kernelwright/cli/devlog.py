@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
 from ..model.errors import BadInput
+from ..model.saying import Say
 from ..pipeline.stored import load_profile, read_params
 from ..pipeline.target import find_project, load_project, resolve_target
-from .common import Answer, Say, no_params
+from .common import Answer, no_params
 
 HELP = "append to or show a kernel's development log"
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from ..capture.doctor import Examination, examine
 from ..capture.system_view import real_system
-from .common import Answer, Say, no_params
+from ..model.errors import printable
+from ..model.saying import Say
+from .common import Answer, no_params
 
 HELP = "say what this machine can do, what is missing, and the fix"
 AVAILABLE_MODES = ("event", "annotation")
@@ -47,9 +49,5 @@ def _mends(fix: str, advice: str) -> list[str]:
 
 def _lines(name: str, state: str, detail: str, below: Sequence[str], width: int) -> list[str]:
     indent = f"  {'':<{width}}  {'':<7}    "
-    return [f"  {name:<{width}}  {state:<7}  {_shown(detail)}", *(f"{indent}{_shown(text)}" for text in below)]
+    return [f"  {name:<{width}}  {state:<7}  {printable(detail)}", *(f"{indent}{printable(text)}" for text in below)]
 
-
-def _shown(text: str) -> str:
-    """Names of processes and files may hold anything: nothing of it may act on the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)

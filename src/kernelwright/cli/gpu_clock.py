@@ -14,7 +14,8 @@ from ..capture.gpus import NoGpu, VisibleGpu, first_visible, nvml
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
-from .common import Answer, Say, clocks
+from ..model.saying import Say
+from .common import Answer, clocks
 
 HELP = "lock, reset or show the GPU's clocks by hand"
 DESCRIPTION = (

@@ -12,13 +12,14 @@ from ..judge import JudgeOptions, judge
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.profile import ClockReading
+from ..model.saying import Say
 from ..model.verdict import ACCEPTABLE, Verdict
 from ..model.workload import WorkloadRef
 from ..pipeline.source import check_source
 from ..pipeline.stored import safe_name
 from ..pipeline.target import refuse_script, resolve_target
 from ..report.templates import render
-from .common import Answer, Say, add_run_options, clocks_of, name, positive_count, run_clocks, seconds
+from .common import Answer, add_run_options, clocks_of, name, positive_count, run_clocks, seconds
 
 HELP = "judge one candidate: correctness, timing, audit"
 DESCRIPTION = """Runs the candidate and its workload in two processes, on fresh inputs, and gives one verdict:

@@ -49,6 +49,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns the exit code; prints one JSON object with --json, else text."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     as_json = _wants_json(argv)
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _interrupt)
@@ -70,6 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(_Internal("internal", f"{type(error).__name__}: {error}", where=f"{place.filename}:{place.lineno}",
                                fix="please report this; KERNELWRIGHT_DEBUG=1 shows the whole trace"), as_json)
     return answer.exit_code
+
+
+def _open_streams() -> None:
+    """Streams that the user closed (`>&-`) become the null device, so that no file of ours gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the rest of the process
 
 
 def _wants_json(argv: list[str]) -> bool:

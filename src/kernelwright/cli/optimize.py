@@ -6,9 +6,10 @@ import argparse
 import sys
 
 from ..model.errors import EXIT_INTERRUPTED, EXIT_OK
+from ..model.saying import Say
 from ..optimize import OptimizeOptions, Outcome, optimize
 from ..pipeline.target import refuse_script, resolve_target
-from .common import Answer, Say, add_run_options, clocks_of, name, run_clocks, seconds
+from .common import Answer, add_run_options, clocks_of, name, run_clocks, seconds
 
 HELP = "profile, try improvements, judge them, keep the best"
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import leave_error
 from ..model.profile import Profile
+from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
-from .common import Answer, Say, add_profile_options, add_run_options, clocks_of
+from .common import Answer, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..model.errors import printable
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -68,7 +70,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Show one line; names in it may be hostile (line ends, escape sequences)."""
-        line = "".join(character if character.isprintable() else "?" for character in line)
+        line = printable(line)
         if not sys.stderr.isatty():
             with self._guard:
                 self._beat.said(line, self._clock())

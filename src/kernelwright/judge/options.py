@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from ..model.base import Record
 from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotAcceptable, WorkloadFailed
 from ..model.workload import Device, Precision
 
-Say = Callable[[str], None]
 MIN_ROUNDS = 3
 
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
+from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
-from .options import Deadline, JudgeOptions, OfReference, OutOfTime, Say
+from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, StateTaken
 from .rounds import Rounds
-from .session import ReferenceSession, sha256_of, silent
+from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
 from .untrusted import remove
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from ..capture.interpreter import Interpreter, find_interpreter
 from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput
+from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
 from .exchange import Exchange, Seeds
-from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable, Say
+from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
 from .replies import Done, Loaded
 from .scratch import Scratch
 from .untrusted import open_regular
@@ -25,10 +26,6 @@ _FIX = {
     "noisy": "let it print less",
 }
 """What to do about failures that the parent found, by their code."""
-
-
-def silent(_line: str) -> None:
-    """Takes a progress line and drops it."""
 
 
 class ReferenceSession:

@@ -19,8 +19,6 @@ Config = Annotated[dict[Name, ConfigValue], Field(max_length=200)]
 Nanoseconds = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0)]
 CodeKind = Literal["ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco", "py"]
-Origin = Literal["triton", "inductor", "template"]
-"""A Triton kernel of the workload's own; one that Inductor generated; a choice of max-autotune among templates and libraries."""
 
 
 class CompiledFile(Record):

@@ -52,8 +52,12 @@ class KernelwrightError(Exception):
 
 def one_line(text: str) -> str:
     """`text` on one line: white space becomes blanks, what a terminal would obey (or can't show) becomes an escape such as \\x1b."""
-    words = " ".join(_cut(text).split())
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in words)
+    return printable(" ".join(_cut(text).split()))
+
+
+def printable(text: str) -> str:
+    """`text` with what a terminal would obey (or can't show) as an escape such as \\x1b."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text)
 
 
 def _cut(text: str) -> str:

@@ -17,6 +17,7 @@ from ..model.errors import BadInput, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
 from ..model.measurement import Measurement
 from ..model.profile import ClockReading, Profile
+from ..model.saying import Say, silent
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from . import state as states
@@ -26,7 +27,7 @@ from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import PAIRED, paired, restated
 from .passes import CATALOGUE, Context
-from .search import CONFIRMATION, Say, Search, line_of
+from .search import CONFIRMATION, Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
 from .summary import Ending, Kept, document, render_report, result_line
 
@@ -59,7 +60,7 @@ class Outcome:
 
 def optimize(
     workload: WorkloadRef, options: OptimizeOptions, out_dir: Path | None = None, *, stages: Stages | None = None,
-    say: Say = lambda _line: None, clock: Callable[[], float] = time.monotonic, clocks: Clocks = lambda: None,
+    say: Say = silent, clock: Callable[[], float] = time.monotonic, clocks: Clocks = lambda: None,
 ) -> Outcome:
     """Optimise one workload. Artifacts go to out_dir, else out/optimize/<workload>/<timestamp>/ (with resume: the latest there).
 

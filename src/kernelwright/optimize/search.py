@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..judge.options import OutOfTime
 from ..model.errors import KernelwrightError
+from ..model.saying import Say
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
@@ -21,7 +22,6 @@ from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float], Verdict]
 """(candidate file, its precision, seconds it may take at most) -> verdict. Raises judge.OutOfTime when the seconds are up."""
-Say = Callable[[str], None]
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "

@@ -16,12 +16,13 @@ from ..devlog import DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
 from ..model.measurement import Measurement
 from ..model.profile import Profile
+from ..model.saying import Say
 from ..model.verdict import Verdict
 from ..model.workload import Device, Precision, WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
 from .paired import restated
-from .search import JudgeCandidate, Say
+from .search import JudgeCandidate
 
 OPTIMIZED_VERSION = "optimized"
 """The version name under which optimized.py stands in contracts and the development log."""

@@ -20,6 +20,7 @@ from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.profile import Profile
+from ..model.saying import Say, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
@@ -28,7 +29,6 @@ from .script import EARLY_EXIT, capture_script, check_script, probe_script, with
 from .source import is_file
 from .stored import params_folder, safe_name
 
-Say = Callable[[str], None]
 SUSPECT_PEAK_PCT = 110.0
 PEAK_WARNING = "the call ran faster than the measured compute peak: the peak is too low; it is measured again in the next run"
 
@@ -71,7 +71,7 @@ class ProfileRun:
 
 def profile(
     workload: WorkloadRef, mode: str, out_dir: Path | None = None, options: ProfileOptions | None = None,
-    *, say: Say = lambda _line: None,
+    *, say: Say = silent,
 ) -> ProfileRun:
     """Profile one workload in one mode. Raw files are in out_dir/raw; the caller writes the documents (report layer).
 

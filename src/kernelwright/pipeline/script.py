@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -14,10 +13,10 @@ from ..model.base import Evidence, Figure
 from ..model.capture import ProbeRequest, ProbeResult, ProbeScript, ProbeScriptSteps
 from ..model.errors import BadInput
 from ..model.profile import Operator, ScriptSteps
+from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from .forms import script_parameters
 
-Say = Callable[[str], None]
 FEW_SAMPLES = 3
 MOST_NAMED = 8
 EARLY_EXIT = ("warning: the script will be ended after its last recorded step, as by sys.exit(): that may trigger a final save of its own; "

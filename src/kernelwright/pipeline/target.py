@@ -21,7 +21,18 @@ _KERNEL_KEYS = {"file", "versions", "default_version", "params", "devlog"}
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader for small documents: merge keys (`<<`) can't multiply a few lines into millions of entries."""
+    """SafeLoader for small documents: merge keys (`<<`) can't multiply a few lines into millions of entries, and no key stands twice
+    in a mapping (the last would win in silence)."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """See yaml.composer.Composer; raises ComposerError for a key given twice."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key.value in seen:
+                raise yaml.composer.ComposerError(None, None, f"{key.value[:200]!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """See yaml.constructor.SafeConstructor; raises ConstructorError for more than MAX_PROJECT_KEYS keys."""

@@ -39,7 +39,7 @@ def resolve_device(asked: str) -> str:
 def visible_gpu() -> bool:
     """True when the machine shows an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip().lower() in ("", "-1", "none", "nodevfiles"):
+    if hidden is not None and hidden.split(",")[0].strip().lower() in ("", "-1", "none", "nodevfiles"):
         return False
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/proc/driver/nvidia/gpus/*"))
 

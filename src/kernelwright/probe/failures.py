@@ -108,17 +108,17 @@ def _is_internal(trace: TracebackType | None) -> bool:
     frames = traceback.extract_tb(trace)
     if not frames:
         return False
-    return all(os.path.realpath(frame.filename).startswith(_HERE + os.sep) for frame in frames) \
+    return all(_realpath(frame.filename).startswith(_HERE + os.sep) for frame in frames) \
         and os.path.basename(frames[-1].filename) not in CALLERS
 
 
 def user_line(trace: TracebackType | None, workload: str) -> str:
     """`file:line` of the innermost frame of the user's code: in the workload's folder, else outside of libraries, else the file."""
-    folder = os.path.dirname(os.path.realpath(workload))
+    folder = os.path.dirname(_realpath(workload))
     fallback = workload
     found = ""
     for frame in traceback.extract_tb(trace):
-        name = os.path.realpath(frame.filename)
+        name = _realpath(frame.filename)
         if not os.path.isfile(name) or _is_library(name):
             continue
         place = f"{frame.filename}:{frame.lineno}"
@@ -126,6 +126,13 @@ def user_line(trace: TracebackType | None, workload: str) -> str:
         if name.startswith(folder + os.sep):
             found = place
     return found or fallback
+
+
+def _realpath(name: str) -> str:
+    try:
+        return os.path.realpath(name)
+    except OSError:  # the workload removed its own working folder, and the name is relative (<frozen importlib>)
+        return name
 
 
 def _is_library(name: str) -> bool:

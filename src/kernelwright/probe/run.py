@@ -97,7 +97,7 @@ class Session:
             self._run()
 
     def _run(self) -> None:
-        from . import environment, facts, loaders
+        from . import environment, facts, loaders, timers  # noqa: F401 - the clock, before the workload can replace it
 
         request, source = self.request, self.request["workload"]
         with self.phase("load"):

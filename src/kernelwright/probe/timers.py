@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns  # by name: a workload may replace those of the module (freezegun does)
 from typing import Any
 
 import torch
@@ -78,30 +78,30 @@ def synchronize(device: str) -> None:
 
 def warm_up(call: Callable[[], Any], device: str, fixed: int | None = None) -> Warmup:
     """Call until successive windows agree (at least 3 calls, at most WARMUP_CAP_S after the first), or `fixed` times."""
-    start = time.perf_counter()
+    start = perf_counter()
     if fixed is not None:
         durations = [_timed(call, device) for _ in range(fixed)]
-        return Warmup(fixed, time.perf_counter() - start, statistics.median(durations[-WARMUP_WINDOW:]) if durations else 0.0, True)
+        return Warmup(fixed, perf_counter() - start, statistics.median(durations[-WARMUP_WINDOW:]) if durations else 0.0, True)
     _timed(call, device)
-    begin, calls, previous, stable = time.perf_counter(), 1, math.inf, False
+    begin, calls, previous, stable = perf_counter(), 1, math.inf, False
     while True:
         window = [_timed(call, device)]
         size = 1 if window[0] > WARMUP_SLOW_S else 3 if window[0] > WARMUP_LONG_S else WARMUP_WINDOW
         window += [_timed(call, device) for _ in range(size - 1)]
         calls += len(window)
-        current, spent = statistics.median(window), time.perf_counter() - begin
+        current, spent = statistics.median(window), perf_counter() - begin
         stable = abs(current - previous) <= WARMUP_AGREEMENT * previous
         enough = calls >= 3 and previous < math.inf
         if enough and (spent > WARMUP_CAP_S or (stable and spent > WARMUP_FLOOR_S[device])):
-            return Warmup(calls, time.perf_counter() - start, current, stable)
+            return Warmup(calls, perf_counter() - start, current, stable)
         previous = current
 
 
 def _timed(call: Callable[[], Any], device: str) -> float:
-    start = time.perf_counter()
+    start = perf_counter()
     call()
     synchronize(device)
-    return time.perf_counter() - start
+    return perf_counter() - start
 
 
 def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: int | None = None, flush_l2: bool = False) -> Timing:
@@ -120,7 +120,7 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
         torch.cuda.reset_peak_memory_stats()
     taken: list[tuple[float, float, float]] = []
     least = MIN_SAMPLES_SLOW if call_s > SLOW_CALL_S else MIN_SAMPLES
-    begin, check = time.perf_counter(), least
+    begin, check = perf_counter(), least
     while True:
         if flush is not None:
             flush()
@@ -129,7 +129,7 @@ def time_calls(call: Callable[[], Any], device: str, call_s: float, *, samples: 
             if len(taken) >= samples:
                 break
         elif len(taken) >= least:
-            spent = time.perf_counter() - begin
+            spent = perf_counter() - begin
             if spent > TIMING_CAP_S or len(taken) >= MAX_SAMPLES:
                 break
             if len(taken) >= check and spent >= TIMING_FLOOR_S:
@@ -151,21 +151,21 @@ def _cuda_sample(call: Callable[[], Any], repeats: int) -> tuple[float, float, f
     first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     first.record()
-    start = time.perf_counter_ns()
+    start = perf_counter_ns()
     for _ in range(repeats):
         call()
-    launched = time.perf_counter_ns()
+    launched = perf_counter_ns()
     last.record()
     torch.cuda.synchronize()
-    idle = time.perf_counter_ns()
+    idle = perf_counter_ns()
     return first.elapsed_time(last) * 1e6 / repeats, (launched - start) / repeats, (idle - start) / repeats
 
 
 def _cpu_sample(call: Callable[[], Any], repeats: int) -> tuple[float, float, float]:
-    start = time.perf_counter_ns()
+    start = perf_counter_ns()
     for _ in range(repeats):
         call()
-    spent = (time.perf_counter_ns() - start) / repeats
+    spent = (perf_counter_ns() - start) / repeats
     return spent, spent, spent
 
 

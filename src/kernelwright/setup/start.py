@@ -73,8 +73,9 @@ def _as_it_is(asked: str) -> str:
 
 
 def _become(command: list[str]) -> int:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by the user
+            stream.flush()
     try:
         if sys.platform == "win32":
             import subprocess

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from ...model.profile import ClockReading, GpuUser
+from ...model.saying import Say, silent
 from ...model.workload import Device
 from ..clockguard import switch
 from ..clockguard.release import sweep
@@ -31,7 +31,7 @@ class DeviceClocks:
     """
 
     def __init__(
-        self, requested: str, *, device: Device, load: Load | None = None, say: Callable[[str], None] = lambda _line: None,
+        self, requested: str, *, device: Device, load: Load | None = None, say: Say = silent,
         wait: bool = False,
     ) -> None:
         self._requested, self._device, self._load, self._say, self._wait = requested, device, load, say, wait

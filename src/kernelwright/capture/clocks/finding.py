@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ...model.files import write_json_atomic
+from ...model.saying import Say
 from ..cache import cache_dir
 from ..clockguard.switch import Refused
 from ..gpus import VisibleGpu
 from .load import Load
 from .sampler import SAMPLE_EVERY_S, Samples, sample
 from .settings import settings
-
-Say = Callable[[str], None]
 
 
 def supported_mhz(binding: Any, gpu: VisibleGpu) -> list[int]:

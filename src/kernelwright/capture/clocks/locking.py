@@ -6,11 +6,11 @@ import dataclasses
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
 from ...model.errors import BadInput
+from ...model.saying import Say
 from ..clockguard import leases, switch
 from ..clockguard.release import release
 from ..clockguard.switch import Refused
@@ -37,7 +37,7 @@ class ClockLock:
         self.mhz = 0
         self.notes: list[str] = []
 
-    def take(self, requested: str, load: Load | None, say: Callable[[str], None]) -> None:
+    def take(self, requested: str, load: Load | None, say: Say) -> None:
         """Lock at `requested` ("lock" or a number of MHz). Raises Refused (nothing is locked then), BadInput for a clock that the GPU
         does not have, NVMLError, OSError."""
         reason = switch.forbidden()
@@ -58,7 +58,7 @@ class ClockLock:
         if not self._by_hand:
             os.environ[MARKER] = f"{self._gpu.uuid} {self._lease.token}"
 
-    def _take(self, wanted: int | None, load: Load | None, say: Callable[[str], None]) -> None:
+    def _take(self, wanted: int | None, load: Load | None, say: Say) -> None:
         known = wanted or known_mhz(self._gpu)
         if known is None and load is None:
             raise Refused("the clock that this GPU holds is not known yet", "name one in MHz")

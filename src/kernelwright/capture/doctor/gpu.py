@@ -23,7 +23,7 @@ SHOWN_PROCESSES = 5
 def check_gpu(view: SystemView, seen: Seen) -> Check:
     """GPUs, their architecture, memory and driver."""
     if not seen.gpus:
-        return _no_gpu(view)
+        return _silent_driver(view, seen.smi_problem) if seen.smi_problem else _no_gpu(view)
     first = seen.gpus[0]
     names = ", ".join(sorted({gpu.name for gpu in seen.gpus}))
     architecture = f" (sm_{first.compute_capability[0]}{first.compute_capability[1]})" if first.compute_capability else ""
@@ -33,6 +33,15 @@ def check_gpu(view: SystemView, seen: Seen) -> Check:
     if seen.hidden:
         return Check(name="gpu", status="warn", detail=f"{detail}; hidden by CUDA_VISIBLE_DEVICES", fix="unset CUDA_VISIBLE_DEVICES")
     return Check(name="gpu", status="ok", detail=detail)
+
+
+def _silent_driver(view: SystemView, problem: str) -> Check:
+    """nvidia-smi is there, and gets no answer of the driver."""
+    look = "look for NVRM and Xid lines in `dmesg`; a reboot or the driver installed anew mends most"
+    inside = bool(container(view))
+    return Check(name="gpu", status="missing", detail=f"NVML lists no GPU, and nvidia-smi says: {problem}",
+                 fix="docker run --gpus all IMAGE" if inside else f"{sudo(view)}modprobe nvidia && nvidia-smi",
+                 advice=f"where nvidia-smi works on the host; else there {look}" if inside else f"if that fails, {look}")
 
 
 def _no_gpu(view: SystemView) -> Check:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model.errors import KernelwrightError
+from ...model.errors import KernelwrightError, one_line
 from ..gpu_processes import GpuProcess, short_name
 from ..gpus import cuda_hidden
 from ..interpreter import Interpreter
@@ -29,6 +29,8 @@ class Seen:
 
     gpus: tuple[Gpu, ...]
     gpu_source: str
+    smi_problem: str
+    """Why nvidia-smi, which is there, lists no GPU; "" where it was not asked or does."""
     processes: tuple[GpuProcess, ...] | None
     hidden: bool
     """CUDA_VISIBLE_DEVICES hides every GPU."""
@@ -55,34 +57,37 @@ def look(view: SystemView, *, ncu: str | None = None, nsys: str | None = None) -
         ncu_tool = pool.submit(find_ncu, view, ncu)
         nsys_tool = pool.submit(find_nsys, view, nsys)
         compiler = pool.submit(ask_compiler, view)
-        found, source = gpus.result()
+        found, source, problem = gpus.result()
         interpreter, triton, headers = torch.result()
         processes = users.result() if found else ()
         if processes is None and source == "nvidia-smi":
             processes = smi_processes(view)
-        return Seen(gpus=found, gpu_source=source, processes=processes, hidden=cuda_hidden(view.env), interpreter=interpreter,
-                    triton=triton, python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(), compiler=compiler.result())
+        return Seen(gpus=found, gpu_source=source, smi_problem=problem, processes=processes, hidden=cuda_hidden(view.env),
+                    interpreter=interpreter, triton=triton, python_headers=headers, ncu=ncu_tool.result(), nsys=nsys_tool.result(),
+                    compiler=compiler.result())
 
 
-def find_gpus(view: SystemView) -> tuple[tuple[Gpu, ...], str]:
-    """The GPUs and who listed them: NVML, else nvidia-smi, else the driver's files."""
+def find_gpus(view: SystemView) -> tuple[tuple[Gpu, ...], str, str]:
+    """(the GPUs, who listed them, why nvidia-smi does not): NVML, else nvidia-smi, else the driver's files."""
     listed = view.nvml_gpus()
     if listed:
-        return listed, "NVML"
-    gpus = tuple(_smi_gpu(row) for row in _smi(view, f"--query-gpu={_SMI_FIELDS}") if len(row) >= 3)
+        return listed, "NVML", ""
+    rows, problem = _smi(view, f"--query-gpu={_SMI_FIELDS}")
+    gpus = tuple(_smi_gpu(row) for row in rows if len(row) >= 3)
     if gpus:
-        return gpus, "nvidia-smi"
+        return gpus, "nvidia-smi", ""
     version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", view.read("/proc/driver/nvidia/version") or "")
     models = [_driver_model(path) for path in view.glob("/proc/driver/nvidia/gpus/*/information")]
-    return tuple(Gpu(model, version[1] if version else None) for model in models), "driver files" if models else ""
+    return tuple(Gpu(model, version[1] if version else None) for model in models), "driver files" if models else "", problem
 
 
 def smi_processes(view: SystemView) -> tuple[GpuProcess, ...] | None:
     """Who uses the GPUs, by nvidia-smi; None where it does not tell."""
-    order = {row[0]: index for index, row in enumerate(_smi(view, "--query-gpu=uuid"))}
+    order = {row[0]: index for index, row in enumerate(_smi(view, "--query-gpu=uuid")[0])}
     if not order:
         return None
-    rows = [row for row in _smi(view, "--query-compute-apps=gpu_uuid,pid,process_name,used_memory") if len(row) == 4 and row[1].isdigit()]
+    users, _ = _smi(view, "--query-compute-apps=gpu_uuid,pid,process_name,used_memory")
+    rows = [row for row in users if len(row) == 4 and row[1].isdigit()]
     return tuple(GpuProcess(order.get(row[0], 0), int(row[1]), short_name([row[2]]), _mib(row[3])) for row in rows)
 
 
@@ -105,12 +110,15 @@ def ask_compiler(view: SystemView) -> Ran | None:
     return view.run([str(path), "--version"]) if path is not None else None
 
 
-def _smi(view: SystemView, query: str) -> list[list[str]]:
+def _smi(view: SystemView, query: str) -> tuple[list[list[str]], str]:
+    """(rows of cells, why there are none)."""
     tool = view.which("nvidia-smi")
     if tool is None:
-        return []
+        return [], ""
     ran = view.run([str(tool), query, "--format=csv,noheader,nounits"])
-    return [[cell.strip() for cell in line.split(",")] for line in ran.stdout.splitlines() if line.strip()] if ran.exit_code == 0 else []
+    if ran.exit_code != 0:
+        return [], one_line(ran.stdout.strip() or ran.stderr.strip() or f"exit status {ran.exit_code}")
+    return [[cell.strip() for cell in line.split(",")] for line in ran.stdout.splitlines() if line.strip()], ""
 
 
 def _smi_gpu(row: list[str]) -> Gpu:
