@@ -15,6 +15,7 @@ import torch
 from front_matter import parts
 from kernelwright.cli.main import VERBS, build_parser
 from kernelwright.cli.progress import QUIET_S
+from kernelwright.judge.options import JudgeOptions
 from kernelwright.judge.statistics import PROCESS_DIFFERENCE
 from kernelwright.model import errors
 from kernelwright.optimize.passes import CATALOGUE
@@ -29,7 +30,7 @@ PLAYBOOKS = sorted(ROOT.glob("knowledge/playbooks/*.md"))
 DOCUMENTS = [*SKILLS, *REFERENCES, *AGENTS, *PLAYBOOKS]
 MODES = ("annotation", "event", "ncu", "nsys")
 FENCE = re.compile(r"^\s*```(\w*)\n(.*?)^\s*```", re.MULTILINE | re.DOTALL)
-STANDS_FOR = {"train.py", "WORKLOAD.py", "CANDIDATE.py", "NAME.py"}
+STANDS_FOR = {"train.py", "WORKLOAD.py", "CANDIDATE.py", "NAME.py", "NN_name.py"}
 """Files of the user's."""
 
 
@@ -75,7 +76,7 @@ def source() -> str:
 
 def test_all_kinds_are_there() -> None:
     assert {path.parent.name for path in SKILLS} == {"optimize", "profile-kernel"}
-    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "devlog"}
+    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "background", "devlog"}
     assert len(AGENTS) == 3 and len(PLAYBOOKS) >= 16
     modes = next(action.choices for action in build_parser("profile_kernel")._actions if "--mode" in action.option_strings)
     assert tuple(modes or ()) == MODES, "one page a mode"
@@ -234,8 +235,9 @@ FACTS: list[tuple[str, tuple[float, ...]]] = [
     (r"heaviest stage \| below (\d+)%", (RULES["stage_far_from_roof"].thresholds["best_pct"],)),
     (r"up to about (\d+)% between two processes", (100 * PROCESS_DIFFERENCE,)),
     (r"the top (\d+) over", (MOST_ROWS,)),
-    (r"[Ww]ithin (\d+)%|Nearer than (\d+)% to", (100 - RULES["roof_distance"].thresholds["near_pct"],)),
+    (r"[Ww]ithin (\d+)%", (100 - RULES["roof_distance"].thresholds["near_pct"],)),
     (r"`--steps N`, default (\d+)", (5,)),
+    (r"\(default `(\d+)s`\)", (JudgeOptions.model_fields["max_timing_s"].default,)),
 ]
 """Phrases with numbers -> what the code has. All of the phrase's groups that matched are compared."""
 COUNTER = r"^\| (\w+) \(`(\w+)`\) \| (above|at most) ([\d.]+)%? \|"
