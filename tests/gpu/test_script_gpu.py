@@ -13,6 +13,8 @@ import torch
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible")]
 
 ROOT = Path(__file__).resolve().parents[2]
+STOP = 10 + 5 + 1 + 2
+"""Warm-up, recorded, recorded with stacks, and bare steps for the overhead."""
 STOP_AT_STEP = """
 import runpy, sys
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -51,9 +53,9 @@ def test_train_py_unmodified(extra, tmp_path):
     rows = [*(k for o in document["operators"] for k in o["kernels"]), *document["unattributed_kernels"]]
     assert sum(row["duration_ns"] for row in rows) == document["timeline"]["measured_ns"] > 0
     print(f"\noverhead per profiled step {extra}: {document['script']['overhead_per_step']} ratio {document['script']['overhead_ratio']}")
-    _, said = run([sys.executable, "-c", STOP_AT_STEP, "16", script, *argv], tmp_path / "alone")
+    _, said = run([sys.executable, "-c", STOP_AT_STEP, str(STOP), script, *argv], tmp_path / "alone")
     losses = [line for line in (out / "raw" / "script_stderr.txt").read_text().splitlines() if line.startswith("step ")]
-    assert losses == [line for line in said.splitlines() if line.startswith("step ")] and len(losses) == 15
+    assert losses == [line for line in said.splitlines() if line.startswith("step ")] and len(losses) == STOP - 1
     names = sorted(str(path.relative_to(tmp_path / "alone")) for path in (tmp_path / "alone").rglob("*") if path.is_file())
     assert names == ["checkpoints/last.pt"]
     if extra:
