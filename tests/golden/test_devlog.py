@@ -77,9 +77,33 @@ def test_the_same_run_is_not_compared_with_itself(tmp_path: Path) -> None:
 
 def test_a_change_within_noise_says_so(tmp_path: Path) -> None:
     log = tmp_path / "mla.devlog.md"
-    add_entry(builders.with_counters(timing=builders.timing(1000.0, 0.3)), log)
+    add_entry(builders.with_counters(timing=builders.timing(1000.0, 0.05)), log)
     text = render_entry(add_entry(_later(999.0), log))
     assert check_devlog_entry(text) == [] and "is within noise" in text
+
+
+@pytest.mark.parametrize("noisy_first", [True, False])
+def test_a_timing_in_doubt_is_not_compared(tmp_path: Path, noisy_first: bool) -> None:
+    log = tmp_path / "mla.devlog.md"
+    noisy, sound = builders.timing(400.0, 0.25), builders.timing(1000.0)
+    add_entry(builders.with_counters(timing=noisy if noisy_first else sound), log)
+    entry = add_entry(_later(1.0).model_copy(update={"timing": sound if noisy_first else noisy}), log)
+    text = render_entry(entry)
+    assert check_devlog_entry(text) == [] and text.count(" | -- |") == 5 and "faster" not in text and "slower" not in text
+    whose = "the previous one" if noisy_first else "this entry"
+    assert f"- Too noisy to compare with the previous entry: {whose}: noisy: the interquartile range is 25% of the median" in text
+
+
+def test_a_log_from_before_the_warnings_reads_and_is_compared(tmp_path: Path) -> None:
+    log = tmp_path / "mla.devlog.md"
+    add_entry(builders.with_counters(), log)
+    source = log.with_suffix(".jsonl")
+    line = json.loads(source.read_text(encoding="utf-8"))
+    del line["figures"]["duration_warning"]
+    source.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    log.unlink()
+    change = add_entry(_later(900.0), log).change
+    assert change is not None and change.duration_pct == pytest.approx(-10.0)
 
 
 def test_locked_clocks_are_named(tmp_path: Path) -> None:

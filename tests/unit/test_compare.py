@@ -7,7 +7,11 @@ import json
 import pytest
 
 import builders
+from kernelwright.model.measurement import PAIRED
+from kernelwright.probe.event import timing
+from kernelwright.probe.timers import Warmup
 from kernelwright.report.compare import compare, letter, render_comparison
+from kernelwright.report.figures import duration_warning
 
 
 def _pair(first_us: float, second_us: float, spread: float = 0.01, limit: float | None = None):
@@ -69,8 +73,8 @@ def test_other_devices_dtypes_and_ways_of_timing_are_warned_of():
     result = compare([("a", first), *(("x", other) for other in others)])
     assert [row.change for row in result.rows] == ["first", "not comparable", "not comparable", "not comparable"]
     warnings = "\n".join(result.warnings)
-    assert "B is not comparable with A: it ran on NVIDIA A100" in warnings
-    assert "C is not comparable with A: its dtype is float32" in warnings
+    assert "B is not comparable with A: B ran on NVIDIA A100" in warnings
+    assert "C is not comparable with A: C's dtype is float32, A's is bfloat16" in warnings
     assert "D and A took their durations in different ways (timeline, events)" in warnings
     assert render_comparison(result).count("Warning: ") == len(result.warnings)
 
@@ -101,3 +105,41 @@ def test_a_profile_without_stages_says_nothing_about_them():
     result = compare([("a", first), ("b", builders.event()), ("c", first)])
     assert [part.state for part in result.stages[0].parts] == ["present", "unknown", "present"]
     assert "gone" not in render_comparison(result) and "| qk | 300.00 | n/a | 300.00 (+0.0%) |" in render_comparison(result)
+
+
+UNSTABLE = "the call was not stable after 50 warm-up calls (5.0 s)"
+
+
+@pytest.mark.parametrize("changes", [{"timing": builders.timing(400.0, 0.25)}, {"timing": builders.timing(400.0, samples=3)},
+                                     {"timing": builders.timing(400.0), "warnings": (UNSTABLE,)}])
+@pytest.mark.parametrize("noisy_first", [True, False])
+def test_a_timing_in_doubt_is_neither_faster_nor_slower(changes, noisy_first):
+    noisy, sound = builders.event(**changes), builders.event(timing=builders.timing(1000.0))
+    result = compare([("a", noisy), ("b", sound)] if noisy_first else [("a", sound), ("b", noisy)])
+    text = render_comparison(result)
+    assert result.rows[1].change == "too noisy" and "| too noisy to compare |" in text
+    assert "faster" not in text and "slower" not in text and any(w.startswith("A: " if noisy_first else "B: ") for w in result.warnings)
+
+
+def test_a_gate_that_fails_on_a_timing_in_doubt_says_so():
+    pair = [("a", builders.event(timing=builders.timing(400.0, 0.25))), ("b", builders.event(timing=builders.timing(1000.0)))]
+    result = compare(pair, 3.0)
+    assert result.gate is not None and result.gate.failed == ("B",)
+    assert any(warning.startswith("B failed the gate, but the timing of A or of B carries a warning") for warning in result.warnings)
+    assert not any("failed the gate" in warning for warning in _pair(1000.0, 1100.0, limit=3.0).warnings)
+
+
+def test_a_timing_taken_in_pairs_by_the_judge_is_compared_though_it_is_noisy():
+    timings = (builders.timing(us, 0.25).model_copy(update={"timer": f"cuda_events, {PAIRED}"}) for us in (1000.0, 400.0))
+    assert compare([("x", builders.event(timing=timing)) for timing in timings]).rows[1].change == "faster"
+
+
+def test_an_unstable_warm_up_is_warned_of_in_the_words_that_are_looked_for():
+    warmup = Warmup(calls=50, seconds=5.0, call_s=0.001, stable=False)
+    _, warnings = timing(lambda: None, "cpu", warmup, samples=5, flush_l2=False)
+    assert duration_warning(builders.event(timing=builders.timing(400.0), warnings=tuple(warnings))) == warnings[0]
+
+
+def test_unlike_parameters_are_told_with_whose_they_are():
+    result = compare([("a", builders.event()), ("b", builders.event(parameters={"b": 4}))])
+    assert "B is not comparable with A: B's parameters are b=4, A's are b=32, s=16, t=4096, dtype=bfloat16" in result.warnings

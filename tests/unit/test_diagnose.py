@@ -173,6 +173,10 @@ def test_heaviest_stage_far_from_its_roof_uses_amdahl() -> None:
     others = timeline(measured_ns=1_100_000)  # no kernel holds half of the device's time
     finding = found(draft(heavy, operator("aten::add", kernel("add", 1_000)), summary=others), "stage_far_from_roof")
     assert finding is not None and finding.stage == "aten::mm" and finding.estimated_gain_pct == pytest.approx(50 * 0.7)
+    assert finding.trigger == "stage_compute_roof_share=30%"
+    moving = operator("aten::mm", kernel("gemm", 500_000), flops=1e6, min_bytes=4100e9 * 500e-6 * 0.3)
+    memory = found(draft(moving, summary=others), "stage_far_from_roof")
+    assert memory is not None and memory.trigger == "stage_memory_roof_share=30%"
     near = operator("aten::mm", kernel("gemm", 500_000), flops=780e12 * 500e-6 * 0.9, min_bytes=1e6)
     assert found(draft(near, summary=timeline()), "stage_far_from_roof") is None
     assert "aten::mm" in str(reason(draft(operator("aten::mm", kernel("gemm", 500_000)), summary=timeline()), "stage_far_from_roof"))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from kernelwright.judge.run import _words
 from kernelwright.judge.statistics import (
     MIN_QUADS,
     Estimate,
@@ -15,6 +16,9 @@ from kernelwright.judge.statistics import (
     settled,
     signed_rank_index,
 )
+from kernelwright.judge.timing import Timed
+from kernelwright.model.measurement import Measurement
+from kernelwright.model.verdict import Comparison
 
 RUNS = 1000
 
@@ -106,3 +110,16 @@ def test_an_effect_below_what_the_noise_lets_see_is_ambiguous() -> None:
     wild = Estimate(speedup=2.921, low=1.053, high=6.622, smallest_effect_pct=246.4, quads=8, level=0.99, method="")
     assert decide(wild) == "AMBIGUOUS"
     assert decide(Estimate(speedup=1.06, low=1.04, high=1.08, smallest_effect_pct=2.5, quads=8, level=0.99, method="")) == "FASTER"
+
+
+def _timed(speedup: float, interval: tuple[float, float], smallest: float, decision: str) -> Timed:
+    side = Measurement.of([1e6] * 9, timer="perf_counter")
+    return Timed(Comparison(reference=side, candidate=side, speedup=speedup, interval=interval, smallest_detectable_effect_pct=smallest,
+                            pairs=20, blocks=40, method=""), decision, 0, None)
+
+
+def test_an_interval_beyond_1_that_is_ambiguous_says_why() -> None:
+    words = _words(_timed(2.85, (1.15, 7.08), 243.0, "AMBIGUOUS"))
+    assert "which excludes 1; but the effect of 185.0% is below the smallest one that this much noise would reliably show, 243.0%" in words
+    assert "excludes 1" not in _words(_timed(1.05, (0.9, 1.2), 20.0, "AMBIGUOUS"))
+    assert "excludes 1" not in _words(_timed(2.0, (1.9, 2.1), 5.0, "FASTER"))

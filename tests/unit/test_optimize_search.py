@@ -286,6 +286,7 @@ def test_an_unconfirmed_winner_gives_way_to_the_next(workload):
     stages = FakeStages({"compile_max_autotune": 2.0, "cuda_graph": 1.4, "optimized:compile_max_autotune, no_grad": 1.0})
     outcome = run(workload, stages)
     assert outcome.kept == ("cuda_graph", "no_grad") and "was not confirmed" in outcome.report.read_text()
+    assert "| equal | compile_max_autotune (not confirmed: SAME) | 2.00x" in outcome.report.read_text()
 
 
 def test_lower_precision_is_kept_only_where_it_is_clearly_faster(workload):
@@ -307,6 +308,7 @@ def test_precision_gains_are_kept_apart(workload):
     report = outcome.report.read_text()
     assert outcome.kept == ("bf16", "compile_max_autotune", "no_grad")
     assert "| equal | compile_max_autotune | 2.00x [1.98, 2.02] | n/a |" in report
+    assert "The speed-up is the estimate over pairs of blocks, not the ratio of the two medians." in report
     assert "| bf16 | bf16+compile_max_autotune | 4.00x [3.98, 4.02] | 2.00x |" in report, "the precision's own share apart"
     ladder = report[report.index("## The torch.compile ladder"):report.index("## Use")]
     assert "| compile_max_autotune | equal | 1000.00 | 500.00 |" in ladder

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.probe import loaders, tree
+from kernelwright.probe import environment, loaders, tree
 from kernelwright.probe.failures import ProbeFailure
+from kernelwright.probe.run import carry_out
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "data" / "workloads"
 
@@ -122,3 +123,39 @@ def test_losses():
     assert loaders.find_loss(loss) is loss and loaders.find_loss({"loss": loss}) is loss
     assert loaders.find_loss(torch.ones(())) is None and loaders.find_loss((loss,)) is None and loaders.find_loss({}) is None
     assert loaders.find_loss(torch.ones(1, requires_grad=True) * 2) is None
+
+
+def test_a_candidate_imports_the_workload_beside_its_folder(tmp_path):
+    (tmp_path / "beside_it.py").write_text("ANSWER = 42\n", encoding="utf-8")
+    for folder in ("candidates", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"try_{folder}.py").write_text("from beside_it import ANSWER\n", encoding="utf-8")
+    with pytest.raises(ModuleNotFoundError):
+        loaders.import_file(str(tmp_path / "elsewhere" / "try_elsewhere.py"))
+    assert loaders.import_file(str(tmp_path / "candidates" / "try_candidates.py")).ANSWER == 42
+
+
+@pytest.mark.parametrize(("load_average", "expected"), [
+    (2.0, None), (2.04, "the machine is busy: load average 2.0 on 2 cores"), (7.5, "the machine is busy: load average 7.5 on 2 cores")])
+def test_a_busy_machine_is_told_with_its_load_and_cores(load_average, expected, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (load_average, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert environment.busy_machine() == expected
+
+
+def test_a_machine_without_a_load_average_is_not_called_busy(monkeypatch):
+    def none():
+        raise OSError("no load average")
+
+    monkeypatch.setattr("os.getloadavg", none)
+    assert environment.busy_machine() is None
+
+
+def test_a_cpu_measurement_carries_the_warning_and_reads_the_load_before_its_own_work(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("os.getloadavg", lambda: seen.append("load") or (99.0, 0.0, 0.0))
+    monkeypatch.setattr(loaders, "load", lambda *given, _load=loaders.load: seen.append("work") or _load(*given))
+    request = {"action": "event", "workload": {"path": str(WORKLOADS / "mlp.py")}, "device": "cpu", "out_dir": str(tmp_path), "steps": 5}
+    result = carry_out(request)
+    assert seen == ["load", "work"] and result["status"] == "ok"
+    assert [warning for warning in result["warnings"] if warning.startswith("the machine is busy: load average 99.0 on ")]

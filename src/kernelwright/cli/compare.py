@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
 def _check_gate(profiles: list[Profile]) -> None:
     """A gate needs the same work on the same device, and a duration of each."""
     for place, profile in enumerate(profiles):
-        reason = mismatch(profiles[0], profile)
+        reason = mismatch(profiles[0], profile, ("A", letter(place)))
         if reason is None and profile.timing is None and not profile.stages:
             reason = "it holds no duration"
         if reason is None and (profile.timing is None) != (profiles[0].timing is None):

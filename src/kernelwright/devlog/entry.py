@@ -11,7 +11,7 @@ from pydantic import Field
 from ..model.base import Evidence, Record
 from ..model.profile import BottleneckKind, Mode, Profile
 from ..model.workload import ParamValue
-from ..report.figures import headline, input_name, shape
+from ..report.figures import duration_warning, headline, input_name, shape
 from ..report.numbers import change_pct, faster_or_slower, gain, signed
 from ..report.templates import render
 from ..report.text import Safe, cell, plain
@@ -35,6 +35,8 @@ class DevlogFigures(Record):
     gbps: float | None
     occupancy_pct: float | None
     tc_pct: float | None
+    duration_warning: str | None = None
+    """Why the duration is not compared: noisy, few samples, not stable; None where it is sound (and in logs older than this)."""
 
 
 class DevlogChange(Record):
@@ -47,6 +49,8 @@ class DevlogChange(Record):
     gbps_pct: float | None
     within_noise: bool | None
     """Whether the two durations' 95% intervals overlap; None where one has none."""
+    too_noisy: str | None = None
+    """Why nothing is compared: whose timing carries which warning; the changes are then None."""
 
 
 class DevlogEntry(Record):
@@ -100,7 +104,8 @@ def make_entry(profile: Profile, earlier: Iterable[DevlogEntry], *, issues: Sequ
         inputs=tuple((input_name(spec.path), shape(spec.shape)) for spec in profile.inputs),
         figures=DevlogFigures(
             duration_ns=figures.duration_ns, duration_evidence=figures.duration_evidence, low_ns=figures.low_ns, high_ns=figures.high_ns,
-            tflops=figures.tflops, gbps=figures.gbps, occupancy_pct=figures.occupancy_pct, tc_pct=figures.tc_pct),
+            tflops=figures.tflops, gbps=figures.gbps, occupancy_pct=figures.occupancy_pct, tc_pct=figures.tc_pct,
+            duration_warning=duration_warning(profile)),
         change=None, bottleneck=profile.bottleneck.kind,
         issues=tuple(plain(note, NOTE_LIMIT) for note in issues or _rule_issues(profile)),
         insights=tuple(plain(note, NOTE_LIMIT) for note in insights), extra=extra or {},
@@ -116,6 +121,11 @@ def _rule_issues(profile: Profile) -> list[str]:
 
 def _change(before: DevlogEntry, now: DevlogEntry) -> DevlogChange:
     old, new = before.figures, now.figures
+    doubts = [f"{whose}: {figures.duration_warning}" for whose, figures in (("this entry", new), ("the previous one", old))
+              if figures.duration_warning]
+    if doubts:
+        return DevlogChange(previous_captured_utc=before.captured_utc, previous_version=before.version, duration_pct=None, tflops_pct=None,
+                            gbps_pct=None, within_noise=None, too_noisy=plain("; ".join(doubts), NOTE_LIMIT))
     overlap = None
     if old.low_ns is not None and old.high_ns is not None and new.low_ns is not None and new.high_ns is not None:
         overlap = old.low_ns <= new.high_ns and new.low_ns <= old.high_ns
@@ -133,7 +143,7 @@ def render_entry(entry: DevlogEntry) -> str:
         "devlog_entry.md.j2", entry=entry, figures=entry.figures, configuration=_configuration(entry),
         duration_change=NOTHING_BEFORE if durations is None else faster_or_slower(durations),
         tflops_change=_signed(change.tflops_pct if change else None), gbps_change=_signed(change.gbps_pct if change else None),
-        within_noise=bool(change and change.within_noise),
+        within_noise=bool(change and change.within_noise), too_noisy=change.too_noisy if change else None,
     )
 
 

@@ -17,6 +17,10 @@ FEWEST_FOR_INTERVAL = 5
 """From fewer samples no interval of the median is told: five cover it with 94%, four with 88%, one with nothing."""
 
 
+PAIRED = "paired, by the judge"
+"""Ends the timer's name of a timing taken in pairs with the other version: its noise is in the interval of the pair."""
+
+
 class Measurement(Record):
     """Repeated timings of one thing, in ns. Order statistics, so outliers do not move it."""
 

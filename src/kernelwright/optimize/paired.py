@@ -6,11 +6,10 @@ Two profiles taken minutes apart differ by the machine's drift, which can exceed
 from __future__ import annotations
 
 from ..model.base import Figure
-from ..model.measurement import Measurement
+from ..model.measurement import PAIRED, Measurement
 from ..model.profile import Profile
 from ..model.verdict import Comparison
 
-PAIRED = "paired, by the judge"
 NOTE = ("Duration and the rates over it are the judge's: timed in pairs with the other version of this call. "
         "The timeline and what is read from it are this profile's own.")
 

@@ -15,7 +15,7 @@ from ..judge.options import OutOfTime
 from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError, NotWritable
 from ..model.files import leave_error, write_json_atomic, write_text_atomic
-from ..model.measurement import Measurement
+from ..model.measurement import PAIRED, Measurement
 from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
 from ..model.verdict import Experiment, Verdict
@@ -25,7 +25,7 @@ from .budget import Budget
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
-from .paired import PAIRED, paired, restated
+from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import CONFIRMATION, Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages

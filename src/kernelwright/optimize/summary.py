@@ -162,6 +162,7 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
 def _by_precision(end: Ending) -> list[dict[str, str]]:
     """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
+    said = {row.tags.get("of"): row.verdict.verdict for row in end.confirmations if row.verdict is not None}
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     tops = {level: next(iter(best(end.rows, (level,))), None) for level in allowed}
     equal = _speedup(tops["equal"]) or 1.0
@@ -169,7 +170,9 @@ def _by_precision(end: Ending) -> list[dict[str, str]]:
     for level, row in tops.items():
         own = _speedup(row)
         more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
+        again = said.get(row.name, "FASTER") if row else "FASTER"
         found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
+                      "note": "" if again == "FASTER" else f"not confirmed: {again}",
                       "more": more, "file": row.candidate_file if row else NA})
     return found
 

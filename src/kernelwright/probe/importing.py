@@ -14,6 +14,9 @@ import torch
 
 from .failures import bad_input
 
+CANDIDATES = "candidates"
+"""The folder, beside a workload, of what is tried in its place."""
+
 
 class _FreshSource(SourceFileLoader):
     """Compiles from source each time: no bytecode left in the user's folder, none stale after a quick rewrite of a candidate."""
@@ -24,6 +27,8 @@ class _FreshSource(SourceFileLoader):
 
 def import_file(path: str) -> ModuleType:
     """Import a file by path under its own name, its folder first on sys.path. The same file gives the same module.
+
+    A candidate (its folder is called `candidates`) finds its parent folder's files too, where the workload lies, as under the judge.
 
     Pickling, dataclasses, torch.compile and triton.jit (which read sources) then work as in `python FILE`, and `import NAME`
     elsewhere gives the same module. Where the name is taken (random.py), the module is called kernelwright_workload_NAME.
@@ -37,7 +42,8 @@ def import_file(path: str) -> ModuleType:
             return known
     name = safe if safe.isidentifier() and safe not in sys.modules and safe not in sys.stdlib_module_names else _apart(safe)
     folder = os.path.dirname(path)
-    sys.path[:] = [folder] + [entry for entry in sys.path if entry != folder]
+    folders = [folder, os.path.dirname(folder)] if os.path.basename(folder) == CANDIDATES else [folder]
+    sys.path[:] = folders + [entry for entry in sys.path if entry not in folders]
     spec = importlib.util.spec_from_file_location(name, path, loader=_FreshSource(name, path))
     if spec is None or spec.loader is None:
         raise bad_input("not_python", "this is not a Python file", where=path, fix="give the path of a Python file")

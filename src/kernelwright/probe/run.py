@@ -80,6 +80,7 @@ class Session:
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.choices: Any = None
+        self.busy: str | None = None
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
             "trace_file": None, "trace_steps": 0, "stacks_file": None, "lines_file": None, "ops_file": None, "compiled_file": None,
@@ -93,6 +94,7 @@ class Session:
         from . import compiled_inductor, environment
 
         environment.check_torch()
+        self.busy = environment.busy_machine()
         with compiled_inductor.listening(self.warn) as self.choices:
             self._run()
 
@@ -120,6 +122,8 @@ class Session:
 
         request, device = self.request, workload.device
         event_mode = request["action"] == "event"
+        if self.busy and device == "cpu":
+            self.warn(self.busy)
         with self.phase("warmup"):
             warmup = timers.warm_up(call, device, request.get("warmup"))
         with self.phase("time"):

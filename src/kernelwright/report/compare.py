@@ -1,7 +1,8 @@
 """Profiles side by side: the figures, the stages that appeared, vanished or grew, and a gate on slow-downs.
 
-The runs were made apart, so a difference counts only where the 95% intervals do not overlap; paired, interleaved
-timing is the judge's. Where a profile has no interval (a sum of stages) the difference is given, without a judgement.
+The runs were made apart, so a difference counts only where the 95% intervals do not overlap and neither timing carries
+a warning; paired, interleaved timing is the judge's. Where a profile has no interval (a sum of stages) the difference is given,
+without a judgement.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..model.profile import Profile
-from .figures import Headline, configuration, headline, intervals_overlap, mismatch
+from .figures import Headline, configuration, duration_warning, headline, intervals_overlap, mismatch
 from .numbers import change_pct
 from .templates import render
 
 MOST_STAGES = 25
-ChangeWord = Literal["first", "faster", "slower", "within noise", "not comparable", "no interval"]
+ChangeWord = Literal["first", "faster", "slower", "within noise", "too noisy", "not comparable", "no interval"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def compare(profiles: Sequence[tuple[str, Profile]], limit_pct: float | None = N
     if limit_pct is not None:
         gate = Gate(limit_pct, tuple(row.letter for row, own in zip(rows[1:], figures[1:], strict=True) if _fails(first, own, limit_pct)))
     documents = [profile for _, profile in profiles]
-    return Comparison(tuple(rows), _stages(documents), _warnings(rows, documents, figures), gate)
+    return Comparison(tuple(rows), _stages(documents), _warnings(rows, documents, figures) + _doubts_of_gate(rows, gate), gate)
 
 
 def letter(place: int) -> str:
@@ -125,10 +126,12 @@ def _word(first_profile: Profile, profile: Profile, first: Headline, own: Headli
     if change is None or mismatch(profile, first_profile) is not None or first.duration_evidence != own.duration_evidence:
         return "not comparable"
     overlap = intervals_overlap(first, own)
-    if overlap is None:
-        return "no interval"
     if overlap:
         return "within noise"
+    if duration_warning(first_profile) or duration_warning(profile):
+        return "too noisy"
+    if overlap is None:
+        return "no interval"
     return "slower" if change > 0 else "faster"
 
 
@@ -169,15 +172,15 @@ def _part(first_us: float | None, own_us: float | None, first_has_stages: bool, 
 def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequence[Headline]) -> tuple[str, ...]:
     found: list[str] = []
     for row, profile, own in zip(rows[1:], profiles[1:], figures[1:], strict=True):
-        reason = mismatch(profiles[0], profile)
+        reason = mismatch(profiles[0], profile, ("A", row.letter))
         if reason:
             found.append(f"{row.letter} is not comparable with A: {reason}")
         if figures[0].duration_evidence != own.duration_evidence:
             ways = f"{own.duration_evidence}, {figures[0].duration_evidence}"
             found.append(f"{row.letter} and A took their durations in different ways ({ways})")
     for row, profile in zip(rows, profiles, strict=True):
-        if profile.timing is not None and profile.timing.warning:
-            found.append(f"{row.letter}: {profile.timing.warning}")
+        if doubt := (profile.timing.warning if profile.timing else None) or duration_warning(profile):
+            found.append(f"{row.letter}: {doubt}")
         if profile.capture_metadata.clocks.throttle_reasons:
             found.append(f"{row.letter}: the clocks were throttled ({', '.join(profile.capture_metadata.clocks.throttle_reasons)})")
     if len({profile.capture_metadata.clocks.locked for profile in profiles}) > 1:
@@ -185,8 +188,15 @@ def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequenc
     return tuple(found)
 
 
+def _doubts_of_gate(rows: Sequence[Row], gate: Gate | None) -> tuple[str, ...]:
+    """The gate goes by limit and intervals alone; where a timing is in doubt, that is said beside its failure."""
+    return tuple(f"{row.letter} failed the gate, but the timing of A or of {row.letter} carries a warning: profile both again on a quiet "
+                 "machine" for row in rows if gate is not None and row.letter in gate.failed and row.change == "too noisy")
+
+
 def render_comparison(comparison: Comparison) -> str:
     """The comparison as Markdown."""
     return render("compare.md.j2", rows=comparison.rows, stages=comparison.stages[:MOST_STAGES],
                   stages_left=max(0, len(comparison.stages) - MOST_STAGES), warnings=comparison.warnings, gate=comparison.gate,
-                  words={"first": "-", "within noise": "within noise", "not comparable": "not comparable"})
+                  words={"first": "-", "within noise": "within noise", "too noisy": "too noisy to compare",
+                         "not comparable": "not comparable"})

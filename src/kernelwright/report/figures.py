@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..model.base import Evidence, Figure
-from ..model.measurement import Measurement
+from ..model.measurement import PAIRED, Measurement
 from ..model.profile import Profile, Stage
 from .numbers import usable
+
+UNSTABLE = "the call was not stable"
+"""How the warning of a capture starts whose warm-up ended before the call's time had settled."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,17 @@ def intervals_overlap(a: Headline, b: Headline) -> bool | None:
     return a.low_ns <= b.high_ns and b.low_ns <= a.high_ns
 
 
+def duration_warning(profile: Profile) -> str | None:
+    """Why a profile's timing is no ground to call anything faster or slower (noisy, few samples, not stable); None when it is one.
+
+    A timing that the judge took in pairs has no such doubt: the noise is in the interval of the pair.
+    """
+    timing = profile.timing
+    if timing is None or timing.timer.endswith(PAIRED):
+        return None
+    return timing.warning or next((warning for warning in profile.warnings if warning.startswith(UNSTABLE)), None)
+
+
 def title(profile: Profile) -> str:
     """"<kernel> <version>", or "<kernel>" where the workload has no versions."""
     meta = profile.capture_metadata
@@ -116,20 +130,25 @@ def configuration(profile: Profile) -> list[tuple[str, str]]:
     return [*inputs, ("dtype", profile.capture_metadata.dtype)]
 
 
-def mismatch(profile: Profile, other: Profile) -> str | None:
-    """Why two profiles' durations are not those of the same work on the same device; None when they are."""
+def mismatch(profile: Profile, other: Profile, names: tuple[str, str] = ("this one", "it")) -> str | None:
+    """Why two profiles' durations are not those of the same work on the same device; None when they are.
+
+    names: what the sentence calls `profile` and `other`.
+    """
+    own, name = names
+    whose = "its" if name == "it" else f"{name}'s"
     mine, theirs = profile.capture_metadata, other.capture_metadata
     if (mine.device, mine.device_name) != (theirs.device, theirs.device_name):
-        return f"it ran on {theirs.device_name} ({theirs.device}), this one on {mine.device_name} ({mine.device})"
+        return f"{name} ran on {theirs.device_name} ({theirs.device}), {own} on {mine.device_name} ({mine.device})"
     if mine.dtype != theirs.dtype:
-        return f"its dtype is {theirs.dtype}, this one's is {mine.dtype}"
+        return f"{whose} dtype is {theirs.dtype}, {own}'s is {mine.dtype}"
     if profile.parameters != other.parameters:
-        return f"its parameters are {_words(other.parameters)}, this one's are {_words(profile.parameters)}"
+        return f"{whose} parameters are {_words(other.parameters)}, {own}'s are {_words(profile.parameters)}"
     if mine.training != theirs.training:
         return "one is a training step, the other is inference"
     shapes, other_shapes = ([(spec.shape, spec.dtype) for spec in p.inputs] for p in (profile, other))
     if shapes != other_shapes:
-        return "its input shapes or dtypes are others than this one's"
+        return f"{whose} input shapes or dtypes are others than {own}'s"
     return None
 
 

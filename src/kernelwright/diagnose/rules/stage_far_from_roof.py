@@ -27,5 +27,5 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     return Finding(
         rule=NAME, name=rule.name.format(stage=stage.name), stage=stage.name, where=stage.source,
         detail=rule.detail.format(stage=stage.name, share=share, best=best[0], roof=best[1]),
-        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), trigger=f"stage_roof_share={best[0]:.0f}%", evidence="analytic",
+        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), trigger=f"stage_{best[1]}_roof_share={best[0]:.0f}%", evidence="analytic",
         hint=rule.hint)
