@@ -77,3 +77,11 @@ def test_a_lie_in_the_noise_is_not_confirmed():
         faster += reported == "FASTER"
         escaped += reported == "FASTER" and not (result.cheat or result.doubt)
     assert faster > 30 and escaped <= 0.1 * faster
+
+
+@pytest.mark.parametrize("overhead_s", [1e-3, 5e-3, 10e-3])
+def test_a_lie_does_not_hide_in_a_busy_machines_overhead(overhead_s):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        result, reported = judged(blocks(rng, 10e-3, overhead_s=overhead_s), blocks(rng, 10e-3, overhead_s=overhead_s, lie=1.3))
+        assert reported == "FASTER" and (result.cheat or result.doubt)

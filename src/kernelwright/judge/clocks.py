@@ -17,6 +17,10 @@ OVERHEAD_S = 50e-6
 """The candidate's blocks may have a fifth more overhead than the reference's, and 50 us: its refills find other caches and allocators."""
 TOLERANCE = 0.02
 """The clocks agree when their intervals come within 2% of each other: median sample and mean of a block differ where times are skewed."""
+HIDDEN_SHARE = 0.7
+OVERHEAD_NOISE = 0.1
+"""A gain is doubted when 0.7 of it, and more than a tenth of the overhead and 50 us, is time that the candidate's blocks miss and the
+reference's do not: a timer that lies gains exactly what is missing, however large the overhead of a busy machine."""
 CLEAR_SHARE = 0.15
 CLEAR_S = 0.5e-3
 """A timer lies when, block after block, time is missing beyond all overhead: more than 15% of the block and 0.5 ms."""
@@ -60,9 +64,17 @@ def confirm(reference: Sequence[Block], candidate: Sequence[Block], reported: Es
              f"[{seen.low:.3g}, {seen.high:.3g}]")
     if apart and _missing(reference, candidate, allowed):
         return Confirmation(seen, f"timer disagrees: {words}", None)
-    if apart or (decision == "FASTER" and (seen.low <= 1 or seen.speedup <= 1 + PROCESS_DIFFERENCE)):
+    confirmed = seen.low > 1 and seen.speedup > 1 + PROCESS_DIFFERENCE and not _gain_is_missing(reference, candidate, overhead)
+    if apart or (decision == "FASTER" and not confirmed):
         return Confirmation(seen, None, f"not confirmed by the judge's own clock: {words}")
     return Confirmation(seen, None, None)
+
+
+def _gain_is_missing(reference: Sequence[Block], candidate: Sequence[Block], overhead_s: float) -> bool:
+    reported_s, missing_s = ([order.median(sum(block.times_ns) / 1e9 for block in side) for side in (reference, candidate)],
+                             [order.median(block.missing_s for block in side) for side in (reference, candidate)])
+    excess = missing_s[1] - missing_s[0]
+    return excess > OVERHEAD_NOISE * overhead_s + OVERHEAD_S and excess > HIDDEN_SHARE * (reported_s[0] - reported_s[1])
 
 
 def _missing(reference: Sequence[Block], candidate: Sequence[Block], allowed_s: float) -> bool:
