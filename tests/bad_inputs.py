@@ -427,6 +427,9 @@ WORKLOADS = [row for row in WORKLOADS if row not in (_cuda, _named)] + [
 
 _RUN = ("--device", "cpu", "--python", sys.executable)
 JUDGED = [
+    Row("baseline of another device", ("profile_kernel", "w.py", "--mode", "event", "--steps", "2", "--warmup", "1", "--baseline", "p",
+                                      *_RUN), 2, "baseline_refused", "H200", "--baseline", "profile the baseline again",
+        files={"w.py": GOOD}, prepare=stored(), how=PROCESS, begun=True, check=intact("p/profile.json")),
     Row("optimise what raises", ("optimize", "w.py", *_RUN), 4, "workload_raised", "no luck", "w.py:3", "correct",
         files={"w.py": "import torch\n\nraise ValueError('no luck')\n" + ENTRY}, how=SCRIPT, begun=True),
     Row("judge what raises", ("judge", "w.py", "c.py", *_RUN), 4, "workload_raised", "no luck", "w.py:3", "correct",
