@@ -8,6 +8,7 @@ from pydantic import Field
 
 from .activity import Activity
 from .base import Abstained, Evidence, Figure, Record
+from .counters import CounterOrigin, Counters, NoCounters
 from .measurement import Measurement
 from .workload import ParamValue, TensorSpec
 
@@ -73,6 +74,10 @@ class Metrics(Record):
     """Counters of one kernel by their ncu names; empty when none were collected."""
 
     raw: dict[str, float] = Field(default_factory=dict)
+    origin: CounterOrigin | None = None
+    """"measured": this launch was replayed. "propagated": inherited from a launch of the same signature. None without counters."""
+    measured_kernel_id: str | None = None
+    """The launch that the counters come from; its own id when measured, None when that launch is in no profiled step."""
 
 
 class Attribution(Record):
@@ -393,6 +398,9 @@ class Profile(Record):
     findings: tuple[Finding, ...] = ()
     """Ranked by estimated_gain_pct, largest first; never empty after diagnosis."""
     abstained: tuple[Abstained, ...] = ()
+    counters: Counters | None = None
+    """None: no counters were collected, and `no_counters` says why."""
+    no_counters: NoCounters | None = None
     compiled_kernels: tuple[CompiledKernel, ...] = ()
     """What Triton and Inductor compiled; empty when they compiled nothing."""
     evidence: dict[str, Evidence] = Field(default_factory=dict)
