@@ -1,8 +1,8 @@
 """The seven examples through profile_kernel in both modes, as a user runs it: exact contract, valid document, time adds up."""
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +71,8 @@ def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, cache):
     workload = str(ROOT / "examples" / "mlp_activations.py")
     status, out, err = verb("profile_kernel.py", workload, "--mode", "event", "--device", "cpu", cwd=tmp_path)
     assert status == 0 and check_contract(out) == []
-    assert re.search(r"\nreport: .*report\.md\none call: [\d.]+ us median \(95% [\d.]+ to [\d.]+ us\), \d+ samples, perf_counter.*\n\Z", err), err
+    told = r"\nreport: .*report\.md\none call: [\d.]+ us median \(95% [\d.]+ to [\d.]+ us\), \d+ samples, perf_counter.*\n\Z"
+    assert re.search(told, err), err
 
 
 def test_parameters_versions_and_baseline(tmp_path, cache):

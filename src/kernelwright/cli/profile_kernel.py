@@ -22,7 +22,7 @@ from ..report.numbers import us
 from .common import Answer, add_profile_options, add_run_options, clocks_of
 
 HELP = "profile one workload in one mode and print the contract"
-DESCRIPTION = f"{HELP[0].upper()}{HELP[1:]} (stdout). The last lines of stderr have the report's path and the median time of one whole call."
+DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
