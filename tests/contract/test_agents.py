@@ -97,6 +97,7 @@ def test_names_in_the_body_exist(agent: Path) -> None:
         "Review: does not hold",
         "candidates/<idea>.py",
         "report: PATH",
+        "one call: ...",
         "No contract: ",
     }
     for span in spans:

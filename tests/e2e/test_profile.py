@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,8 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, ca
     assert check_contract((folder / "contract.md").read_text()) == []
     profile = json.loads((folder / "profile.json").read_text())
     jsonschema.validate(profile, SCHEMA)
-    assert profile["timing"]["median_ns"] > 0 and profile["findings"]
+    assert profile["timing"]["median_ns"] > 0 and answer["duration_us"] == profile["timing"]["median_ns"] / 1000
+    assert profile["findings"]
     if mode == "event":
         return
     timeline = profile["timeline"]
@@ -68,7 +70,9 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, ca
 def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, cache):
     workload = str(ROOT / "examples" / "mlp_activations.py")
     status, out, err = verb("profile_kernel.py", workload, "--mode", "event", "--device", "cpu", cwd=tmp_path)
-    assert status == 0 and check_contract(out) == [] and "report.md" in err
+    assert status == 0 and check_contract(out) == []
+    told = r"\nreport: .*report\.md\none call: [\d.]+ us median \(95% [\d.]+ to [\d.]+ us\), \d+ samples, perf_counter.*\n\Z"
+    assert re.search(told, err), err
 
 
 def test_parameters_versions_and_baseline(tmp_path, cache):

@@ -127,13 +127,29 @@ def test_a_first_use_without_a_package_index(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["env-setup.log", "env.lock"]
 
 
+def copy_to(folder: Path) -> Path:
+    """What runs of the checkout, without .git."""
+    for name in ("scripts", "src", "knowledge", "templates", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "requirements.lock", folder)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the user's data folder is moved by XDG_DATA_HOME on Linux alone")
+def test_an_unpacked_archive_is_not_written_into(tmp_path: Path) -> None:
+    copy, data = copy_to(tmp_path / "unpacked"), tmp_path / "data"
+    files = {path for path in copy.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc"}
+    variables = {"XDG_DATA_HOME": str(data), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
+    said = run([sys.executable, copy / "scripts" / "optimize.py", "--help"], **variables)
+    assert said.returncode == 3 and re.search(rf"making kernelwright's environment in {data}/kernelwright/env-\w{{8}} ", said.stderr)
+    assert {path for path in copy.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc"} == files
+
+
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A copy of the checkout, and the user's own variables: a real first use."""
-    checkout = tmp_path_factory.mktemp("fresh clone") / "kernelwright"
-    for name in ("scripts", "src", "knowledge", "templates", "examples"):
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "requirements.lock", checkout)
+    """A clone, as far as its place is concerned, and the user's own variables: a real first use."""
+    checkout = copy_to(tmp_path_factory.mktemp("fresh clone") / "kernelwright")
+    (checkout / ".git").mkdir()
     return checkout, {name: value for name, value in os.environ.items() if not name.startswith(("KERNELWRIGHT_", "CLAUDE_", "VIRTUAL_ENV"))}
 
 
@@ -144,7 +160,7 @@ def test_the_real_lock_on_a_fresh_checkout(fresh: tuple[Path, dict[str, str]]) -
     assert first.returncode == 0, first.stderr
     assert "usage: profile_kernel.py" in first.stdout
     assert f"making kernelwright's environment in {checkout / '.venv'}" in first.stderr
-    assert sorted(path.name for path in checkout.iterdir() if path.name.startswith(".")) == [".venv", ".venv.lock"]
+    assert sorted(path.name for path in checkout.iterdir() if path.name.startswith(".")) == [".git", ".venv", ".venv.lock"]
 
     again = run([sys.executable, script, "--help"], **variables)
     assert (again.returncode, again.stdout, again.stderr) == (0, first.stdout, "")

@@ -6,10 +6,14 @@ import json
 
 import pytest
 
+import builders
 from kernelwright.cli import common, main
 from kernelwright.cli.main import VERBS, build_parser
 from kernelwright.model.errors import BadInput
+from kernelwright.model.measurement import Measurement
+from kernelwright.report.figures import UNSTABLE
 
+PROFILE = importlib.import_module("kernelwright.cli.profile_kernel")
 EDGE = importlib.import_module("kernelwright.cli.main")  # the package's attribute `main` is the function
 
 
@@ -67,3 +71,32 @@ def test_a_fault_of_our_own_is_still_one_line(monkeypatch, capsys):
     assert main(["doctor"]) == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "ZeroDivisionError" in err
+
+
+# The time of the whole call, which the contract has no place for
+
+
+def test_the_time_of_a_whole_call_is_told_with_its_noise():
+    timing = Measurement.of([1e6, 1.1e6, 1.2e6, 1.9e6, 2.0e6], timer="cuda_events")
+    profile = builders.gpu_annotation(timing=timing)
+    line, data = PROFILE.call_line(profile), PROFILE.call_data(profile)
+    assert line.startswith("one call: 1200.00 us median (95% 1000.00 to 2000.00 us), 5 samples, cuda_events; noisy: ")
+    assert data["duration_us"] == 1200.0 and data["duration_interval_us"] == [1000.0, 2000.0]
+    assert data["duration_warning"].startswith("noisy")
+    quiet = builders.gpu_annotation(timing=builders.timing(500.0))
+    assert PROFILE.call_data(quiet)["duration_warning"] is None and ";" not in PROFILE.call_line(quiet)
+    assert PROFILE.call_line(quiet.model_copy(update={"warnings": (f"{UNSTABLE} when the warm-up ended",)})).endswith("warm-up ended")
+
+
+def test_a_time_that_was_not_measured_is_not_told():
+    single = builders.gpu_annotation(timing=Measurement.of([1e6], timer="cuda_events"))
+    assert "(no interval: too few samples), 1 sample, cuda_events; only 1 sample" in PROFILE.call_line(single)
+    assert PROFILE.call_data(single)["duration_interval_us"] is None
+    untimed = builders.gpu_annotation(timing=None)
+    assert PROFILE.call_line(untimed) == "one call: n/a (not timed as a whole)"
+    assert set(PROFILE.call_data(untimed).values()) == {None}
+    json.dumps(PROFILE.call_data(single), allow_nan=False)
+
+
+def test_help_says_where_the_time_of_a_whole_call_is():
+    assert "median time of one whole call" in " ".join(build_parser("profile_kernel").format_help().split())

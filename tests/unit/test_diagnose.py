@@ -7,6 +7,7 @@ import re
 import pytest
 
 import builders
+from contract_format import check_contract
 from kernelwright.attribute.owned import aggregate
 from kernelwright.diagnose import diagnose
 from kernelwright.diagnose.bottleneck import classify
@@ -133,6 +134,30 @@ def test_the_distance_to_the_roof_is_there_where_it_is_known() -> None:
     assert render_contract(unknown).rstrip().endswith("binding roof — est. n/a gain — trigger: roof_share=n/a")
     other = diagnose(draft(summary=timeline(cpu_bound_share_pct=62.0), work_pct=(None, None)))
     assert "binding roof" not in render_contract(other) and "62.0% gain" in render_contract(other)
+
+
+@pytest.mark.parametrize(("work_pct", "why"), [
+    ((None, 0.2), "reaches 0.20% of the memory roof, which is too little"), ((12.0, None), "12% of the compute roof, which is too little"),
+    ((None, 130.0), "more bytes a second than memory can give"), ((12.0, 130.0), "12% of the compute roof, which is too little")])
+def test_where_the_binding_roof_is_not_known_its_distance_is_not_either(work_pct: tuple[float | None, float | None], why: str) -> None:
+    profile = diagnose(draft(work_pct=work_pct))
+    assert profile.bottleneck.kind is None and profile.findings == () and why in (reason(profile, "roof_distance") or "")
+    contract = render_contract(profile)
+    assert contract.rstrip().endswith("1. Close the distance to the binding roof — est. n/a gain — trigger: roof_share=n/a")
+    assert check_contract(contract) == []
+
+
+def test_one_share_that_is_high_decides_which_roof_binds() -> None:
+    for work_pct, gain in (((None, 83.0), 17.0), ((75.0, None), 25.0), ((75.0, 130.0), 25.0)):
+        finding = found(draft(work_pct=work_pct), "roof_distance")
+        assert finding is not None and finding.estimated_gain_pct == pytest.approx(gain)
+
+
+def test_a_small_share_never_reads_as_none() -> None:
+    profile = diagnose(draft(work_pct=(0.04, 0.3)))
+    assert "trigger: memory_roof_share=0.30%" in render_contract(profile) and "reaches 0.30% of" in profile.findings[0].detail
+    bare = draft(work_pct=(0.04, 0.3))
+    assert "trigger: bandwidth_pct=0.30%" in render_contract(bare) and check_contract(render_contract(bare)) == []
 
 
 def test_launch_gaps() -> None:

@@ -16,7 +16,7 @@ from kernelwright.judge.statistics import (
     settled,
     signed_rank_index,
 )
-from kernelwright.judge.timing import Timed
+from kernelwright.judge.timing import Timed, plan_of
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.verdict import Comparison
 
@@ -84,6 +84,23 @@ def test_looks_are_few_growing_and_end_at_the_limit():
     for limit in (1, 3, 7, 8, 9, 40):
         looks = plan_looks(limit)
         assert list(looks) == sorted(set(looks)) and looks[-1] == max(limit, MIN_QUADS) and len(looks) <= 5
+
+
+@pytest.mark.parametrize("made", range(8))
+def test_a_stricter_level_starts_where_signed_ranks_can_reach_it(made):
+    looks = plan_looks(40, 0.05 / 2**made)
+    assert len(looks) <= 5 and signed_rank_index(looks[0], 0.05 / 2**made / 5) is not None
+    values = np.random.default_rng(3).normal(0.1, 0.02, looks[0])
+    usual, strict = estimate(values, len(looks)), estimate(values, len(looks), 0.05 / 2**made)
+    assert "Wilcoxon" in strict.method and strict.low <= usual.low and strict.high >= usual.high
+
+
+def test_a_longer_timing_has_more_quads_of_the_same_length():
+    for call_s in (2e-5, 4e-4, 3e-3, 2e-2):
+        usual, longer = plan_of(1, call_s, call_s, 6.0), plan_of(1, call_s, call_s, 30.0)
+        assert (longer.samples, longer.lead_in) == (usual.samples, usual.lead_in)
+        assert 4 * usual.looks[-1] <= longer.looks[-1] <= 200
+    assert plan_of(1, 4e-4, 4e-4, 3600.0).looks[-1] == 200 and plan_of(1, 4e-4, 4e-4, 6.0).looks[-1] == 40
 
 
 def test_too_little_or_broken_data_is_refused():

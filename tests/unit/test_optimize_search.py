@@ -20,6 +20,7 @@ from kernelwright.model.verdict import Comparison, Experiment, Verdict
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize import OptimizeOptions, optimize
 from kernelwright.optimize.budget import confirmation_reserve_s, reference_start_s
+from kernelwright.optimize.confirm import USUAL, Effort
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.paired import paired, restated
 from kernelwright.optimize.passes import CATALOGUE, Context
@@ -88,6 +89,7 @@ class FakeStages:
         self.open = 0
         self.sessions = 0
         self.confirmed = b""
+        self.efforts: list[Effort] = []
         self.torch = "2.11.0"
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
@@ -122,20 +124,23 @@ class FakeStages:
         finally:
             self.open -= 1
 
-    def judge(self, file: Path, precision: str, seconds: float) -> Verdict:
+    def judge(self, file: Path, precision: str, seconds: float, effort: Effort = USUAL) -> Verdict:
         text = file.read_text()
         compile(text, str(file), "exec")
         if file.name == "optimized.py":
             self.confirmed = file.read_bytes()
+            self.efforts.append(effort)
             name = "optimized:" + text.split(": ")[1].split(".")[0]
         else:
             name = file.stem.split("_", 1)[1].replace("__", "+")
         self.judged.append(name)
         needed = max(self.seconds[CATALOGUE[part].cost] for part in name.split("+")) if "optimized" not in name else 4.0
+        needed += effort.timing_s - USUAL.timing_s
         self.clock.now += min(needed, seconds)
         if needed > seconds:
             raise OutOfTime("calling")
         answer = self.speedups.get(name, 1.3 if name.startswith("optimized") else 0.9)
+        answer = answer.pop(0) if isinstance(answer, list) else answer
         if isinstance(answer, BaseException):
             raise answer
         if not isinstance(answer, Verdict):
@@ -287,6 +292,121 @@ def test_an_unconfirmed_winner_gives_way_to_the_next(workload):
     outcome = run(workload, stages)
     assert outcome.kept == ("cuda_graph", "no_grad") and "was not confirmed" in outcome.report.read_text()
     assert "| equal | compile_max_autotune (not confirmed: SAME) | 2.00x" in outcome.report.read_text()
+
+
+# Failed confirmations: the rest of the budget is spent, and honestly
+
+
+NOISY = verdict("AMBIGUOUS", 1.3, spread=0.5)
+
+
+def judged_candidates(stages) -> list[str]:
+    return [name for name in stages.judged if not name.startswith("optimized")]
+
+
+def test_an_ambiguous_confirmation_is_made_once_more_longer_and_stricter(workload):
+    said: list[str] = []
+    stages = FakeStages({"cuda_graph": 1.5, "optimized:cuda_graph, no_grad": [NOISY, 1.4]})
+    outcome = run(workload, stages, said)
+    assert outcome.kept == ("cuda_graph", "no_grad") and outcome.speedup == 1.4 and "confirmed by a longer judgement" in outcome.line
+    assert stages.efforts == [Effort(0.05, 6.0), Effort(0.025, 30.0)] and stages.sessions == 3, "each in a new pair of processes"
+    confirmations = [row for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if row.tags.get("role") == "confirmation"]
+    assert [(row.name, row.verdict.verdict, row.kept) for row in confirmations] == [
+        ("optimized.py (cuda_graph)", "AMBIGUOUS", False), ("optimized.py (cuda_graph), longer", "FASTER", True)]
+    report = outcome.report.read_text()
+    assert "cuda_graph was confirmed by its judgement number 2: the earlier said AMBIGUOUS." in report
+    assert "half the risk of the one before" in report and any("too noisy: once more, with up to 30 s" in line for line in said)
+    assert run(workload, stages, resume=True) == outcome and len(stages.efforts) == 2
+
+
+def test_it_is_never_asked_a_third_time_and_the_next_candidate_has_its_turn(workload):
+    stages = FakeStages({"compile_max_autotune": 2.0, "cuda_graph": 1.4, "optimized:compile_max_autotune, no_grad": [NOISY, NOISY],
+                         "optimized:cuda_graph, no_grad": 1.4})
+    outcome = run(workload, stages)
+    assert outcome.kept == ("cuda_graph", "no_grad") and [effort.alpha for effort in stages.efforts] == [0.05, 0.025, 0.0125]
+    report = outcome.report.read_text()
+    assert "compile_max_autotune was not confirmed: 2 more judgements of it said AMBIGUOUS, then AMBIGUOUS." in report
+    assert "(not confirmed: AMBIGUOUS, then AMBIGUOUS)" in report
+
+
+@pytest.mark.parametrize("answer", [1.0, 0.8, verdict("WRONG", reason="because"), verdict("FAILED", reason="because")])
+def test_a_confirmation_that_decided_is_not_asked_again(workload, answer):
+    stages = FakeStages({"cuda_graph": 1.5, "optimized:cuda_graph, no_grad": answer})
+    outcome = run(workload, stages)
+    assert outcome.kept == () and len(stages.efforts) == 1
+    assert "1 of them FASTER once, the confirmation was not" in outcome.line
+    assert "cuda_graph was not confirmed: the second judgement said" in outcome.report.read_text()
+
+
+def test_every_winner_has_its_turn_while_the_budget_lasts(workload):
+    winners = ("compile_max_autotune", "compile_reduce_overhead", "compile_default", "cuda_graph", "cudnn_benchmark")
+    speedups = {name: 2.0 - index / 10 for index, name in enumerate(winners)}
+    stages = FakeStages({**speedups, **{f"optimized:{name}, no_grad": 1.0 for name in winners[:-1]}})
+    outcome = run(workload, stages, budget_s=5000.0)
+    assert outcome.kept == ("cudnn_benchmark", "no_grad") and len(stages.efforts) == 5
+    assert sum(effort.alpha / 2 for effort in stages.efforts) < 0.05, "one side of each interval: 5% in all"
+
+
+def test_with_too_little_time_for_a_longer_confirmation_the_next_candidate_is_confirmed(workload):
+    stages = FakeStages({"compile_default": 2.0, "cuda_graph": 1.4, "optimized:compile_default, no_grad": NOISY,
+                         "optimized:cuda_graph, no_grad": 1.4, "compile_default+cuda_graph": 0.9}, seconds={"autotune": 500.0})
+    real, left = stages.judge, {}
+
+    def judge(file, precision, seconds, effort=USUAL):
+        if file.name == "optimized.py" and not left:
+            left["s"] = stages.clock.now = 1000.0 - 12.0
+        return real(file, precision, min(seconds, 1000.0 - stages.clock.now), effort)
+
+    stages.judge = judge
+    outcome = run(workload, stages)
+    assert outcome.kept == ("cuda_graph", "no_grad") and [effort.timing_s for effort in stages.efforts] == [6.0, 6.0]
+    assert "a longer one was not made" in outcome.report.read_text()
+
+
+def test_a_longer_confirmation_cut_short_keeps_nothing_that_was_refuted(workload):
+    stages = FakeStages({"cuda_graph": 1.5, "optimized:cuda_graph, no_grad": [NOISY, OutOfTime("timing")]})
+    outcome = run(workload, stages)
+    assert outcome.kept == () and not (outcome.out_dir / "optimized.py").exists()
+    stages.speedups["optimized:cuda_graph, no_grad"] = 1.4
+    before = judged_candidates(stages)
+    again = run(workload, stages, resume=True)
+    assert again.kept == ("cuda_graph", "no_grad") and judged_candidates(stages) == before, "only the longer confirmation is made"
+    assert [effort.timing_s for effort in stages.efforts] == [6.0, 30.0, 30.0] and stages.efforts[-1].alpha == 0.025
+
+
+def test_a_crash_between_two_confirmations_loses_neither(workload):
+    stages = FakeStages({"cuda_graph": 1.5, "optimized:cuda_graph, no_grad": [NOISY, SystemError("killed")]})
+    with pytest.raises(SystemError):
+        run(workload, stages)
+    stages.speedups["optimized:cuda_graph, no_grad"] = 1.4
+    before = judged_candidates(stages)
+    outcome = run(workload, stages, resume=True)
+    assert outcome.kept == ("cuda_graph", "no_grad") and judged_candidates(stages) == before
+    assert [effort.timing_s for effort in stages.efforts] == [6.0, 30.0, 30.0]
+
+
+def test_when_nothing_is_confirmed_the_search_goes_on_with_the_budget_that_is_left(workload):
+    """The time held back for the confirmation is free again: what it had kept from being begun is tried, and confirmed."""
+    said: list[str] = []
+    stages = FakeStages({"compile_default": 1.5, "optimized:compile_default, no_grad": 1.0, "compile_max_autotune_no_cudagraphs": 2.0},
+                        seconds={"autotune": 22.0})
+    outcome = run(workload, stages, said, budget_s=95.0)
+    assert "no candidate was confirmed and 26 s are left: the search goes on" in said
+    assert outcome.kept == ("compile_max_autotune_no_cudagraphs", "no_grad")
+    judged = judged_candidates(stages)
+    assert len(judged) == len(set(judged)), "nothing is judged twice"
+    assert stages.clock.now - stages.profile_s <= 1.1 * 95.0
+
+
+@pytest.mark.parametrize("budget", [45.0, 100.0, 200.0, 350.0, 2000.0])
+def test_the_budget_is_kept_when_no_confirmation_succeeds(workload, budget):
+    noisy = {f"optimized:{name}, no_grad": NOISY for name in ("cuda_graph", "compile_default", "compile_max_autotune", "channels_last")}
+    stages = FakeStages({"cuda_graph": 1.5, "compile_default": 1.2, "compile_max_autotune": 2.0, "channels_last": 1.1, **noisy})
+    outcome = run(workload, stages, budget_s=budget)
+    assert stages.clock.now - (stages.profile_s if "after" in stages.profiled else 0.0) <= 1.1 * budget
+    judged = judged_candidates(stages)
+    stopped = [row.name for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if row.status == "out_of_budget"]
+    assert len([name for name in judged if name not in stopped]) == len({name for name in judged if name not in stopped})
 
 
 def test_lower_precision_is_kept_only_where_it_is_clearly_faster(workload):
@@ -490,10 +610,10 @@ def test_one_candidate_is_not_called_candidates(workload):
     stages = FakeStages({})
     real = stages.judge
 
-    def judge(file, precision, seconds):
+    def judge(file, precision, seconds, effort):
         if next(names, None) is None:
             raise KeyboardInterrupt
-        return real(file, precision, seconds)
+        return real(file, precision, seconds, effort)
 
     stages.judge = judge
     assert "(1 candidate judged;" in run(workload, stages).line
@@ -667,7 +787,7 @@ def test_two_optimisations_do_not_share_a_folder(workload):
     stages = FakeStages({})
     problems = []
 
-    def judge(file, precision, seconds):
+    def judge(file, precision, seconds, effort):
         with pytest.raises(BadInput, match="another optimisation works") as caught:
             run(workload, FakeStages({}), resume=True)
         problems.append(caught.value.code)

@@ -12,8 +12,38 @@ from kernelwright.setup.place import environment_folder
 from kernelwright.setup.stamp import lock_hash
 
 
-def test_the_environment_is_in_the_checkout(tmp_path: Path) -> None:
-    assert environment_folder(tmp_path, {"HOME": "/home/me"}) == tmp_path / ".venv"
+@pytest.fixture(autouse=True)
+def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's data folder is another on other systems."""
+    monkeypatch.setattr("sys.platform", "linux")
+
+
+def clone(folder: Path, *, worktree: bool = False) -> Path:
+    """A git checkout, as far as its place is concerned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".git").write_text("gitdir: elsewhere") if worktree else (folder / ".git").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("worktree", [False, True])
+def test_the_environment_of_a_git_checkout_is_in_it(tmp_path: Path, worktree: bool) -> None:
+    assert environment_folder(clone(tmp_path, worktree=worktree), {"HOME": "/home/me"}) == tmp_path / ".venv"
+
+
+def test_a_copy_without_git_keeps_it_in_the_users_data_folder_whoever_may_write_there(tmp_path: Path) -> None:
+    """An unpacked archive, or a plugin that a client reads where it lies: nothing is written into it, by root neither."""
+    assert os.access(tmp_path, os.W_OK)
+    assert environment_folder(tmp_path, {"HOME": "/home/me"}).parent == Path("/home/me/.local/share/kernelwright")
+
+
+def test_roots_rights_do_not_make_a_read_only_checkout_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = clone(tmp_path / "checkout")
+    checkout.chmod(0o555)
+    monkeypatch.setattr(os, "access", lambda path, mode: True)  # as it answers root
+    try:
+        assert environment_folder(checkout, {"HOME": "/home/me"}).parent == Path("/home/me/.local/share/kernelwright")
+    finally:
+        checkout.chmod(0o755)
 
 
 def test_the_user_moves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,22 +62,21 @@ def test_an_installed_plugin_keeps_it_through_updates(tmp_path: Path) -> None:
 
 
 def test_a_hook_of_the_plugin_and_only_of_this_plugin_names_the_data_folder(tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
+    checkout = clone(tmp_path / "checkout")
     variables = {"CLAUDE_PLUGIN_ROOT": str(checkout), "CLAUDE_PLUGIN_DATA": "/data/kernelwright"}
     assert environment_folder(checkout, variables) == Path("/data/kernelwright/env")
     assert environment_folder(checkout, {**variables, "CLAUDE_PLUGIN_ROOT": "/another/plugin"}) == checkout / ".venv"
 
 
 def test_a_checkout_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read-only mount: its mode bits say nothing."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr("sys.platform", "linux")
     variables = {"HOME": "/home/me"}
-    first, second = environment_folder(tmp_path / "a", variables), environment_folder(tmp_path / "b", variables)
+    first, second = (environment_folder(clone(tmp_path / name), variables) for name in "ab")
     assert first.parent == Path("/home/me/.local/share/kernelwright")
     assert first != second
     assert environment_folder(tmp_path / "a", {**variables, "XDG_DATA_HOME": "/x"}).parent == Path("/x/kernelwright")
-    (tmp_path / "a" / ".venv").mkdir(parents=True)  # made when it could be written to
+    (tmp_path / "a" / ".venv").mkdir()  # made when it could be written to
     assert environment_folder(tmp_path / "a", variables) == tmp_path / "a" / ".venv"
 
 

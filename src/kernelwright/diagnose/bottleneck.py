@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..model.profile import Bottleneck, BottleneckKind, Kernel, Profile
 from ..roofline.knowledge import bottlenecks, metrics
-from .common import all_kernels, is_cpu_timeline, peak_origin
+from .common import all_kernels, best_of, is_cpu_timeline, peak_origin
 
 PIPES = ("tensor", "fma", "alu", "fp64")
 """Entries of knowledge/metrics.yaml whose busiest one is Compute%."""
@@ -27,6 +27,18 @@ def classify(compute_pct: float | None, bandwidth_pct: float | None) -> Bottlene
     return None if compute_pct is None or bandwidth_pct is None else "Latency"
 
 
+def binding_roof(compute_pct: float | None, bandwidth_pct: float | None) -> tuple[float, str] | None:
+    """(share of the roof that binds in %, at most 100; "compute" or "memory"): the nearer one. None where it is not known which one
+    that is: no share, or one alone that is too low to decide (the other roof may be nearer), or more than memory can give."""
+    bandwidth_pct = None if in_cache(bandwidth_pct) else bandwidth_pct
+    return None if classify(compute_pct, bandwidth_pct) is None else best_of(compute_pct, bandwidth_pct)
+
+
+def in_cache(bandwidth_pct: float | None) -> bool:
+    """More bytes a second than memory can give, so it is not memory that binds."""
+    return bandwidth_pct is not None and bandwidth_pct > 100.0
+
+
 def bottleneck(profile: Profile) -> Bottleneck:
     """The whole workload: by counters when there are any, else by its position against the peaks, else by idle time."""
     texts = bottlenecks().texts
@@ -36,12 +48,12 @@ def bottleneck(profile: Profile) -> Bottleneck:
                           + _second_sentence(profile))
     work = profile.work
     compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
-    in_cache = bandwidth is not None and bandwidth > 100.0  # more than memory can give, so it is not memory that binds
-    kind = classify(compute, None if in_cache else bandwidth)
-    if kind is not None or in_cache:
+    cached = in_cache(bandwidth)
+    kind = classify(compute, None if cached else bandwidth)
+    if kind is not None or cached:
         key = "position" if compute is not None and bandwidth is not None else "compute_only" if bandwidth is None else "memory_only"
         text = texts[key].format(compute=compute or 0.0, bandwidth=bandwidth or 0.0, origin=peak_origin(profile),
-                                 cached=texts["cached"] if in_cache else "")
+                                 cached=texts["cached"] if cached else "")
         return Bottleneck(kind=kind, root_cause=text + _second_sentence(profile))
     return _by_idle_time(profile) or _undecided(profile)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -74,6 +75,13 @@ def best_of(compute_pct: float | None, bandwidth_pct: float | None) -> tuple[flo
         return None
     value, name = max(known)
     return min(value, 100.0), name
+
+
+def share_words(pct: float) -> str:
+    """"55%"; below one percent two significant digits, so that a small share never reads as none."""
+    if not 0 < pct < 1:
+        return f"{pct:.0f}%"
+    return f"{pct:.{min(9, 1 - math.floor(math.log10(pct)))}f}%"
 
 
 def peak_origin(profile: Profile) -> str:

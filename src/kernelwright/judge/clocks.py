@@ -10,7 +10,7 @@ import statistics as order
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .statistics import PROCESS_DIFFERENCE, Decision, Estimate, estimate, quad_values
+from .statistics import ALPHA, PROCESS_DIFFERENCE, Decision, Estimate, estimate, quad_values
 
 OVERHEAD_SHARE = 0.2
 OVERHEAD_S = 50e-6
@@ -52,13 +52,15 @@ class Confirmation:
     """Why a speed-up cannot be believed although nobody is accused."""
 
 
-def confirm(reference: Sequence[Block], candidate: Sequence[Block], reported: Estimate, decision: Decision, looks: int) -> Confirmation:
+def confirm(
+    reference: Sequence[Block], candidate: Sequence[Block], reported: Estimate, decision: Decision, looks: int, alpha: float = ALPHA
+) -> Confirmation:
     """Compare the reported speed-up with the one by the parent's clock. Blocks in the order run, two a quad."""
     overhead = max(order.median(block.missing_s for block in reference), 0.0)
     allowed = overhead * (1 + OVERHEAD_SHARE) + OVERHEAD_S
     trusted = [sum(block.times_ns) / 1e9 for block in reference]
     net = [max(block.wall_s - allowed, sum(block.times_ns) / 1e9) for block in candidate]  # this clock can only lengthen
-    seen = estimate(quad_values(trusted, net), looks)
+    seen = estimate(quad_values(trusted, net), looks, alpha)
     apart = seen.high * (1 + TOLERANCE) < reported.low
     words = (f"it reports a speed-up of {reported.speedup:.3g}x, and by the judge's own clock it is at most {seen.speedup:.3g}x "
              f"[{seen.low:.3g}, {seen.high:.3g}]")

@@ -11,8 +11,11 @@ from pydantic import Field
 from ..model.base import Record
 from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotAcceptable, WorkloadFailed
 from ..model.workload import Device, Precision
+from .statistics import ALPHA
 
 MIN_ROUNDS = 3
+USUAL_TIMING_S = 6.0
+"""The timing of one judgement, unless it is asked to be longer."""
 
 
 class JudgeOptions(Record):
@@ -29,8 +32,10 @@ class JudgeOptions(Record):
     """Fresh inputs on which outputs are compared."""
     seed: int | None = Field(default=None, ge=0, lt=2**48)
     """None: drawn in secret. A verdict names its seed, so that it can be repeated."""
-    max_timing_s: float = Field(default=6.0, gt=0)
+    max_timing_s: float = Field(default=USUAL_TIMING_S, gt=0)
     """The timing stops here when the statistics have not stopped it before."""
+    alpha: float = Field(default=ALPHA, gt=0, le=ALPHA)
+    """Chance that the timing's interval misses the true speed-up; a caller that judges one file several times asks for less."""
     timing: bool = True
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
     lock: bool = True

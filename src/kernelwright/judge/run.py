@@ -199,7 +199,7 @@ class _Judgement:
         self.say(f"judging {self.candidate.name}: right on {self.options.rounds} rounds; timing")
         with self._failures():
             with self._lock():
-                self.timed = compare(reference, mine, self.options.max_timing_s)
+                self.timed = compare(reference, mine, self.options.max_timing_s, self.options.alpha)
             self.notes += self.timed.notes
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
@@ -212,7 +212,8 @@ class _Judgement:
 
 def _words(timed: Timed) -> str:
     comparison, (low, high) = timed.comparison, timed.comparison.interval
-    interval = f"speed-up {comparison.speedup:.3f}x, 95% interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
+    level = f"{100 * (1 - timed.alpha):.4g}%"
+    interval = f"speed-up {comparison.speedup:.3f}x, {level} interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
     seen = f"a difference of {comparison.smallest_detectable_effect_pct:.1f}% would have been seen"
     effect = 100 * math.expm1(abs(math.log(comparison.speedup)))
     if timed.decision == "AMBIGUOUS" and not low <= 1 <= high and effect < comparison.smallest_detectable_effect_pct:

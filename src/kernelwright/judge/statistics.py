@@ -66,24 +66,27 @@ def quad_values(reference_ns: Sequence[float], candidate_ns: Sequence[float]) ->
     return values
 
 
-def plan_looks(max_quads: int) -> tuple[int, ...]:
-    """After how many quads to look, decided before the first: 8, 12, 18, ... up to max_quads, at most MAX_LOOKS."""
+def plan_looks(max_quads: int, alpha: float = ALPHA) -> tuple[int, ...]:
+    """After how many quads to look, decided before the first: 8, 12, 18, ... up to max_quads, at most MAX_LOOKS.
+
+    A stricter level than ALPHA starts where signed ranks can reach it: the smallest two-sided level of n quads is 2 / 2**n.
+    """
     looks: list[int] = []
-    quads = FIRST_LOOK_QUADS
+    quads = max(FIRST_LOOK_QUADS, math.ceil(1 + math.log2(MAX_LOOKS / alpha)))
     while quads < max_quads and len(looks) < MAX_LOOKS - 1:
         looks.append(quads)
         quads = math.ceil(quads * LOOK_GROWTH)
     return (*looks, max(max_quads, MIN_QUADS))
 
 
-def estimate(values: Floats, looks: int) -> Estimate:
-    """The interval after these quads when `looks` looks were planned (Bonferroni: each spends ALPHA / looks).
+def estimate(values: Floats, looks: int, alpha: float = ALPHA) -> Estimate:
+    """The interval after these quads when `looks` looks were planned (Bonferroni: each spends alpha / looks).
 
     Raises ValueError on fewer than MIN_QUADS values or on values that are not finite.
     """
     if values.size < MIN_QUADS or not np.all(np.isfinite(values)):
         raise ValueError(f"at least {MIN_QUADS} finite log ratios are needed")
-    alpha = ALPHA / looks
+    alpha = alpha / looks
     index = signed_rank_index(int(values.size), alpha) if values.size >= RANK_MIN_QUADS else None
     if index is None:
         centre, low, high = _student(values, alpha)

@@ -14,9 +14,10 @@ from ..model.verdict import Comparison
 from . import clocks
 from .channel import WorkerFailed
 from .exchange import Exchange
+from .options import USUAL_TIMING_S
 from .placement import same_cores
 from .replies import Done, Prepared, Times
-from .statistics import MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
+from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
 
 WARM_S = 0.2
 """Each side is called for at least this long before the first block (clocks ramp, caches and allocators fill)."""
@@ -24,6 +25,9 @@ SAMPLE_S = 400e-6
 """A sample makes enough calls to last this long: a timer's 0.5 us (CUDA events) are then 0.1%."""
 MAX_RING = 16
 MAX_QUADS = 40
+"""In the usual time; a longer timing may have as many times more as it is longer, up to MAX_LONGER: quads average the noise of a
+machine, more samples in a block do not."""
+MAX_LONGER = 5
 MAX_SAMPLES = 50
 MIN_BLOCK_S = 5e-3
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
@@ -56,6 +60,8 @@ class Timed:
     doubt: str | None = None
     """Why a decision in the candidate's favour was not believed."""
     notes: list[str] = field(default_factory=list)
+    alpha: float = ALPHA
+    """Chance that the interval misses the true speed-up."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Plan:
     """Quads after which the interval is looked at."""
 
 
-def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Timed:
+def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA) -> Timed:
     """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
 
     Raises WorkerFailed, OutOfTime.
@@ -79,11 +85,11 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> Ti
     told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
     with same_cores([who.worker.process.pid for who in sides], threads):
-        plan, pool = _prepare(reference, candidate, max_timing_s)
-        return _run(sides, plan, pool, time.monotonic() + max_timing_s)
+        plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
+        return _run(sides, plan, pool, time.monotonic() + max_timing_s, alpha)
 
 
-def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: float) -> Timed:
+def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: float, alpha: float) -> Timed:
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
     use_host, first, last = False, 0, 0
@@ -94,18 +100,18 @@ def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: flo
                 first += plan.samples * plan.ring
                 last = first - 1 if side == 1 else last
         use_host = _events_miss_work(blocks)
-        found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks))
+        found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks), alpha)
         if settled(found) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     decision = decide(found)
     mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
-    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks))
+    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         return Timed(_comparison(blocks, clock.seen, plan, use_host, "speed-up by the judge's own clock"), "AMBIGUOUS", last % pool,
-                     clock.cheat, clock.doubt, notes)
-    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes)
+                     clock.cheat, clock.doubt, notes, alpha)
+    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes, alpha)
 
 
 def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:
@@ -115,7 +121,7 @@ def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float
     return reply, max(min(reply.call_s, time.monotonic() - start), 1e-9)
 
 
-def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> tuple[Plan, int]:
+def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float) -> tuple[Plan, int]:
     warm = [_warm(who, calls=1, seconds=WARM_S) for who in (reference, candidate)]
     wanted = min(MAX_RING, max(1, math.ceil(SAMPLE_S / min(call_s for _, call_s in warm))))
     if wanted > 1:
@@ -123,13 +129,19 @@ def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float) -> t
     (mine, reference_s), (theirs, candidate_s) = warm
     if (theirs.ring, theirs.pool) != (mine.ring, mine.pool):
         raise WorkerFailed("malformed", "prepared another number of inputs than it was asked for", role=candidate.worker.role)
-    sample_s = mine.ring * max(reference_s, candidate_s)
-    samples = max(1, math.ceil(MIN_BLOCK_S / sample_s), int(max_timing_s / (4 * MAX_QUADS) / sample_s))
+    return plan_of(mine.ring, reference_s, candidate_s, max_timing_s, alpha), mine.pool
+
+
+def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: float, alpha: float = ALPHA) -> Plan:
+    """How to spend max_timing_s on two sides whose calls take these seconds. More than the usual time means more quads, not longer ones."""
+    sample_s = ring * max(reference_s, candidate_s)
+    samples = max(1, math.ceil(MIN_BLOCK_S / sample_s), int(min(max_timing_s, USUAL_TIMING_S) / (4 * MAX_QUADS) / sample_s))
     samples = min(MAX_SAMPLES, samples)
     lead_in = sample_s < LEAD_IN_BELOW_S
-    quad_s = 2 * mine.ring * (reference_s + candidate_s) * (samples + lead_in)
-    quads = max(MIN_QUADS, min(MAX_QUADS, int(max_timing_s / quad_s)))
-    return Plan(mine.ring, samples, lead_in, plan_looks(quads)), mine.pool
+    quad_s = 2 * ring * (reference_s + candidate_s) * (samples + lead_in)
+    most = int(MAX_QUADS * min(MAX_LONGER, max(1.0, max_timing_s / USUAL_TIMING_S)))
+    quads = max(MIN_QUADS, min(most, int(max_timing_s / quad_s)))
+    return Plan(ring, samples, lead_in, plan_looks(quads, alpha))
 
 
 def _block(who: Exchange, plan: Plan, first: int) -> Block:

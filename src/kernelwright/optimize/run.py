@@ -22,12 +22,13 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from . import state as states
 from .budget import Budget
+from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, next_attempt
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
 from .passes import CATALOGUE, Context
-from .search import CONFIRMATION, Search, line_of
+from .search import Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
 from .summary import Ending, Kept, document, render_report, result_line
 
@@ -35,7 +36,6 @@ Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
-CONFIRM_TRIES = 3
 OPTIMIZED = "optimized.py"
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
@@ -151,21 +151,28 @@ class _Run:
         return Context(facts=result.facts, environment=result.environment, profile=profile)
 
     def _search_and_confirm(self) -> Kept | None:
-        """The kept candidate, with optimized.py written. An interrupt or the end of the budget keeps the best so far."""
+        """The kept candidate, with optimized.py written. An interrupt or the end of the budget keeps the best so far.
+
+        A failed confirmation does not end it: a longer one, the next candidate's, and what the search still has time for come next.
+        """
         try:
             if self.search.pending():
-                with self.stages.judging(self.workload) as judge:
-                    self.search.judge = judge
-                    self.search.run()
-            if self.search.stopped is not None:
-                return self._stopped(self.search.stopped)
-            top = next(iter(self._unrefuted()), None)
-            if top is None or self._confirmation(top) is not None:
-                return self._keep_best(top)
-            # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
-            with self.stages.judging(self.workload) as judge:
-                self.search.judge = judge
-                return self._confirm()
+                self._search()
+            while self.search.stopped is None:
+                top = next(iter(self.search.best()), None)
+                if top is not None and self._confirmation(top) is not None:
+                    return self._keep_best(top)
+                attempt = next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s())
+                if attempt is not None:
+                    done, kept = self._confirm(attempt)
+                    if done:
+                        return kept
+                elif self.search.ready():
+                    self.say(f"no candidate was confirmed and {self.budget.left_s():.0f} s are left: the search goes on")
+                    self._search()
+                else:
+                    return self._keep_best()
+            return self._stopped(self.search.stopped)
         except KeyboardInterrupt:
             self.interrupted = True
             self.say("interrupted: writing the best so far")
@@ -176,6 +183,11 @@ class _Run:
             return self._stopped(f"the original does not start: {error.message}")
         return self._keep_best()
 
+    def _search(self) -> None:
+        with self.stages.judging(self.workload) as judge:
+            self.search.judge = judge
+            self.search.run()
+
     def _stopped(self, why: str) -> Kept | None:
         self.notes.append(f"The search ended early: {why}.")
         self.say(f"the search ends: {why}")
@@ -183,33 +195,38 @@ class _Run:
             self.fatal = self.search.failure
         return self._keep_best(why=why)
 
-    def _confirm(self) -> Kept | None:
-        """Judge optimized.py itself; where that is not FASTER, the next best candidate's."""
-        for row in self._unrefuted()[:CONFIRM_TRIES]:
-            file = self._write_optimized(row)
-            if self.budget.left_s() <= 0:
-                return self._keep_best(row)
-            fresh = row.model_copy(update={
-                "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name})", "candidate_file": OPTIMIZED, "verdict": None,
-                "ladder_row": False, "started_utc": states.utc_now(), "tags": {"role": CONFIRMATION, "of": row.name}})
-            result = self.search.judge_file(file, fresh, self.budget.left_s())
-            faster = result.verdict is not None and result.verdict.verdict == "FASTER"
-            self.search.ledger.append(result.model_copy(update={"kept": faster}))
-            self.say(line_of(result))
-            if faster:
-                return Kept(row, result)
-            if result.status == "out_of_budget":
-                return self._keep_best(row)
-            if result.tags.get(CAUSE) == ORIGINAL:
-                return self._keep_best(row, result.reason)
-            word = result.verdict.verdict if result.verdict else result.reason
-            self.notes.append(f"{row.name} was not confirmed: the second judgement said {word}.")
-        (self.folder / OPTIMIZED).unlink(missing_ok=True)
-        return None
+    def _confirm(self, attempt: Attempt) -> tuple[bool, Kept | None]:
+        """Judge optimized.py itself. (whether that ends the optimisation, what is kept then)."""
+        row = attempt.row
+        mine = None if attempt.longer else row  # what an AMBIGUOUS judgement refuted is not kept when a longer one is cut short
+        file = self._write_optimized(row)
+        if self.budget.left_s() <= 0:
+            return True, self._keep_best(mine)
+        tags = {ROLE: CONFIRMATION, OF: row.name, "alpha": f"{attempt.effort.alpha:g}"}
+        if attempt.longer:
+            tags[LONGER] = f"{attempt.effort.timing_s:g}"
+            self.say(f"the confirmation of {row.name} was too noisy: once more, with up to {attempt.effort.timing_s:.0f} s of timing")
+        fresh = row.model_copy(update={
+            "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){', longer' if attempt.longer else ''}",
+            "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(), "tags": tags})
+        # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
+        with self.stages.judging(self.workload) as judge:
+            self.search.judge = judge
+            result = self.search.judge_file(file, fresh, self.budget.left_s(), attempt.effort)
+        faster = result.verdict is not None and result.verdict.verdict == "FASTER"
+        self.search.ledger.append(result.model_copy(update={"kept": faster}))
+        self.say(line_of(result))
+        if faster:
+            return True, Kept(row, result)
+        if result.status == "out_of_budget":
+            return True, self._keep_best(mine)
+        if result.tags.get(CAUSE) == ORIGINAL:
+            return True, self._keep_best(mine, result.reason)
+        return False, None
 
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
-        """The best candidate that no second judgement refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
-        row = row or next(iter(self._unrefuted()), None)
+        """The best candidate that no confirmation refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
+        row = row or next(iter(self.search.best()), None)
         if row is None:
             (self.folder / OPTIMIZED).unlink(missing_ok=True)
             return None
@@ -219,17 +236,10 @@ class _Run:
         self.notes.append(f"{row.name} was judged once and not confirmed by a second judgement: {why}.")
         return Kept(row, None)
 
-    def _unrefuted(self) -> list[Experiment]:
-        """FASTER candidates, the one to keep first, without those whose confirmation (of this run or the one resumed) said otherwise."""
-        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
-        last = {row.tags["of"]: row.verdict.verdict for row in confirmations if row.verdict is not None}
-        refuted = {name for name, verdict in last.items() if verdict != "FASTER"}
-        return [row for row in self.search.best() if row.name not in refuted]
-
     def _confirmation(self, row: Experiment) -> Experiment | None:
         """The judgement that confirmed the very optimized.py that is written for this candidate."""
         digest = hashlib.sha256(self._optimized_text(row).encode("utf-8")).hexdigest()
-        found = [item for item in self.search.ledger.rows if item.tags.get("role") == CONFIRMATION and item.tags["of"] == row.name]
+        found = [item for item in self.search.ledger.rows if is_confirmation(item) and item.tags[OF] == row.name]
         verdict = found[-1].verdict if found else None
         return found[-1] if verdict is not None and verdict.verdict == "FASTER" and verdict.candidate_sha256 == digest else None
 
@@ -237,16 +247,16 @@ class _Run:
         """Whether the run that is resumed came to its end: nothing left to try, its winner confirmed and profiled, all written."""
         if self.earlier is None or self.earlier.get("interrupted") is not False or self.search.pending():
             return False
-        top = next(iter(self._unrefuted()), None)
-        if top is None:
-            return True
+        top = next(iter(self.search.best()), None)
+        if top is None:  # a larger budget may have room for what was left undecided
+            return next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s()) is None
         files = (self.folder / OPTIMIZED, self.folder / "after" / "contract.md", self.folder / "report.md")
         return self.earlier.get("profiled") is True and self._confirmation(top) is not None and all(file.is_file() for file in files)
 
     def _same_answer(self) -> Outcome:
         """The finished run's answer again: nothing is judged, profiled, written or logged."""
         self.say("the earlier run is complete: nothing is left to try")
-        top = next(iter(self._unrefuted()), None)
+        top = next(iter(self.search.best()), None)
         kept = Kept(top, self._confirmation(top)) if top is not None else None
         end = self._ending(kept, None, 0.0)
         return self._outcome(end, self.stages.log(self.workload, []), self.folder / "report.md", profiled=kept is not None)
@@ -288,7 +298,7 @@ class _Run:
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:
-        confirmations = [row for row in self.search.ledger.rows if row.tags.get("role") == CONFIRMATION]
+        confirmations = [row for row in self.search.ledger.rows if is_confirmation(row)]
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,

@@ -14,18 +14,18 @@ from ..model.saying import Say
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
+from .confirm import USUAL, Effort, is_confirmation, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
 from .plan import Candidate, first_round, next_round, ranked, refusal
 from .state import utc_now
 
-JudgeCandidate = Callable[[Path, Precision, float], Verdict]
-"""(candidate file, its precision, seconds it may take at most) -> verdict. Raises judge.OutOfTime when the seconds are up."""
+JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
+"""(candidate file, its precision, seconds it may take at most, how hard) -> verdict. Raises judge.OutOfTime when the seconds are up."""
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
-CONFIRMATION = "confirmation"
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "not_applicable", "failed", "out_of_budget"]
@@ -67,26 +67,32 @@ class Search:
         """Whether a candidate is left that a budget without end would have judged, or that no row says anything of."""
         done = self._finished()
         singles = [item for item in first_round(self.context, self.precision) if item.name not in done]
-        return bool(singles) or any(self._why_not(item) is None for item in next_round(self.context, self.precision, done))
+        return bool(singles) or any(self._why_not(item) is None for item in self._combinations(done))
+
+    def ready(self) -> bool:
+        """Whether the time left allows another candidate."""
+        return self.stopped is None and self._pick() is not None
 
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""
-        return [row for row in self.ledger.latest() if row.tags.get("role") != CONFIRMATION]
+        return [row for row in self.ledger.latest() if not is_confirmation(row)]
 
-    def best(self) -> list[Experiment]:
-        """FASTER candidates, the one to keep first."""
-        return ranked(self.rows())
+    def best(self, *, or_undecided: bool = False) -> list[Experiment]:
+        """FASTER candidates that no confirmation (of this run or the one resumed) refuted, the one to keep first. or_undecided: those
+        too that a longer confirmation may still decide."""
+        gone = refuted(self.ledger.rows).keys() - (undecided(self.ledger.rows) if or_undecided else set())
+        return ranked(row for row in self.rows() if row.name not in gone)
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""
         return max(0.0, self.budget.left_s() - confirmation_reserve_s(next(iter(self.best()), None), self.rows(), self.budget.total_s))
 
-    def judge_file(self, file: Path, row: Experiment, seconds: float) -> Experiment:
+    def judge_file(self, file: Path, row: Experiment, seconds: float, effort: Effort = USUAL) -> Experiment:
         """Judge one file; the row with its outcome, not yet in the ledger. What the judge raises is a failure of the original's
         own (out of memory beside the candidate, a crash): a failed row too, and twice in a row the end of the search."""
         start = self.budget.clock()
         try:
-            verdict = self.judge(file, row.precision, seconds)
+            verdict = self.judge(file, row.precision, seconds, effort)
         except OutOfTime as error:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:
@@ -105,7 +111,13 @@ class Search:
         return row.model_copy(update={"status": status, "verdict": verdict, "reason": reason, "elapsed_s": self.budget.clock() - start})
 
     def _finished(self) -> dict[str, Experiment]:
-        return {name: row for name, row in self.ledger.finished().items() if row.tags.get("role") != CONFIRMATION}
+        return {name: row for name, row in self.ledger.finished().items() if not is_confirmation(row)}
+
+    def _combinations(self, done: dict[str, Experiment]) -> list[Candidate]:
+        """What the results suggest next. Of a refuted candidate its confirmation counts, so that nothing is built on it for its speed."""
+        said = refuted(self.ledger.rows)
+        results = {name: row.model_copy(update={"verdict": said[name]}) if name in said else row for name, row in done.items()}
+        return next_round(self.context, self.precision, results)
 
     def _pick(self) -> Candidate | None:
         """The next candidate that the time left allows: single passes before combinations; when time is short, cheap ones first.
@@ -117,7 +129,7 @@ class Search:
         rows, left = list(done.values()), self.left_s()
         if sum(estimate_s(item.passes, rows)[0] for item in waiting) > left:
             waiting.sort(key=lambda item: estimate_s(item.passes, rows)[0])
-        waiting += [item for item in next_round(self.context, self.precision, done) if self._why_not(item) is None]
+        waiting += [item for item in self._combinations(done) if self._why_not(item) is None]
         waiting = [item for item in waiting if item.name not in self._set_aside]
         for share in (None, LAST_TRY_SHARE):
             for item in waiting:
@@ -149,7 +161,7 @@ class Search:
 
     def _note_untried(self) -> None:
         done = self._finished()
-        for item in [*first_round(self.context, self.precision), *next_round(self.context, self.precision, done)]:
+        for item in [*first_round(self.context, self.precision), *self._combinations(done)]:
             if item.name in done or item.name in self._set_aside:
                 continue
             status, reason = self._why_not(item) or self._why_not_begun(item, done)

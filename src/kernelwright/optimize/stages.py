@@ -21,6 +21,7 @@ from ..model.verdict import Verdict
 from ..model.workload import Device, Precision, WorkloadRef
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
+from .confirm import Effort
 from .paired import restated
 from .search import JudgeCandidate
 
@@ -98,8 +99,8 @@ class RealStages:
                                timeout_s=self.options.timeout_s or self.options.budget_s)
         with ReferenceSession(workload, options, say=self.say) as session:
 
-            def judge_candidate(candidate: Path, precision: Precision, seconds: float) -> Verdict:
-                allowed = options.model_copy(update={"precision": precision})
+            def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
+                allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s})
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 
             yield judge_candidate

@@ -15,6 +15,7 @@ from ..model.workload import WorkloadRef
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
+from .confirm import LONGER, history, verdicts
 from .paired import paired
 from .passes import CATALOGUE
 from .plan import LADDER, best
@@ -73,11 +74,24 @@ def _outcome(end: Ending) -> str:
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
             return f"Nothing was kept: no candidate could be judged ({where})."
-        return f"Nothing better than the original was found ({tried} candidate{'' if tried == 1 else 's'} judged; {where})."
+        judged = f"{tried} candidate{'' if tried == 1 else 's'} judged{_unconfirmed(end)}"
+        return f"Nothing better than the original was found ({judged}; {where})."
     kept, verdict = end.kept, end.kept.verdict
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
+    if kept.confirmation and LONGER in kept.confirmation.tags:
+        sure = "confirmed by a longer judgement, the first confirmation being AMBIGUOUS"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {gain(verdict)} faster than the original at {precision} ({sure}; {where})."
+
+
+def _unconfirmed(end: Ending) -> str:
+    """", 2 of them FASTER once, none of 3 confirmations was"; nothing where nothing was to be confirmed."""
+    count, said = len(best(end.rows)), verdicts(end.confirmations)
+    made = sum(len(found) for found in said.values())
+    if not count:
+        return ""
+    none = f"none of {made} confirmations was" if made > 1 else "the confirmation was not" if made else "not confirmed"
+    return f", {count} of them FASTER once, {none}"
 
 
 def gain(verdict: Verdict | None) -> str:
@@ -97,7 +111,8 @@ def values(end: Ending) -> dict[str, Any]:
         "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
-        "kept": _kept(end), "by_precision": _by_precision(end), "notes": [*end.notes, *(end.clocks.warnings if end.clocks else ())],
+        "kept": _kept(end), "by_precision": _by_precision(end),
+        "notes": [*end.notes, *history(end.confirmations), *(end.clocks.warnings if end.clocks else ())],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
         "optimized": str(end.folder / "optimized.py") if end.kept else None,
@@ -162,7 +177,7 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
 def _by_precision(end: Ending) -> list[dict[str, str]]:
     """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
-    said = {row.tags.get("of"): row.verdict.verdict for row in end.confirmations if row.verdict is not None}
+    said = {name: [one.verdict for one in found] for name, found in verdicts(end.confirmations).items()}
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     tops = {level: next(iter(best(end.rows, (level,))), None) for level in allowed}
     equal = _speedup(tops["equal"]) or 1.0
@@ -170,9 +185,9 @@ def _by_precision(end: Ending) -> list[dict[str, str]]:
     for level, row in tops.items():
         own = _speedup(row)
         more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
-        again = said.get(row.name, "FASTER") if row else "FASTER"
+        again = said.get(row.name, ["FASTER"]) if row else ["FASTER"]
         found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
-                      "note": "" if again == "FASTER" else f"not confirmed: {again}",
+                      "note": "" if again[-1] == "FASTER" else f"not confirmed: {', then '.join(again)}",
                       "more": more, "file": row.candidate_file if row else NA})
     return found
 

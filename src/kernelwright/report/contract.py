@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..diagnose.bottleneck import binding_roof
 from ..model.profile import Finding, Profile, Stage
 from .baseline import baseline_rows
 from .figures import configuration, headline, title
-from .numbers import gain, pct, us, usable
+from .numbers import gain, pct, two, us, usable
 from .templates import render
 from .text import NA, Safe, cell, first_sentences, named
 
@@ -133,14 +134,14 @@ def _field(text: str, limit: int) -> Safe:
 
 
 def _distance(profile: Profile) -> Opportunity:
-    """100% minus the share of the nearer roof that the call reaches; n/a where no roof or no work is known.
+    """100% minus the share of the binding roof that the call reaches; n/a where it is not known which roof binds, or no work is.
 
     Stands in where there is no finding; its name is the template's.
     """
     work = profile.work
-    shares = {"compute_pct": work.compute_pct, "bandwidth_pct": work.bandwidth_pct} if work else {}
-    known = {name: value for name, share in shares.items() if (value := usable(share)) is not None}
-    if not known:
+    found = binding_roof(usable(work.compute_pct), usable(work.bandwidth_pct)) if work else None
+    if found is None:
         return Opportunity(cell(""), NA, cell(f"roof_share={NA}"))
-    metric, share = max(known.items(), key=lambda item: item[1])
-    return Opportunity(cell(""), gain(100 - share), cell(f"{metric}={pct(share)}%"))
+    share, roof = found
+    metric = "compute_pct" if roof == "compute" else "bandwidth_pct"
+    return Opportunity(cell(""), gain(100 - share), cell(f"{metric}={two(share) if share < 1 else pct(share)}%"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 """The folder that holds src/, scripts/ and requirements.lock."""
+WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
@@ -17,8 +19,11 @@ def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
 
     1. KERNELWRIGHT_ENV;
     2. installed as a plugin: the plugin's data folder, which outlives updates of the plugin;
-    3. CHECKOUT/.venv, if the checkout can be written to or has one;
+    3. CHECKOUT/.venv, if there is one, or if this is a git checkout that can be written to;
     4. a per-user data folder, one for each checkout.
+
+    What the folder is decides before whether it can be written to: root can write anywhere, and a copy without .git may be a plugin
+    that some client put or reads there and says nothing about.
     """
     asked = variables.get("KERNELWRIGHT_ENV")
     if asked:
@@ -27,7 +32,7 @@ def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
     if data is not None:
         return data / "env"
     own = checkout / ".venv"
-    if own.exists() or os.access(checkout, os.W_OK):
+    if own.exists() or ((checkout / ".git").exists() and _may_be_written_to(checkout)):  # .git is a file in a worktree
         return own
     return user_data_folder(variables) / "kernelwright" / f"env-{hashlib.sha256(os.fsencode(checkout)).hexdigest()[:8]}"
 
@@ -56,6 +61,15 @@ def user_data_folder(variables: Mapping[str, str]) -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Application Support"
     return Path(variables.get("XDG_DATA_HOME") or home / ".local" / "share")
+
+
+def _may_be_written_to(folder: Path) -> bool:
+    """By its mode bits too: root passes os.access whatever they say."""
+    try:
+        bits = folder.stat().st_mode & WRITABLE
+    except OSError:
+        return False
+    return bool(bits) and os.access(folder, os.W_OK)
 
 
 def python_of(environment: Path) -> Path:

@@ -47,7 +47,7 @@ def check_packages(view: SystemView) -> Check:
         return Check(name="environment", status="ok", detail=", ".join(f"{name} {version}" for name, version in versions.items()))
     return Check(name="environment", status="missing", detail=f"not installed: {', '.join(lacking)}",
                  fix=f"{shlex.quote(view.python_path)} -m pip install {' '.join(lacking)}",
-                 advice="or delete kernelwright's environment (.venv in the checkout, or KERNELWRIGHT_ENV): the next script makes it anew")
+                 advice="or delete kernelwright's environment (the folder above its bin/): the next script makes it anew")
 
 
 def disk_places(view: SystemView) -> dict[str, Path]:

@@ -6,7 +6,7 @@ from ...model.base import Abstained
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
 from ...roofline.stages import is_real
-from ..common import NO_TIMELINE, Outcome, best_of, bounded, call_share_pct
+from ..common import NO_TIMELINE, Outcome, best_of, bounded, call_share_pct, share_words
 
 NAME = "stage_far_from_roof"
 
@@ -26,6 +26,6 @@ def check(profile: Profile, rule: Rule) -> Outcome:
         return None
     return Finding(
         rule=NAME, name=rule.name.format(stage=stage.name), stage=stage.name, where=stage.source,
-        detail=rule.detail.format(stage=stage.name, share=share, best=best[0], roof=best[1]),
-        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), trigger=f"stage_{best[1]}_roof_share={best[0]:.0f}%", evidence="analytic",
-        hint=rule.hint)
+        detail=rule.detail.format(stage=stage.name, share=share, best=share_words(best[0]), roof=best[1]),
+        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), evidence="analytic", hint=rule.hint,
+        trigger=f"stage_{best[1]}_roof_share={share_words(best[0])}")

@@ -1,0 +1,111 @@
+"""Which judgement of optimized.py comes next, how long and how strict it is. Pure: the ledger's rows and the time left decide.
+
+A search looks at many noisy figures and keeps the luckiest, so its own verdicts prove nothing of the winner: optimized.py is judged
+anew, on fresh data, in a new pair of processes. Several such judgements share one error budget, or asking often enough would confirm
+anything. The n-th one (n from 0, over all candidates and resumed runs) is made at the two-sided level ALPHA / 2**n. FASTER uses one
+side, so the chance that any candidate that gains nothing is ever confirmed is at most ALPHA / 2 * (1 + 1/2 + 1/4 + ...) = ALPHA,
+however the candidates were chosen (Bonferroni's inequality with unequal weights fixed beforehand: Rosenthal & Rubin 1983, Ensemble-
+adjusted p values, Psychological Bulletin 94; the same as spending alpha over looks: Lan & DeMets 1983, Biometrika 70).
+
+AMBIGUOUS says that the noise hid the answer, so it is asked once more, longer; that second judgement replaces the first and shares no
+data with it. SAME is an answer (the interval lies within 2%), SLOWER, WRONG, CHEAT and FAILED are too: nothing is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..judge.options import USUAL_TIMING_S
+from ..judge.statistics import ALPHA
+from ..model.verdict import Experiment, Verdict
+from .budget import RESERVE_MARGIN
+
+CONFIRMATION = "confirmation"
+ROLE, OF, LONGER = "role", "of", "longer"
+"""Tags of a confirmation's row: its role, the candidate's name, and the seconds of timing of a longer one."""
+LONG_TIMING_S = 30.0
+"""A longer confirmation's timing, where the budget allows it: five times as many pairs, 2.2 times less noise."""
+WORTH_TIMING_S = 2 * USUAL_TIMING_S
+"""With less than this a longer confirmation would say hardly more than the first."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard one judgement is to be."""
+
+    alpha: float = ALPHA
+    timing_s: float = USUAL_TIMING_S
+
+
+USUAL = Effort()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One judgement of optimized.py, not made yet."""
+
+    row: Experiment
+    """The candidate that optimized.py is made of."""
+    effort: Effort
+    longer: bool
+
+
+def is_confirmation(row: Experiment) -> bool:
+    """Whether a ledger's row judged optimized.py, not a candidate."""
+    return row.tags.get(ROLE) == CONFIRMATION
+
+
+def verdicts(rows: Iterable[Experiment]) -> dict[str, list[Verdict]]:
+    """Candidate -> what the judgements of its optimized.py said, in order. Those that time or the original ended said nothing."""
+    said: dict[str, list[Verdict]] = {}
+    for row in rows:
+        if is_confirmation(row) and row.verdict is not None:
+            said.setdefault(row.tags[OF], []).append(row.verdict)
+    return said
+
+
+def refuted(rows: Iterable[Experiment]) -> dict[str, Verdict]:
+    """Candidate -> its last confirmation, where that was not FASTER."""
+    return {name: said[-1] for name, said in verdicts(rows).items() if said[-1].verdict != "FASTER"}
+
+
+def undecided(rows: Sequence[Experiment]) -> set[str]:
+    """Candidates whose only confirmation was AMBIGUOUS: a longer one may still decide."""
+    return {name for name, said in verdicts(rows).items() if [one.verdict for one in said] == ["AMBIGUOUS"]}
+
+
+def next_attempt(winners: Iterable[Experiment], rows: Sequence[Experiment], left_s: float) -> Attempt | None:
+    """The next judgement that is worth making. winners: candidates that are not refuted, or undecided, the best first; rows: the
+    ledger's. An undecided one gets its longer judgement before the next candidate's turn, if left_s suffices."""
+    open_, made = undecided(rows), sum(len(said) for said in verdicts(rows).values())
+    for row in winners:
+        if row.name not in open_:
+            return Attempt(row, Effort(ALPHA / 2**made), longer=False)
+        first = next(item for item in rows if is_confirmation(item) and item.tags[OF] == row.name and item.verdict is not None)
+        seconds = longer_timing_s(first.elapsed_s, left_s)
+        if seconds is not None:
+            return Attempt(row, Effort(ALPHA / 2**made, seconds), longer=True)
+    return None
+
+
+def longer_timing_s(first_s: float, left_s: float) -> float | None:
+    """Seconds of timing that the time left allows after a first confirmation that took first_s; None: too few to help."""
+    seconds = min(LONG_TIMING_S, left_s - RESERVE_MARGIN * first_s + USUAL_TIMING_S)
+    return seconds if seconds >= WORTH_TIMING_S else None
+
+
+def history(rows: Iterable[Experiment]) -> list[str]:
+    """One sentence on each candidate whose first confirmation failed: how often optimized.py was judged, and what came out."""
+    rows = list(rows)
+    lines, open_ = [], undecided(rows)
+    for name, said in verdicts(rows).items():
+        words = [one.verdict if one.verdict in ("FASTER", "SLOWER", "SAME", "AMBIGUOUS") or not one.reasons
+                 else f"{one.verdict} ({one.reasons[0]})" for one in said]
+        if words[-1] == "FASTER" and len(words) > 1:
+            lines.append(f"{name} was confirmed by its judgement number {len(words)}: the earlier said {', '.join(words[:-1])}.")
+        elif words[-1] != "FASTER":
+            count = "the second judgement said" if len(words) == 1 else f"{len(words)} more judgements of it said"
+            lines.append(f"{name} was not confirmed: {count} {', then '.join(words)}"
+                         f"{'; a longer one was not made (the budget left too little, or the run ended)' if name in open_ else ''}.")
+    return lines
