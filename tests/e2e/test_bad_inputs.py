@@ -10,14 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bad_inputs import IN_PROCESS, ROWS, SCRIPT, Row
+from bad_inputs import PROCESS, ROWS, SCRIPT, Row
 from kernelwright.cli import main
 from kernelwright.cli.main import VERBS
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 2
@@ -58,6 +60,11 @@ def in_json(row: Row) -> bool:
     return not row.begun or ROWS.index(row) % 2 == 0
 
 
+def of_its_own(row: Row) -> bool:
+    """As a user starts it, or under a limit that holds for the whole process. Of the others only the workload has a process."""
+    return row.how == SCRIPT or row.file_limit_bytes is not None
+
+
 def start(row: Row, folder: Path) -> Seen:
     """The row as a process of its own."""
     verb, *rest = argv_of(row, folder)
@@ -86,7 +93,7 @@ def started(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, tu
     with ThreadPoolExecutor(AT_ONCE) as pool:
         rows = {}
         for row in (found["row"] for found in parameters if isinstance(found.get("row"), Row)):
-            if row.how != IN_PROCESS:
+            if of_its_own(row):
                 folder = folder_of(row, root)
                 rows[row.name] = (folder, pool.submit(start, row, folder))
         yield rows
@@ -151,7 +158,7 @@ def check_folder(folder: Path, row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_bad_input(row, root, started, monkeypatch, capsys):
-    if row.how != IN_PROCESS:
+    if of_its_own(row):
         folder, seen = started[row.name]
         check_answer(seen.result(), row, in_json(row))
         check_folder(folder, row)
@@ -160,11 +167,12 @@ def test_bad_input(row, root, started, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     for name, value in row.env.items():
         monkeypatch.setenv(name, value)
-    for as_json in (False, True):
-        verb, *rest = argv_of(row, folder)
-        status = main([verb, "--json", *rest] if as_json else [verb, *rest])
-        check_answer(Seen(status, *capsys.readouterr()), row, as_json)
-        check_folder(folder, row)
+    with warm_start() if row.how == PROCESS else nullcontext():
+        for as_json in (in_json(row),) if row.how == PROCESS else (False, True):
+            verb, *rest = argv_of(row, folder)
+            status = main([verb, "--json", *rest] if as_json else [verb, *rest])
+            check_answer(Seen(status, *capsys.readouterr()), row, as_json)
+            check_folder(folder, row)
 
 
 def test_the_table_is_wide_and_covers_all_verbs():
