@@ -49,7 +49,8 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
     status = 1
     try:
         os.setsid()
-        os.chdir(cwd)
+        if cwd is not None:
+            os.chdir(cwd)
         _wire(streams, keep)
         os.environ.clear()
         os.environ.update(env)
@@ -68,7 +69,8 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
 
 def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:
     for number, stream in enumerate(streams):
-        os.dup2(stream, number)
+        if stream >= 0:  # else as the test run has it
+            os.dup2(stream, number)
     first = FIRST_FREE
     for number in sorted(keep):
         os.closerange(first, number)

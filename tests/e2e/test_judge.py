@@ -17,6 +17,7 @@ from kernelwright.judge import JudgeOptions, OfReference, OutOfTime, ReferenceSe
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.verdict import ACCEPTABLE, Verdict
 from kernelwright.model.workload import WorkloadRef
+from warm_start import warm_start
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
@@ -28,7 +29,8 @@ def quiet(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("KERNELWRIGHT_LOCK", str(tmp_path_factory.mktemp("lock") / "lock"))
-        yield
+        with warm_start():
+            yield
 
 
 @pytest.fixture
@@ -122,8 +124,8 @@ def test_a_declared_precision_is_judged_by_its_own_yardstick(wide):
 
 def test_a_hanging_candidate_is_ended_with_its_children(wide, token):
     start = time.monotonic()
-    verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=4), session=wide)
-    assert verdict.verdict == "FAILED" and "within 4 s" in verdict.reasons[0], verdict.reasons
+    verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=2), session=wide)
+    assert verdict.verdict == "FAILED" and "within 2 s" in verdict.reasons[0], verdict.reasons
     assert time.monotonic() - start < 25
     assert not processes(token)
 
@@ -131,7 +133,7 @@ def test_a_hanging_candidate_is_ended_with_its_children(wide, token):
 def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide, token):
     """The deadline is far enough for the load, and the candidate has started its child by then."""
     with pytest.raises(OutOfTime) as error:
-        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=time.monotonic() + 8)
+        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=time.monotonic() + 4)
     assert "at its call" in error.value.message  # not while it was loading
     assert not processes(token)
     assert judge(wide.workload, WIDE / "same.py", options(timing=False), session=wide).correctness.passed
@@ -140,7 +142,7 @@ def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide, token
 def test_a_held_lock_is_not_waited_for_past_the_deadline(wide):
     start = time.monotonic()
     with device_lock("another one"), pytest.raises(OutOfTime, match="another profile"):
-        judge(wide.workload, WIDE / "same.py", session=wide, deadline_s=start + 7)
+        judge(wide.workload, WIDE / "same.py", session=wide, deadline_s=start + 2)
     assert time.monotonic() - start < 20
 
 
