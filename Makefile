@@ -6,8 +6,8 @@ CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @githu
 
 .PHONY: test check test-clients bench lock wheel
 
-test: check ## checks, then all tests, two files at a time; only those marked gpu are skipped, where there is no GPU
-	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist loadscope $(PYTEST_ARGS)
+test: check ## checks, then all tests, two files at a time, the slow ones first; only those marked gpu are skipped, where there is no GPU
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: ## ruff, mypy --strict, import layers
 	@python=$$($(PREPARE) --dev) && \
