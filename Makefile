@@ -16,7 +16,7 @@ check: ## ruff, mypy --strict, import layers
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
 test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI; needs npm (1 GB in build/clients)
-	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest tests/clients $(PYTEST_ARGS)
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
 	mkdir -p $(CLIENTS)

@@ -77,7 +77,7 @@ def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:
         os.set_inheritable(number, True)
         first = number + 1
     os.closerange(first, 4096)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
 
 
 def _forget() -> None:
