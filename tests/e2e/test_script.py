@@ -208,8 +208,12 @@ if __name__ == "__main__":
     assert document["parameters"] == {"x": "1", "arg1": "a b", "api-key": "***"}
     written = [path.read_text() for path in out.iterdir() if path.is_file()]
     assert not any("hush" in text for text in written)
-    assert document["script"]["unprofiled_samples"] == 2 and document["timing"]["samples"] == 2
-    assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
+    assert document["script"]["unprofiled_samples"] == 2
+    if document["timing"] is None:  # a busy machine held up both steps that ran without the profiler
+        assert "still warming up" in document["script"]["overhead_note"]
+    else:
+        assert document["timing"]["samples"] == 2
+        assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
 
 
 @pytest.mark.parametrize(("code", "options", "status", "says"), [
