@@ -112,11 +112,16 @@ def _program(path: str) -> int:
     return status & 0xFF
 
 
+def starter() -> type[subprocess.Popen]:  # type: ignore[type-arg]
+    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks."""
+    import torch
+
+    return subprocess.Popen if torch.cuda.is_available() else Forked
+
+
 @contextlib.contextmanager
 def warm_start() -> Iterator[None]:
-    """Probe processes of this interpreter are forked while this holds."""
-    import torch  # noqa: F401 - what the children need not import
-
+    """Probe processes of this interpreter are started by `starter` while this holds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "subprocess", SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL))
+        patch.setattr(process, "subprocess", SimpleNamespace(Popen=starter(), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL))
         yield
