@@ -96,17 +96,3 @@ def test_modes_that_need_a_gpu_say_so(mode, tmp_path):
     assert done.returncode == 3
     error = json.loads(done.stdout)["error"]
     assert error["fix"] and mode in error["where"] and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(("code", "status", "says"), [
-    ("x = 1\n", 2, "entry point"),
-    ("def get_model_and_input(:\n", 2, "syntax"),
-    ("def get_model_and_input():\n    raise RuntimeError('no luck')\n", 4, "no luck"),
-    ("import os\nos._exit(3)\n", 4, "status 3"),
-])
-def test_a_workload_that_fails_leaves_one_line_and_error_json(code, status, says, tmp_path):
-    (tmp_path / "w.py").write_text(code)
-    got, out, err = verb("profile_kernel.py", "w.py", "--device", "cpu", "--mode", "event", cwd=tmp_path)
-    last = err.strip().splitlines()[-1]
-    assert got == status and out == "" and last.startswith("kernelwright: ") and says in last.lower()
-    assert len(list(tmp_path.glob("out/profiles/event/w/**/error.json"))) == 1
