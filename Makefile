@@ -6,8 +6,8 @@ CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @githu
 
 .PHONY: test check test-clients bench lock wheel
 
-test: check ## checks, then all tests, two files at a time; only those marked gpu are skipped, where there is no GPU
-	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist loadscope $(PYTEST_ARGS)
+test: check ## checks, then all tests, two files at a time, the slow ones first; only those marked gpu are skipped, where there is no GPU
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: ## ruff, mypy --strict, import layers
 	@python=$$($(PREPARE) --dev) && \
@@ -16,7 +16,7 @@ check: ## ruff, mypy --strict, import layers
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
 test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI; needs npm (1 GB in build/clients)
-	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest tests/clients $(PYTEST_ARGS)
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
 	mkdir -p $(CLIENTS)

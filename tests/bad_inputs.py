@@ -378,6 +378,8 @@ WORKLOADS = [
     _fails("empty file", "", 2, "", fix=" "),
     _fails("syntax error", "import torch\ndef get_model_and_input(:\n", 2, "syntax_error", "SyntaxError", where="w.py:2"),
     _fails("raises on import", "\nraise ValueError('no luck')\n" + ENTRY, 4, "workload_raised", "no luck", where="w.py:2", how=SCRIPT),
+    _fails("raises in the entry point", "def get_model_and_input():\n    raise RuntimeError('no luck')\n", 4, "workload_raised", "no luck",
+           where="w.py:2"),
     _fails("leaves on import", "import os\nos._exit(0)\n" + ENTRY, 4, "workload_died", "status 0", fix="workload.log"),
     _fails("sys.exit on import", "import sys\nsys.exit('usage: train.py DATA')\n" + ENTRY, 4, "workload_exited", "exit status",
            fix="__main__"),

@@ -9,10 +9,14 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_device_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
+def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests wait for each other, never for a real profile on this machine, and never change its clocks."""
-    os.environ["KERNELWRIGHT_LOCK"] = str(Path(tmp_path_factory.getbasetemp()) / "device.lock")
-    os.environ["KERNELWRIGHT_STATE"] = str(Path(tmp_path_factory.getbasetemp()) / "state")
+    own = Path(tmp_path_factory.getbasetemp())
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    os.environ["KERNELWRIGHT_CACHE"] = str(shared / "cache")  # the CPU's peaks are measured once
+    os.environ["OMP_NUM_THREADS"] = "1"  # two files run at a time, and threads that wait for each other's cores take most of the time
+    os.environ["KERNELWRIGHT_LOCK"] = str(own / "device.lock")
+    os.environ["KERNELWRIGHT_STATE"] = str(own / "state")
     os.environ["KERNELWRIGHT_CLOCKS"] = "none"
 
 

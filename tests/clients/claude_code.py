@@ -85,6 +85,8 @@ class Client:
                 "KERNELWRIGHT_PYTHON": sys.executable,
                 "KERNELWRIGHT_CLOCKS": "none",
                 "KERNELWRIGHT_LOCK": str(self.lock),
+                "KERNELWRIGHT_CACHE": os.environ["KERNELWRIGHT_CACHE"],  # the CPU's peaks are measured once
+                "OMP_NUM_THREADS": os.environ["OMP_NUM_THREADS"],
                 "CUDA_VISIBLE_DEVICES": "",
             }
             form = ("--output-format", "stream-json", "--verbose", "--max-turns", "12", "--permission-prompts", "none")

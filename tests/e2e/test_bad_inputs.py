@@ -10,14 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bad_inputs import IN_PROCESS, ROWS, SCRIPT, Row
+from bad_inputs import PROCESS, ROWS, SCRIPT, Row
 from kernelwright.cli import main
 from kernelwright.cli.main import VERBS
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = 2
@@ -58,13 +60,18 @@ def in_json(row: Row) -> bool:
     return not row.begun or ROWS.index(row) % 2 == 0
 
 
+def of_its_own(row: Row) -> bool:
+    """As a user starts it, or under a limit that holds for the whole process. Of the others only the workload has a process."""
+    return row.how == SCRIPT or row.file_limit_bytes is not None
+
+
 def start(row: Row, folder: Path) -> Seen:
     """The row as a process of its own."""
     verb, *rest = argv_of(row, folder)
     command = [sys.executable, str(ROOT / "scripts" / f"{verb}.py")] if row.how == SCRIPT else [sys.executable, "-m", "kernelwright", verb]
     command += ["--json", *rest] if in_json(row) else rest
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_LOCK": str(folder.parent / f"{folder.name[:3]}.lock"),
-           "KERNELWRIGHT_CACHE": str(folder.parent / "cache"), "KERNELWRIGHT_PYTHON": sys.executable, **row.env}
+           "KERNELWRIGHT_PYTHON": sys.executable, **row.env}
 
     def limit() -> None:
         if row.file_limit_bytes is not None:
@@ -86,7 +93,7 @@ def started(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, tu
     with ThreadPoolExecutor(AT_ONCE) as pool:
         rows = {}
         for row in (found["row"] for found in parameters if isinstance(found.get("row"), Row)):
-            if row.how != IN_PROCESS:
+            if of_its_own(row):
                 folder = folder_of(row, root)
                 rows[row.name] = (folder, pool.submit(start, row, folder))
         yield rows
@@ -151,7 +158,7 @@ def check_folder(folder: Path, row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_bad_input(row, root, started, monkeypatch, capsys):
-    if row.how != IN_PROCESS:
+    if of_its_own(row):
         folder, seen = started[row.name]
         check_answer(seen.result(), row, in_json(row))
         check_folder(folder, row)
@@ -160,11 +167,12 @@ def test_bad_input(row, root, started, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     for name, value in row.env.items():
         monkeypatch.setenv(name, value)
-    for as_json in (False, True):
-        verb, *rest = argv_of(row, folder)
-        status = main([verb, "--json", *rest] if as_json else [verb, *rest])
-        check_answer(Seen(status, *capsys.readouterr()), row, as_json)
-        check_folder(folder, row)
+    with warm_start() if row.how == PROCESS else nullcontext():
+        for as_json in (in_json(row),) if row.how == PROCESS else (False, True):
+            verb, *rest = argv_of(row, folder)
+            status = main([verb, "--json", *rest] if as_json else [verb, *rest])
+            check_answer(Seen(status, *capsys.readouterr()), row, as_json)
+            check_folder(folder, row)
 
 
 def test_the_table_is_wide_and_covers_all_verbs():
@@ -189,17 +197,15 @@ def test_closed_streams_are_no_fault(closed, root):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
-def test_a_workload_that_stops_the_clock_is_timed_by_the_real_one(root):
+def test_a_workload_that_stops_the_clock_is_timed_by_the_real_one(root, capsys):
     """freezegun and the like replace the clocks of `time` for the whole process."""
     file = root / "frozen.py"
     file.write_text("import time\nimport torch\n\ntime.perf_counter = time.monotonic = lambda: 0.0\ntime.perf_counter_ns = lambda: 0\n\n\n"
                     "def get_model_and_input():\n    return torch.nn.Linear(64, 64), torch.ones(64, 64)\n")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_CACHE": str(root / "cache"),
-           "KERNELWRIGHT_LOCK": str(root / "c.lock")}
-    command = [sys.executable, "-m", "kernelwright", "profile_kernel", str(file), "--json", "--mode", "event", "--device", "cpu",
-               "--python", sys.executable, "--out", str(root / "frozen")]
-    done = subprocess.run(command, capture_output=True, cwd=root, env=env, timeout=120)
-    assert done.returncode == 0, done.stderr
+    with warm_start():
+        status = main(["profile_kernel", str(file), "--json", "--mode", "event", "--device", "cpu", "--python", sys.executable,
+                       "--out", str(root / "frozen")])
+    assert status == 0, capsys.readouterr()
     timing = json.loads((root / "frozen" / "profile.json").read_bytes())["timing"]
     assert timing["median_ns"] > 0
 
@@ -211,7 +217,7 @@ def test_help_with_json_is_one_object(verb, capsys):
     assert answer["status"] == "ok" and "--json" in answer["help"]
 
 
-def test_names_of_all_kinds_stay_inside_the_output_folder(root):
+def test_names_of_all_kinds_stay_inside_the_output_folder(root, monkeypatch, capsys):
     """File, version, stage, parameter and model names that are markup, paths and commands: the run works, and its page stays a page."""
     folder = root / "names"
     folder.mkdir()
@@ -221,13 +227,13 @@ def test_names_of_all_kinds_stay_inside_the_output_folder(root):
         "    return (torch.ones(64, 64),)\n\n\ndef run(x):\n"
         "    with record_function('stage:../../s|t\\n\\x1b[31m`u`'):\n        return x @ x\n\n\n"
         "VERSIONS = {'../v|1\\n$(touch owned)': run}\n")
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "KERNELWRIGHT_CACHE": str(root / "cache"),
-        "KERNELWRIGHT_LOCK": str(root / "n.lock")}
-    command = [sys.executable, "-m", "kernelwright", "profile_kernel", name, "--json", "--device", "cpu", "--python", sys.executable,
-               "--model-name", "../../../etc/k|e\r\n## Profile: owned", "--device-name", "d|\n\x07", "--steps", "1", "--warmup", "1"]
-    done = subprocess.run(command, capture_output=True, cwd=folder, env=env, timeout=120)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    monkeypatch.chdir(folder)
+    with warm_start():
+        status = main(["profile_kernel", name, "--json", "--device", "cpu", "--python", sys.executable, "--model-name",
+                       "../../../etc/k|e\r\n## Profile: owned", "--device-name", "d|\n\x07", "--steps", "1", "--warmup", "1"])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    answer = json.loads(said.out)
     out = Path(answer["out_dir"])
     assert folder / "out" in out.parents and {path.name for path in folder.iterdir()} == {name, "out"}
     contract = (out / "contract.md").read_text()

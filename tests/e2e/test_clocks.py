@@ -17,7 +17,6 @@ from kernelwright.capture.gpu_users import _parent
 from stand_in_gpu import ROOT, UUID, StandIn
 
 RESET_WITHIN_S = 2.0
-SHARED: dict[str, str] = {}
 WORKLOAD = """
 import pathlib, time, torch
 
@@ -37,19 +36,13 @@ def gpu(tmp_path) -> StandIn:
     return StandIn(tmp_path)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_calibration(tmp_path_factory):
-    """The CPU's peaks are measured once for all runs of this module."""
-    SHARED["KERNELWRIGHT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-
-
 def start(gpu: StandIn, *options: str, fails: bool = False, **variables: str) -> subprocess.Popen[str]:
     """profile_kernel.py on its own, in a process group of its own. fails: with a workload that ends the run right after the lock."""
     file = gpu.folder / "slow.py"
     file.write_text("raise ValueError('on purpose')" if fails else WORKLOAD)
     command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), str(file), "--mode", "event", "--python", sys.executable,
                "--warmup", "1", *options]
-    variables = {**SHARED, **variables}
+    variables = {"KERNELWRIGHT_CACHE": os.environ["KERNELWRIGHT_CACHE"], **variables}  # the CPU's peaks are measured once
     return subprocess.Popen(command, cwd=gpu.folder, env=gpu.environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, start_new_session=True, preexec_fn=_hears_interrupts)
 

@@ -29,7 +29,7 @@ class Chain(nn.Module):
 
     def forward(self, x):
         if torch.is_grad_enabled():
-            time.sleep(0.03)
+            time.sleep(0.01)
         for w in self.w:
             x = torch.tanh(x * w + w)
         return x

@@ -1,4 +1,4 @@
-"""The probe as it is started in earnest: a process by path, a request file in, result.json and recordings out."""
+"""The probe as a process by path, a request file in, result.json and recordings out; where what is imported matters, started afresh."""
 
 import ast
 import gzip
@@ -12,24 +12,24 @@ from pathlib import Path
 
 from kernelwright.model.capture import OpRecord, ProbeRequest, ProbeResult
 from kernelwright.readers.lines import read_lines
+from warm_start import starter
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "src" / "kernelwright" / "probe" / "start.py"
 WORKLOADS = ROOT / "tests" / "data" / "workloads"
 
 
-def start(request, **environment):
+def start(request, popen=subprocess.Popen):
     path = Path(request["out_dir"]) / "request.json"
     path.write_text(ProbeRequest.model_validate(request).model_dump_json(), encoding="utf-8")
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **environment}
-    return subprocess.Popen([sys.executable, str(START), "run", str(path)], env=variables, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True)
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    return popen([sys.executable, str(START), "run", str(path)], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def probe(out_dir, workload, action="event", *, version=None, params=None, **options):
+def probe(out_dir, workload, action="event", *, version=None, params=None, popen=subprocess.Popen, **options):
     request = {"action": action, "workload": {"path": str(workload), "version": version, "params": params or {}}, "device": "cpu",
                "out_dir": str(out_dir), **options}
-    process = start(request)
+    process = start(request, popen)
     log, _ = process.communicate(timeout=240)
     assert (out_dir / "result.json").exists(), log
     result = ProbeResult.model_validate_json((out_dir / "result.json").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def test_event_of_a_model_with_parameters(tmp_path):
 
 
 def test_annotation_leaves_steps_modules_stages_and_operators(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "mlp.py", "annotation", steps=3)
+    result = probe(tmp_path, WORKLOADS / "mlp.py", "annotation", steps=3, popen=starter())
     timeline = events(tmp_path / result.trace_file)
     names = [event.get("name") for event in timeline]
     assert result.trace_steps == 3 and names.count("kernelwright.step") == 3 and names.count("stage:down") == 3
@@ -114,7 +114,7 @@ def get_model_and_input():
 
 
 def test_no_stacks_when_not_asked_for(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "nested.py", "annotation", steps=1, stacks=False)
+    result = probe(tmp_path, WORKLOADS / "nested.py", "annotation", steps=1, stacks=False, popen=starter())
     assert result.stacks_file is None and not (tmp_path / "trace_stacks.json.gz").exists()
     assert [spec.path for spec in result.facts.inputs] == ["x", "batch.parts.0", "batch.parts.1", "batch.mask"]
     assert [spec.path for spec in result.facts.outputs] == ["logits", "hidden.0", "hidden.1"]
@@ -122,7 +122,7 @@ def test_no_stacks_when_not_asked_for(tmp_path):
 
 
 def test_training_step(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "training.py", "annotation", steps=1, stacks=False)
+    result = probe(tmp_path, WORKLOADS / "training.py", "annotation", steps=1, stacks=False, popen=starter())
     assert result.facts.training
     names = {event.get("name") for event in events(tmp_path / result.trace_file)}
     assert any("Backward" in str(name) for name in names)
@@ -132,7 +132,7 @@ def test_training_step(tmp_path):
 
 
 def test_versions_use_their_own_figures(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "versions.py", version="v1", params={"s": "7"}, steps=12, warmup=4)
+    result = probe(tmp_path, WORKLOADS / "versions.py", version="v1", params={"s": "7"}, steps=12, warmup=4, popen=starter())
     assert (result.facts.form, result.facts.version, result.facts.versions) == ("versions", "v1", ("v1", "v2"))
     assert result.work.flops == 2 * 2 * 7 * 7 and result.work.flops_source == "workload flops()"
     assert result.work.min_bytes == 4 * (2 * 2 * 7 + 49) and result.work.bytes_source == "workload bytes_moved()"
@@ -140,7 +140,7 @@ def test_versions_use_their_own_figures(tmp_path):
 
 
 def test_describe_measures_nothing(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "kernelbench.py", "describe")
+    result = probe(tmp_path, WORKLOADS / "kernelbench.py", "describe", popen=starter())
     assert result.facts.form == "kernelbench" and [spec.path for spec in result.facts.inputs] == ["0", "1"]
     assert result.timing is None and result.work is None and result.environment is not None
 
@@ -155,7 +155,7 @@ import torch
 def get_model_and_input():
     return torch.compile(torch.nn.Linear(8, 4), backend="eager"), torch.randn(2, 8)
 """)
-    result = probe(tmp_path, workload, "annotation", steps=1)
+    result = probe(tmp_path, workload, "annotation", steps=1, popen=starter())
     assert result.facts.already_compiled and result.work.flops == 2 * 2 * 8 * 4
     assert result.ops_file is None and any("compiled" in warning for warning in result.warnings)
 
@@ -166,7 +166,7 @@ import torch
 def get_model_and_input():
     return abs, torch.ones(1).cuda()
 """)
-    error = probe(tmp_path, workload).error
+    error = probe(tmp_path, workload, popen=starter()).error
     assert (error.code, error.exit_code) == ("no_cuda", 3)
     assert error.where == f"{workload}:4" and error.fix and "get_model_and_input" in error.traceback
 
@@ -186,7 +186,7 @@ def get_model_and_input():
     return torch.nn.ReLU(), torch.ones(3)
 """)
     begin = time.monotonic()
-    assert probe(tmp_path, workload, "describe").status == "ok"
+    assert probe(tmp_path, workload, "describe", popen=starter()).status == "ok"
     assert time.monotonic() - begin < 120
 
 

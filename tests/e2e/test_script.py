@@ -14,25 +14,12 @@ import jsonschema
 import pytest
 
 from contract_format import check_contract
+from stop_at_step import STOP_AT_STEP
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "scripts"
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 VERB = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py")]
-STOP_AT_STEP = """
-import runpy, sys
-from torch.optim.optimizer import register_optimizer_step_post_hook
-stop, sys.argv = int(sys.argv[1]), sys.argv[2:]
-count = 0
-def hook(optimizer, args, kwargs):
-    global count
-    count += 1
-    if count == stop:
-        sys.exit(0)
-register_optimizer_step_post_hook(hook)
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def profile(*argv, cwd, out, **options):
@@ -221,8 +208,12 @@ if __name__ == "__main__":
     assert document["parameters"] == {"x": "1", "arg1": "a b", "api-key": "***"}
     written = [path.read_text() for path in out.iterdir() if path.is_file()]
     assert not any("hush" in text for text in written)
-    assert document["script"]["unprofiled_samples"] == 2 and document["timing"]["samples"] == 2
-    assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
+    assert document["script"]["unprofiled_samples"] == 2
+    if document["timing"] is None:  # a busy machine held up both steps that ran without the profiler
+        assert "still warming up" in document["script"]["overhead_note"]
+    else:
+        assert document["timing"]["samples"] == 2
+        assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
 
 
 @pytest.mark.parametrize(("code", "options", "status", "says"), [
@@ -234,7 +225,7 @@ if __name__ == "__main__":
     (LOOP + "for _ in range(9): step()\nraise SystemExit(3)\n", ("--run-to-end",), 4, "exit status 3 after 9 optimizer steps"),
     ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--", "--what"), 4, "exit status 2"),
     (LOOP + "def f(:\n", (), 2, "SyntaxError"),
-    (LOOP + "import time\nwhile True: time.sleep(1)\n", ("--timeout", "8s"), 4, "within 8 s"),
+    ("import time\nwhile True: time.sleep(1)\n", ("--timeout", "1s"), 4, "within 1 s"),
     (LOOP + "import os\nstep()\nos._exit(7)\n", (), 4, "status 7"),
 ])
 def test_every_other_end_is_one_clear_line(code, options, status, says, folders):

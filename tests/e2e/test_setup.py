@@ -105,6 +105,24 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def first_use(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A place with an environment that its first use made. The tests get copies."""
+    made = Bench(tmp_path_factory.mktemp("first"))
+    done = made.use()
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture
+def made(bench: Bench, first_use: Bench) -> Bench:
+    """A bench whose environment is ready, for version 1.0 of the wheel."""
+    shutil.copytree(first_use.wheels, bench.wheels, dirs_exist_ok=True)
+    shutil.copy(first_use.lock, bench.lock)
+    shutil.copytree(first_use.environment, bench.environment, symlinks=True)
+    return bench
+
+
 def test_two_first_uses_at_once_make_one_environment(bench: Bench) -> None:
     both = [bench.start(), bench.start()]
     answers = [process.communicate(timeout=120) for process in both]
@@ -120,23 +138,22 @@ def test_two_first_uses_at_once_make_one_environment(bench: Bench) -> None:
     assert not list(bench.environment.parent.glob("*.log"))
 
 
-def test_a_changed_lock_is_installed_and_what_else_was_installed_stays(bench: Bench) -> None:
-    assert bench.use().returncode == 0
-    site = next((bench.environment / "lib").glob("python3*/site-packages"))
+def test_a_changed_lock_is_installed_and_what_else_was_installed_stays(made: Bench) -> None:
+    site = next((made.environment / "lib").glob("python3*/site-packages"))
     (site / "torch_stand_in.py").write_text("")
-    bench.pin("2.0")
-    assert bench.use().returncode == 0
-    assert bench.installed() == "2.0"
+    made.pin("2.0")
+    assert made.use().returncode == 0
+    assert made.installed() == "2.0"
     assert (site / "torch_stand_in.py").exists()
 
-    bench.pin("3.0")
-    (bench.wheels / "tinything-3.0-py3-none-any.whl").unlink()
-    failed = bench.use()
+    made.pin("3.0")
+    (made.wheels / "tinything-3.0-py3-none-any.whl").unlink()
+    failed = made.use()
     assert failed.returncode == 3
-    assert bench.installed() == "2.0"  # a failed update leaves the environment as it was
-    (bench.environment / "bin" / "python").unlink()
-    assert bench.use().returncode == 3
-    assert not bench.environment.exists()  # but one without an interpreter can't be kept
+    assert made.installed() == "2.0"  # a failed update leaves the environment as it was
+    (made.environment / "bin" / "python").unlink()
+    assert made.use().returncode == 3
+    assert not made.environment.exists()  # but one without an interpreter can't be kept
 
 
 def test_a_killed_build_is_repaired_by_the_next_use(bench: Bench) -> None:
@@ -162,23 +179,21 @@ def test_an_interrupted_build_leaves_nothing(bench: Bench, number: signal.Signal
     assert not bench.environment.exists()
 
 
-def test_a_replaced_base_interpreter_of_the_same_version_needs_no_installation(bench: Bench) -> None:
-    assert bench.use().returncode == 0
-    stamp = bench.stamp()
-    (bench.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another"}))
-    again = bench.use()
+def test_a_replaced_base_interpreter_of_the_same_version_needs_no_installation(made: Bench) -> None:
+    stamp = made.stamp()
+    (made.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another"}))
+    again = made.use()
     assert (again.returncode, again.stderr) == (0, "")
-    assert bench.stamp() == stamp
+    assert made.stamp() == stamp
 
 
-def test_an_environment_of_another_python_version_is_made_anew(bench: Bench) -> None:
-    assert bench.use().returncode == 0
-    stamp = bench.stamp()
-    (bench.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another", "python_version": "3.7"}))
-    (bench.environment / "left-over").write_text("")
-    assert bench.use().returncode == 0
-    assert bench.stamp() == stamp
-    assert not (bench.environment / "left-over").exists()
+def test_an_environment_of_another_python_version_is_made_anew(made: Bench) -> None:
+    stamp = made.stamp()
+    (made.environment / "kernelwright-env.json").write_text(json.dumps({**stamp, "base": "another", "python_version": "3.7"}))
+    (made.environment / "left-over").write_text("")
+    assert made.use().returncode == 0
+    assert made.stamp() == stamp
+    assert not (made.environment / "left-over").exists()
 
 
 def test_a_folder_of_someone_else_is_never_touched(bench: Bench) -> None:
@@ -288,25 +303,24 @@ def install_torch(bench: Bench, python: Path, *arguments: str) -> subprocess.Com
     return subprocess.run([python, INSTALL_TORCH, *arguments], env=bench.variables, capture_output=True, text=True, timeout=120)
 
 
-def test_torch_into_the_environment_with_the_cpu_build_preferred(bench: Bench) -> None:
-    assert bench.use().returncode == 0
-    python = bench.environment / "bin" / "python"
+def test_torch_into_the_environment_with_the_cpu_build_preferred(made: Bench) -> None:
+    python = made.environment / "bin" / "python"
 
-    failed = install_torch(bench, python, "--json")  # nothing offers torch yet
+    failed = install_torch(made, python, "--json")  # nothing offers torch yet
     assert failed.returncode == 3
     error = json.loads(failed.stdout)["error"]
     assert error["code"] == "no_package_index" and "--python" in error["fix"]
-    assert bench.stamp()["complete"] is True  # the failure did no harm
+    assert made.stamp()["complete"] is True  # the failure did no harm
 
-    bench.wheel("torch", "2.13.0")
-    bench.wheel("torch", "2.13.0+cpu")
-    bench.wheel("torch", "2.14.0")
-    done = install_torch(bench, python)
+    made.wheel("torch", "2.13.0")
+    made.wheel("torch", "2.13.0+cpu")
+    made.wheel("torch", "2.14.0")
+    done = install_torch(made, python)
     assert done.returncode == 0, done.stderr
-    assert bench.installed("torch") == "2.13.0+cpu"
-    assert bench.stamp()["complete"] is True
-    assert bench.use().stderr == ""
-    assert "installing torch" not in install_torch(bench, python).stderr
+    assert made.installed("torch") == "2.13.0+cpu"
+    assert made.stamp()["complete"] is True
+    assert made.use().stderr == ""
+    assert "installing torch" not in install_torch(made, python).stderr
 
 
 def test_torch_is_never_put_into_an_interpreter_of_the_user(bench: Bench) -> None:

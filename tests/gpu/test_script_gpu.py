@@ -10,25 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from stop_at_step import STOP_AT_STEP
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible")]
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP = 10 + 5 + 1 + 2
 """Warm-up, recorded, recorded with stacks, and bare steps for the overhead."""
-STOP_AT_STEP = """
-import runpy, sys
-from torch.optim.optimizer import register_optimizer_step_post_hook
-stop, sys.argv = int(sys.argv[1]), sys.argv[2:]
-count = 0
-def hook(optimizer, args, kwargs):
-    global count
-    count += 1
-    if count == stop:
-        sys.exit(0)
-register_optimizer_step_post_hook(hook)
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 def run(command, cwd):

@@ -1,118 +1,27 @@
-"""doctor against stand-in machines: temporary roots with fake driver files and fake executables."""
+"""doctor against stand-in machines, but for Nsight (test_doctor_nsight.py)."""
 
 from __future__ import annotations
 
 import json
 import re
-import stat
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
+from doctor_machine import ALL_MODES, H200, Machine
 from kernelwright.capture.doctor import OWN_TORCH, PACKAGES, Check, examine
 from kernelwright.capture.gpu_processes import GpuProcess, gpu_processes, short_name
 from kernelwright.capture.interpreter import Interpreter
-from kernelwright.capture.nsight import find_ncu, find_nsys
-from kernelwright.capture.system_view import Gpu, Ran, SystemView, run_command
+from kernelwright.capture.system_view import Gpu, run_command
 from kernelwright.cli import doctor as verb
 from kernelwright.model.errors import BadInput, KernelwrightError, MachineLacks
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.setup import build, torch_install
 
 ROOT = Path(__file__).resolve().parents[2]
-ALL_MODES = ("event", "annotation", "ncu", "nsys")
-H200 = Gpu("NVIDIA H200", "580.82", 141 * 2**30, 140 * 2**30, (9, 0), (13, 0))
-NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0'"
-NCU_SAYS = "printf 'NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.3.1.0 (build 36398880)\\n'"
-
-
-@dataclass
-class Machine:
-    """A machine under a temporary folder, from which a SystemView is made."""
-
-    root: Path
-    gpus: tuple[Gpu, ...] | None = None
-    uid: int = 1000
-    env: dict[str, str] = field(default_factory=dict)
-    torch: Interpreter | KernelwrightError | None = None
-    free: int | dict[str, int] = 100 * 2**30
-    processes: tuple[GpuProcess, ...] | None = ()
-    holder: dict[str, str] | KernelwrightError | None = None
-
-    def file(self, place: str, text: str = "") -> Path:
-        path = self.root / place.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def program(self, place: str, body: str) -> Path:
-        path = self.file(place, f"#!/bin/sh\n{body}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return path
-
-    def view(self) -> SystemView:
-        (self.root / "home").mkdir(exist_ok=True)
-        python = self.program("/usr/bin/python3", "echo 3.5.0; echo True")
-        torch = self.torch or Interpreter(python, "2.11.0+cu130", "13.0", "python3")
-
-        def interpreter() -> Interpreter:
-            if isinstance(torch, KernelwrightError):
-                raise torch
-            return torch
-
-        def holder() -> dict[str, str] | None:
-            if isinstance(self.holder, KernelwrightError):
-                raise self.holder
-            return self.holder
-
-        def free(path: Path) -> int:
-            return self.free if isinstance(self.free, int) else self.free.get(path.name, 100 * 2**30)
-
-        tmp = str(self.root / "tmp")
-        return SystemView(
-            root=self.root, cwd=self.root,
-            env={"PATH": str(self.root / "usr/bin"), "HOME": str(self.root / "home"), "TMPDIR": tmp, **self.env},
-            uid=self.uid, machine="x86_64", python=(3, 11, 0), python_path="/usr/bin/python3", run=run_command,
-            nvml_gpus=lambda: self.gpus, interpreter=interpreter, package_version=lambda _name: "1.0", free_bytes=free,
-            nvml_processes=lambda: self.processes, lock_holder=holder,
-        )
-
-    def checks(self) -> dict[str, Check]:
-        return {check.name: check for check in examine(self.view(), ALL_MODES).checks}
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    made = Machine(tmp_path)
-    for name in ("g++", "gcc"):
-        made.program(f"/usr/bin/{name}", f"echo '{name} (Debian 12.2.0) 12.2.0'")
-    made.program("/usr/bin/apt-get", "exit 0")
-    made.file("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable:   33554432 kB\n")
-    return made
-
-
-@pytest.fixture
-def h200(machine: Machine) -> Machine:
-    """Everything there: one H200, open counters, ncu and nsys on PATH."""
-    machine.gpus = (H200,)
-    machine.file("/proc/driver/nvidia/params", "ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 0\n")
-    machine.program("/usr/bin/ncu", NCU_SAYS)
-    machine.program("/usr/bin/nsys", NSYS_SAYS)
-    return machine
-
-
-def hide_nsys(machine: Machine, *, libraries: bool = True, release: str = "2025.3.1") -> Path:
-    """Nsight Compute with the nsys under its host/ folder, split as NVIDIA ships it. Returns host/."""
-    host = f"/opt/nvidia/nsight-compute/{release}/host"
-    machine.program(f"{host}/target-linux-x64/nsys", NSYS_SAYS)
-    machine.program(f"{host}/linux-desktop-glibc_2_11_3-x64/QdstrmImporter", "exit 0")
-    if libraries:
-        for name in ("libdw.so.1", "libelf.so.1"):
-            machine.file(f"/usr/lib/x86_64-linux-gnu/{name}")
-    return machine.root / host.lstrip("/")
 
 
 def test_a_complete_machine_has_all_modes(h200: Machine) -> None:
@@ -204,104 +113,10 @@ def test_what_a_failing_nvidia_smi_says_is_told(machine: Machine, uid: int, insi
     assert "NVIDIA-SMI has failed because it could not communicate with it" in check.detail and check.detail.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("params", "uid", "capabilities", "status", "fix"),
-    [
-        ("RmProfilingAdminOnly: 0", 1000, None, "ok", ""),
-        ("RmProfilingAdminOnly: 1", 1000, None, "missing", "NVreg_RestrictProfilingToAdminUsers=0"),
-        ("RmProfilingAdminOnly: 1", 0, None, "ok", ""),
-        ("RmProfilingAdminOnly: 1", 0, "000001ffffffffff", "ok", ""),
-        ("RmProfilingAdminOnly: 1", 0, "00000000a80425fb", "missing", "--cap-add=SYS_ADMIN"),  # a default Docker container
-        ("RmProfilingAdminOnly: 1", 1000, "0000000000200000", "ok", ""),
-        ("RmProfilingAdminOnly: 1", 1000, "0000004000000000", "ok", ""),  # CAP_PERFMON
-        ("SomethingElse: 1", 0, None, "warn", ""),
-    ],
-)
-def test_counter_permission(h200: Machine, params: str, uid: int, capabilities: str | None, status: str, fix: str) -> None:
-    h200.file("/proc/driver/nvidia/params", params + "\n")
-    h200.uid = uid
-    if capabilities:
-        h200.file("/proc/self/status", f"Name:\tpython\nCapEff:\t{capabilities}\n")
-    check = h200.checks()["counters"]
-    assert check.status == status and (fix in check.fix if fix else check.fix == "")
-
-
-def test_denied_counters_stop_ncu_but_not_nsys(h200: Machine) -> None:
-    h200.file("/proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n")
-    modes = examine(h200.view(), ALL_MODES).modes
-    assert not modes["ncu"].works and "RmProfilingAdminOnly" in modes["ncu"].evidence and "--ncu-sudo" in modes["ncu"].advice
-    assert modes["nsys"].works
-
-
-def test_ncu_in_a_toolkit_the_newest_first(machine: Machine) -> None:
-    for release in ("9.2", "12.4", "13.0"):
-        machine.program(f"/usr/local/cuda-{release}/bin/ncu", NCU_SAYS)
-    found = find_ncu(machine.view())
-    assert found.works and found.source == "CUDA toolkit" and "cuda-13.0" in str(found.path)
-    machine.env["CUDA_HOME"] = "/usr/local/cuda-12.4"
-    assert "cuda-12.4" in str(find_ncu(machine.view()).path)
-
-
-def test_ncu_named_by_the_user(machine: Machine) -> None:
-    mine = machine.program("/somewhere/ncu", NCU_SAYS)
-    assert find_ncu(machine.view(), str(mine)).source == "--ncu-executable"
-    wrong = find_ncu(machine.view(), "/nowhere/ncu")
-    assert not wrong.works and "/nowhere/ncu" in wrong.problem and "--ncu-executable" in wrong.advice
-
-
-def test_a_tool_that_cannot_start_is_no_tool(h200: Machine) -> None:
-    h200.program("/usr/bin/nsys", "echo 'nsys: error while loading shared libraries: libdw.so.1: cannot open' >&2; exit 127")
-    check = h200.checks()["nsys"]
-    assert check.status == "warn" and "libdw.so.1" in check.detail and check.fix == "sudo apt-get update && sudo apt-get install -y libdw1"
-
-
-def test_a_tool_that_hangs_is_given_up(machine: Machine) -> None:
-    machine.program("/usr/bin/nsys", "exec sleep 20")
-    found = find_nsys(replace(machine.view(), run=lambda command: Ran(None, stderr="no answer in 2 s")))
-    assert not found.works and "no answer in 2 s" in found.problem
-
-
 def test_run_command_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelwright.capture.system_view.COMMAND_TIMEOUT_S", 0.1)
     assert run_command(["sleep", "20"]).exit_code is None
     assert run_command(["/no/such/program"]).stderr
-
-
-def test_hidden_nsys_is_found_and_the_fix_makes_it_work(h200: Machine) -> None:
-    (h200.root / "usr/bin/nsys").unlink()
-    host = hide_nsys(h200)
-    hide_nsys(h200, release="2024.1.0")
-    check = h200.checks()["nsys"]
-    assert check.status == "warn" and "hidden in" in check.detail and "2025.3.1" in check.detail and "libdw" not in check.fix
-    ran = run_command(["/bin/sh", "-c", check.fix])
-    assert ran.exit_code == 0, ran.stderr
-    after = find_nsys(h200.view())
-    assert after.works and after.version == "2025.3.2.474"
-    importer = after.path.parent.parent / "host-linux-x64" / "QdstrmImporter"  # type: ignore[union-attr]
-    assert importer.resolve() == (host / "linux-desktop-glibc_2_11_3-x64" / "QdstrmImporter").resolve()
-
-
-def test_hidden_nsys_with_missing_libraries_names_their_packages(h200: Machine) -> None:
-    (h200.root / "usr/bin/nsys").unlink()
-    hide_nsys(h200, libraries=False)
-    h200.file("/usr/lib/x86_64-linux-gnu/libelf.so.1")
-    check = h200.checks()["nsys"]
-    assert "libdw.so.1 missing" in check.detail and check.fix.startswith("sudo apt-get update && sudo apt-get install -y libdw1 && mkdir")
-    assert not examine(h200.view(), ALL_MODES).modes["nsys"].works
-
-
-def test_hidden_nsys_on_a_dnf_machine(h200: Machine) -> None:
-    (h200.root / "usr/bin/nsys").unlink()
-    (h200.root / "usr/bin/apt-get").unlink()
-    h200.program("/usr/bin/dnf", "exit 0")
-    hide_nsys(h200, libraries=False)
-    assert h200.checks()["nsys"].fix.startswith("sudo dnf install -y elfutils-libs")
-
-
-def test_nsight_systems_wins_over_the_hidden_one(machine: Machine) -> None:
-    hide_nsys(machine)
-    machine.program("/opt/nvidia/nsight-systems/2025.5.1/bin/nsys", NSYS_SAYS)
-    assert find_nsys(machine.view()).source == "Nsight Systems"
 
 
 def test_compiler(machine: Machine) -> None:
@@ -509,49 +324,6 @@ def test_another_run_that_measures_is_named(machine: Machine) -> None:
     machine.holder = MachineLacks("lock_taken_over", "belongs to somebody else", where="/tmp/kernelwright-0")
     check = machine.checks()["lock"]
     assert check.status == "missing" and "KERNELWRIGHT_LOCK" in check.fix
-
-
-@pytest.mark.parametrize(("file", "env", "fix"), [
-    ("/.dockerenv", {}, "docker run --gpus all --cap-add=SYS_ADMIN IMAGE"), ("/run/.containerenv", {}, "podman run"),
-    ("/x", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubectl patch"), ("/x", {}, "sudo update-initramfs -u"),
-])
-def test_counters_are_opened_where_the_machine_is(h200: Machine, file: str, env: dict[str, str], fix: str) -> None:
-    h200.file("/proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n")
-    h200.file(file)
-    h200.env.update(env)
-    check = h200.checks()["counters"]
-    assert check.status == "missing" and fix in check.fix and "reboot" in check.advice
-
-
-def test_root_of_a_rootless_container_reads_no_counters(h200: Machine) -> None:
-    h200.file("/proc/driver/nvidia/params", "RmProfilingAdminOnly: 1\n")
-    h200.file("/proc/self/status", "CapEff:\t000001ffffffffff\n")
-    h200.uid = 0
-    h200.file("/proc/self/uid_map", "         0          0 4294967295\n")
-    assert h200.checks()["counters"].status == "ok" and h200.checks()["clocks"].status == "ok"
-    h200.file("/proc/self/uid_map", "         0       1000          1\n")
-    assert "user namespace" in h200.checks()["counters"].detail and h200.checks()["clocks"].status == "warn"
-
-
-def test_an_installed_nsys_without_its_importer(h200: Machine) -> None:
-    program = h200.program("/opt/nvidia/nsight-systems/2025.5.1/target-linux-x64/nsys", NSYS_SAYS)
-    (h200.root / "usr/bin/nsys").unlink()
-    (h200.root / "usr/bin/nsys").symlink_to(program)
-    report = examine(h200.view(), ALL_MODES)
-    check = next(check for check in report.checks if check.name == "nsys")
-    assert check.status == "warn" and "no importer" in check.detail and "nsight-systems" in check.fix and not report.modes["nsys"].works
-    h200.program("/opt/nvidia/nsight-systems/2025.5.1/host-linux-x64/QdstrmImporter", "exit 0")
-    assert h200.checks()["nsys"].status == "ok"
-
-
-def test_an_assembled_nsys_still_needs_its_libraries(h200: Machine) -> None:
-    (h200.root / "usr/bin/nsys").unlink()
-    hide_nsys(h200)
-    assert run_command(["/bin/sh", "-c", h200.checks()["nsys"].fix]).exit_code == 0
-    assert h200.checks()["nsys"].status == "ok"
-    (h200.root / "usr/lib/x86_64-linux-gnu/libelf.so.1").unlink()
-    check = h200.checks()["nsys"]
-    assert check.status == "warn" and "libelf.so.1 missing" in check.detail and check.fix.endswith("install -y libelf1")
 
 
 def test_compiling_needs_the_pythons_headers_and_on_a_gpu_a_c_compiler(h200: Machine) -> None:

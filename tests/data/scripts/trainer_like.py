@@ -40,7 +40,7 @@ class Trainer:
 
     def train(self, steps, accumulate=2):
         micro = 0
-        forward = torch.compile(self.model, backend="aot_eager")
+        forward = torch.compile(self.model, backend="eager")
         while self.step < steps:
             for x, y in self.loader:
                 with torch.autocast("cpu", torch.bfloat16):
@@ -64,7 +64,7 @@ class Trainer:
 if __name__ == "__main__":
     torch.manual_seed(1)
     random.seed(1)
-    data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
+    data = TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 1))
     workers = {"num_workers": 1, "multiprocessing_context": "spawn"} if "--workers" in sys.argv else {}
     Trainer(model, DataLoader(data, 4, shuffle=True, **workers), [Callback()]).train(12)

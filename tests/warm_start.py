@@ -1,0 +1,127 @@
+"""Probe processes that start with torch already imported: a fork of the test run's own process, with the probe's start.py run in it.
+
+A real process with its own session, output, folder and environment, which can hang, be killed or leave; only the import of torch, over a
+second each time, is not repeated. For tests of what becomes of a workload or a candidate. What a fresh interpreter does is tested by those
+that run the scripts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import gc
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from kernelwright.capture import process
+
+INHERITED = ("kernelwright", "tests", "_pytest", "pytest", "xdist", "execnet")
+FIRST_FREE = 3
+
+
+class Forked(subprocess.Popen):  # type: ignore[type-arg]
+    """`PYTHON start.py ...` as a child that forks instead of starting PYTHON."""
+
+    def _execute_child(self, args: Sequence[str], executable: object, preexec_fn: object, close_fds: object, pass_fds: Sequence[int],
+                       cwd: Any, env: Mapping[str, str], startupinfo: object, creationflags: object, shell: object, p2cread: int,
+                       p2cwrite: int, c2pread: int, c2pwrite: int, errread: int, errwrite: int, *_: object) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(args, (p2cread, c2pwrite, errwrite), pass_fds, cwd, env)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+
+def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[int], cwd: Any, env: Mapping[str, str]) -> NoReturn:
+    """The child's life: as much as can be of a fresh interpreter, then the program, then the end."""
+    status = 1
+    try:
+        os.setsid()
+        if cwd is not None:
+            os.chdir(cwd)
+        _wire(streams, keep)
+        os.environ.clear()
+        os.environ.update(env)
+        _forget()
+        sys.argv = list(args[1:])
+        sys.path[:] = [os.path.dirname(args[1]), *(path for path in sys.path if "-packages" in path or "lib/python" in path)]
+        status = _program(args[1])
+    except BaseException:  # noqa: BLE001 - the child must never go on as a second test run
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:
+    for number, stream in enumerate(streams):
+        if stream >= 0:  # else as the test run has it
+            os.dup2(stream, number)
+    first = FIRST_FREE
+    for number in sorted(keep):
+        os.closerange(first, number)
+        os.set_inheritable(number, True)
+        first = number + 1
+    os.closerange(first, 4096)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+
+
+def _forget() -> None:
+    """What the test run has set in this process."""
+    faulthandler.disable()
+    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    atexit._clear()
+    warnings.resetwarnings()
+    gc.freeze()
+    sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
+    for name in [name for name in sys.modules if name.partition(".")[0].startswith(INHERITED)]:
+        del sys.modules[name]
+
+
+def _program(path: str) -> int:
+    """Run it as `python PATH` would; the exit status."""
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as left:
+        if left.code is not None and not isinstance(left.code, int):
+            sys.stderr.write(f"{left.code}\n")
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:  # noqa: BLE001 - as an interpreter ends
+        traceback.print_exc()
+        status = 1
+    else:
+        status = 0
+    atexit._run_exitfuncs()
+    return status & 0xFF
+
+
+def starter() -> type[subprocess.Popen]:  # type: ignore[type-arg]
+    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks."""
+    import torch
+
+    return subprocess.Popen if torch.cuda.is_available() else Forked
+
+
+@contextlib.contextmanager
+def warm_start() -> Iterator[None]:
+    """Probe processes of this interpreter are started by `starter` while this holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "subprocess", SimpleNamespace(Popen=starter(), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL))
+        yield
