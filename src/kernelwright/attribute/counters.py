@@ -7,7 +7,7 @@ still serve launches of exactly its signature ("propagated"). Durations are neve
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,6 +56,7 @@ def attach_counters(
     for one in measured:
         for key in known.signatures_of(one):
             pool[key].append(one)
+    _not_seen(known, plan, pool, disagreements)
     for found in pool.values():
         found.sort(key=lambda one: one.kernel_id is None)
     carried = _Carried(plan, pool)
@@ -134,7 +135,6 @@ def _matched(known: _Known, plan: CounterPlan, report: NcuReport, disagreements:
             if kernel_id is not None:
                 name, shapes = known.owner[kernel_id]
             measured.append(_Measured(launch, name, shapes, kernel_id, _kept(launch.metrics, wanted)))
-    _not_seen(known, plan, groups, disagreements)
     return measured
 
 
@@ -161,35 +161,42 @@ def _range_agrees(plan: CounterPlan, op_id: int, launch: NcuLaunch, disagreement
 
 def _aligned(known: _Known, kernel_ids: Sequence[str], launches: Sequence[NcuLaunch],
              disagreements: list[Disagreement]) -> list[str | None]:
-    """The timeline's launch for each measured one of the same range; None where it is not certain which."""
+    """The timeline's launch for each measured one of the same range; None where it is not certain which.
+
+    With a launch_count the report holds the first few of each configuration; without, all.
+    """
     expected = [known.kernels[kernel_id] for kernel_id in kernel_ids if kernel_id in known.kernels]
     if len(expected) == len(launches) and all(map(_same, expected, launches)):
         return [kernel.kernel_id for kernel in expected]
-    alike = [[kernel for kernel in expected if _same(kernel, launch)] for launch in launches]
-    answered = [[launch for launch in launches if _same(kernel, launch)] for kernel in expected]
-    for launch, kernels in zip(launches, alike, strict=True):
-        if not kernels:
+    alike = [tuple(place for place, kernel in enumerate(expected) if _same(kernel, launch)) for launch in launches]
+    for launch, places in zip(launches, alike, strict=True):
+        if not places:
             disagreements.append(Disagreement(kernel_name=launch.name, what="kernel", timeline=_listed(map(_shown, expected)),
                                               counters=_said(launch)))
-    for kernel, found in zip(expected, answered, strict=True):
-        if not found:
-            disagreements.append(Disagreement(kernel_name=kernel.kernel_name, what="not_seen", timeline=_shown(kernel), counters=""))
-    if all(alike) and all(answered):
-        # The same kernels, but in another order or number: only those that exist once are certain.
+    numbers = Counter(alike)
+    if known.plan.launch_count is not None:
+        taken: Counter[tuple[int, ...]] = Counter()
+        found: list[int | None] = []
+        for places in alike:
+            found.append(places[taken[places]] if taken[places] < len(places) else None)
+            taken[places] += 1
+        certain = [place for place in found if place is not None]
+        if certain == sorted(certain) and all(number <= len(places) for places, number in numbers.items() if places):
+            return [expected[place].kernel_id if place is not None else None for place in found]
+    same = all(alike) and len({place for places in alike for place in places}) == len(expected)
+    if same or known.plan.launch_count is not None:
         disagreements.append(Disagreement(kernel_name=launches[0].name, what="order", timeline=_listed(map(_shown, expected)),
                                           counters=_listed(map(_said, launches))))
-    certain = {kernel.kernel_id for kernel, found in zip(expected, answered, strict=True) if len(found) == 1}
-    return [kernels[0].kernel_id if len(kernels) == 1 and kernels[0].kernel_id in certain else None for kernels in alike]
+    # Only what exists once on both sides is certain.
+    return [expected[places[0]].kernel_id if len(places) == 1 and numbers[places] == 1 else None for places in alike]
 
 
-def _not_seen(known: _Known, plan: CounterPlan, groups: Mapping[int, object], disagreements: list[Disagreement]) -> None:
-    """Picked ranges whose launches the report does not have at all."""
-    for op_id in plan.op_ids:
-        for kernel_id in plan.launched.get(op_id, ()) if op_id not in groups else ():
-            if kernel_id in known.kernels and not is_collective(known.kernels[kernel_id].kernel_name):
-                kernel = known.kernels[kernel_id]
-                disagreements.append(Disagreement(kernel_name=kernel.kernel_name, what="not_seen", counters="",
-                                                  timeline=f"{plan.ranges[op_id - 1].name} ({op_id}): {_shown(kernel)}"))
+def _not_seen(known: _Known, plan: CounterPlan, pool: Mapping[Signature, Sequence[_Measured]], disagreements: list[Disagreement]) -> None:
+    """Signatures that were to be measured, and were not."""
+    for key in plan.signatures:
+        if not pool.get(key) and key in known.time_ns and not is_collective(key.kernel):
+            disagreements.append(Disagreement(kernel_name=key.kernel, what="not_seen", counters="", timeline=(
+                f"{key.operator or 'no operator'} {_words(key.input_shapes)}: {key.grid} x {key.block}")))
 
 
 def _same(kernel: Kernel, launch: NcuLaunch) -> bool:

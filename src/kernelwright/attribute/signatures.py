@@ -2,13 +2,17 @@
 
 A signature is (kernel, grid, block, shared memory, operator, input shapes). ncu is told op_ids (see op_ids.py); it then measures every
 launch inside the ranges with these numbers, those of nested operators too, so a pick costs all of them and may serve several signatures.
+
+One range may hold the same launch hundreds of times (an LSTM in cuDNN, a CUDA graph). Then ncu is to take the first launch_count of each
+configuration only (--filter-mode per-launch-config --launch-count N). Its manual calls grid, block and shared memory the configuration; N
+is reckoned by grid and block alone and the cost by the kernel's name too, so that whatever it groups by, no signature is missed.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +32,9 @@ LATER_REASON = "no such launch with a known launch call in the first profiled st
 _COLLECTIVE = re.compile(r"nccl|nvshmem|cross_device_reduce|(?:one|two)_shot_all_?reduce|multimem_", re.IGNORECASE)
 WIDE_RANGE = 64
 """Without a budget, the most launches that are replayed for the sake of one signature (about half a minute at 16 passes)."""
+WORTH_FILTERING = 8
+"""Launches that --launch-count must save; each costs about half a second."""
+OPTIONS_TRIED = 4
 COLLECTIVE_REASON = "a collective waits for its peers, and ncu runs kernels one by one: it would never end"
 
 
@@ -59,7 +66,9 @@ class CounterPlan:
     excluded: Mapping[str, str]
     """Kernel name -> why it is not measured."""
     launches: int
-    """Launches that ncu will replay."""
+    """Launches that ncu will replay, at most."""
+    launch_count: int | None = None
+    """Replay only so many of each configuration (ncu's --filter-mode per-launch-config --launch-count); None: no such filter is needed."""
     budget_s: float | None = None
     expected_s: float | None = None
     """launches times the cost of one; None where that is not known."""
@@ -94,15 +103,24 @@ def plan_counters(trace: Trace, *, budget_s: float | None = None, per_launch_s: 
         raise ValueError("a budget needs the cost of one launch")
     launches = _Launches(trace)
     room = None if budget_s is None or per_launch_s is None else int(budget_s / per_launch_s + 1e-9)
-    op_ids, measured = _pick(launches, room, share if room is None else 1.0)
-    covered = sorted(measured, key=lambda one: -launches.time_ns[one])
+    op_ids, pass_ = _pick(launches, room, share if room is None else 1.0)
+    covered = sorted(pass_.serves, key=lambda one: -launches.time_ns[one])
     with_counters = sum(launches.time_ns[one] for one in covered)
-    count = len({kernel for op_id in op_ids for kernel in launches.inside[op_id]})
     return CounterPlan(
-        op_ids=tuple(sorted(op_ids)), signatures=tuple(covered), excluded=launches.excluded, launches=count,
-        expected_share_pct=100.0 * with_counters / launches.total_ns if launches.total_ns else 0.0, budget_s=budget_s,
-        expected_s=count * per_launch_s if per_launch_s is not None else None, ranges=launches.ranges.rows,
+        op_ids=tuple(sorted(op_ids)), signatures=tuple(covered), excluded=launches.excluded, launches=pass_.launches,
+        launch_count=pass_.launch_count, expected_share_pct=100.0 * with_counters / launches.total_ns if launches.total_ns else 0.0,
+        budget_s=budget_s, expected_s=pass_.launches * per_launch_s if per_launch_s is not None else None, ranges=launches.ranges.rows,
         launched={op_id: tuple(kernels) for op_id, kernels in launches.launched.items()}, order=launches.order)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What ncu does for some ranges."""
+
+    launches: int
+    launch_count: int | None
+    serves: frozenset[Signature]
+    """Signatures of which at least one launch is certainly replayed."""
 
 
 class _Launches:
@@ -138,9 +156,28 @@ class _Launches:
         if is_collective(kernel.kernel_name):
             self.excluded[kernel.kernel_name] = COLLECTIVE_REASON
 
-    def cost(self, op_id: int) -> tuple[int, int, int]:
-        """What a range costs: its launches; of equal ones the earlier is better, then the inner."""
-        return len(self.inside[op_id]), self.order[self.inside[op_id][0]], -op_id
+    def replay(self, op_ids: Sequence[int], needed: Collection[Signature]) -> _Pass:
+        """The pass that measures these ranges, with as few launches of each configuration as the needed signatures allow."""
+        chosen = sorted({kernel for op_id in op_ids for kernel in self.inside[op_id]}, key=lambda kernel: self.order[kernel])
+        keys = [self.signature_of[kernel] for kernel in chosen]
+        seen: Counter[tuple[Dims | None, Dims | None]] = Counter()
+        first: dict[Signature, int] = {}
+        for key in keys:
+            seen[key.grid, key.block] += 1
+            first.setdefault(key, seen[key.grid, key.block])
+        count = max((first[key] for key in needed), default=1)
+        alike = Counter((key.kernel, key.grid, key.block, key.shared_bytes) for key in keys)
+        launches = sum(min(number, count) for number in alike.values())
+        if len(keys) - launches < WORTH_FILTERING:
+            return _Pass(len(keys), None, frozenset(first))
+        return _Pass(launches, count, frozenset(key for key, place in first.items() if place <= count))
+
+    def best(self, options: Sequence[int], chosen: Sequence[int], needed: Collection[Signature]) -> tuple[int, _Pass]:
+        """The cheapest of some ranges beside those chosen already; of equal ones the earlier, then the inner."""
+        few = sorted(options, key=lambda op_id: (len(self.inside[op_id]), self.order[self.inside[op_id][0]], -op_id))[:OPTIONS_TRIED]
+        passes = [self.replay([*chosen, op_id], needed) for op_id in few]
+        at = min(range(len(few)), key=lambda place: passes[place].launches)
+        return few[at], passes[at]
 
     def _place(self, trace: Trace, work: DeviceWork) -> None:
         """Launch order, and the ranges around each launch of the first step."""
@@ -158,48 +195,43 @@ class _Launches:
                 self.launched[around[0]].append(kernel_id)
 
 
-def _pick(launches: _Launches, room: int | None, share: float) -> tuple[list[int], set[Signature]]:
-    """Ranges to measure, and the signatures that they serve. room: how many launches may be replayed; None: any number."""
-    options = _options(launches, None if room is not None else WIDE_RANGE)
+def _pick(launches: _Launches, room: int | None, share: float) -> tuple[list[int], _Pass]:
+    """Ranges to measure, and what that does. room: how many launches may be replayed; None: any number, but for the sake of one signature
+    no more than WIDE_RANGE, unless these are in no operator of their own."""
+    options = _options(launches)
     chosen: list[int] = []
-    taken: set[str] = set()
-    measured: set[Signature] = set()
-    covered_ns = 0
+    needed: set[Signature] = set()
+    done = launches.replay((), ())
     for one in sorted(launches.time_ns, key=lambda key: -launches.time_ns[key]):
-        if covered_ns >= share * launches.total_ns and room is None:
+        if room is None and sum(launches.time_ns[key] for key in done.serves) >= share * launches.total_ns:
             break
-        if one in measured or one not in options:
+        if one in done.serves or one not in options:
             continue
-        best = min(options[one], key=launches.cost)
-        kernels = taken.union(launches.inside[best])
-        if room is not None and len(kernels) > room:
-            continue
-        served = {launches.signature_of[kernel] for kernel in launches.inside[best]} - measured
-        chosen.append(best)
-        taken = kernels
-        covered_ns += sum(launches.time_ns[key] for key in served)
-        measured |= served
-    return [op_id for op_id in chosen if not _inside_another(op_id, chosen, launches)], measured
+        op_id, wider = launches.best(options[one], chosen, {*needed, one})
+        more = wider.launches - done.launches
+        if room is None and more > max(WIDE_RANGE, 4 * len(launches.launched[op_id])):
+            launches.excluded.setdefault(one.kernel, WIDE_REASON.format(more))
+        elif room is None or wider.launches <= room:
+            chosen, done = [*chosen, op_id], wider
+            needed.add(one)
+    return [op_id for op_id in chosen if not _inside_another(op_id, chosen, launches)], done
 
 
-def _options(launches: _Launches, widest: int | None) -> dict[Signature, list[int]]:
-    """Ranges that may be measured for each signature. A collective in a range rules it out, and so does a range (the step, where a kernel
-    was launched outside any operator) with far more launches than the signature's own."""
+def _options(launches: _Launches) -> dict[Signature, list[int]]:
+    """Ranges that may be measured for each signature: those that hold no collective."""
     options: dict[Signature, list[int]] = defaultdict(list)
-    reasons = dict.fromkeys(launches.time_ns, LATER_REASON)
+    beside: set[Signature] = set()
     for op_id in sorted(launches.inside):
-        inside = [launches.signature_of[kernel] for kernel in launches.inside[op_id]]
+        inside = {launches.signature_of[kernel]: None for kernel in launches.inside[op_id]}
         waits = any(is_collective(one.kernel) for one in inside)
-        for one in dict.fromkeys(inside):
+        for one in inside:
             if waits:
-                reasons[one] = BESIDE_REASON
-            elif widest is not None and len(inside) > max(widest, 4 * inside.count(one)):
-                reasons[one] = WIDE_REASON.format(len(inside))
+                beside.add(one)
             else:
                 options[one].append(op_id)
     for one in launches.time_ns:
         if one not in options:
-            launches.excluded.setdefault(one.kernel, reasons[one])
+            launches.excluded.setdefault(one.kernel, BESIDE_REASON if one in beside else LATER_REASON)
     return options
 
 
