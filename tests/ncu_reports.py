@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lzma
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 from kernelwright.attribute.calls import Calls
@@ -35,9 +35,8 @@ def simulated(trace: Trace, plan: CounterPlan) -> NcuReport:
     kernels = [kernel for rows in owned.by_call.values() for kernel in rows]
     kernels += [*owned.unattributed, *(kernel for operator in owned.graph_launches for kernel in operator.kernels)]
     by_id = {kernel.kernel_id: kernel for kernel in kernels}
-    parents = _parents(ranges)
     for op_id, ids in plan.launched.items():
-        around.update(dict.fromkeys(ids, parents[op_id]))
+        around.update(dict.fromkeys(ids, ranges.with_ancestors(op_id)[::-1]))
     taken: Counter[tuple[object, ...]] = Counter()
     launches: list[NcuLaunch] = []
     for kernel_id in sorted(around, key=lambda one: plan.order[one]):
@@ -50,15 +49,6 @@ def simulated(trace: Trace, plan: CounterPlan) -> NcuReport:
             launches.append(_launch(kernel, len(launches), tuple(
                 NvtxRange(ranges.rows[op_id - 1].name, op_id, ranges.rows[op_id - 1].shapes) for op_id in inside), plan.order[kernel_id]))
     return NcuReport("ncu 2025.3.1", "NVIDIA H200", (9, 0), 12, tuple(launches))
-
-
-def _parents(ranges: StepRanges) -> dict[int, tuple[int, ...]]:
-    """op_id -> itself and the ranges around it, outermost first."""
-    nesting = ranges._nesting
-    found: dict[int, tuple[int, ...]] = defaultdict(tuple)
-    for row in range(len(ranges.rows)):
-        found[row + 1] = tuple(reversed([at + 1 for at in (row, *nesting.ancestors(row))]))
-    return found
 
 
 def _launch(kernel: Kernel, index: int, nvtx: tuple[NvtxRange, ...], which: int) -> NcuLaunch:

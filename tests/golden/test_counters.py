@@ -9,7 +9,6 @@ import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,8 @@ ROLES = {
     "occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active", "l1_hit_pct": "l1tex__t_sector_hit_rate.pct",
     "tensor_pct": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"}
 WANTED = [
-    *ROLES.values(), "gpu__time_duration.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_bytes.sum", "l1tex__t_bytes.sum",
+    *ROLES.values(), "gpu__time_duration.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_bytes.sum",
+    "l1tex__t_bytes.sum",
     "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed", "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed",
     "smsp__inst_executed.sum", "smsp__issue_active.avg.pct_of_peak_sustained_active", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     "sm__ops_path_tensor_src_tf32_dst_fp32.sum", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
@@ -70,7 +70,8 @@ def role(name: str, raw: Mapping[str, float]) -> float | None:
 
 def kernels_of(operators: tuple[Operator, ...], step: int | None = None) -> list[Kernel]:
     """Without copies and memsets."""
-    return [kernel for operator in operators for kernel in operator.kernels if step in (None, operator.step) and kernel.category == "kernel"]
+    return [kernel for operator in operators for kernel in operator.kernels
+            if step in (None, operator.step) and kernel.category == "kernel"]
 
 
 def test_both_recordings_tell_the_same_names_numbers_and_order(case: Case) -> None:
@@ -109,7 +110,8 @@ def test_few_launches_carry_most_of_the_time(case: Case) -> None:
     before, after = kernels_of(case.attributed.operators), kernels_of(operators)
     plain = [kernel.model_copy(update={"metrics": type(kernel.metrics)()}) for kernel in after]
     assert plain == before and rest == case.attributed.unattributed
-    assert [row.aggregated.total_duration_ns for row in operators] == [row.aggregated.total_duration_ns for row in case.attributed.operators]
+    durations = [[row.aggregated.total_duration_ns for row in rows] for rows in (operators, case.attributed.operators)]
+    assert durations[0] == durations[1]
     known = {kernel.kernel_id for kernel in before}
     assert all(kernel.metrics.measured_kernel_id in known for kernel in after if kernel.metrics.origin)
     assert all(set(kernel.metrics.raw) >= set(WANTED) for kernel in after if kernel.metrics.origin)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..model.table import EventTable
+from ..model.table import EventTable, Int64
 from ..readers.kineto import Trace
 from ..readers.ncu import Shape, flat_shapes
 from ..timeline.nesting import Nesting
@@ -51,8 +51,10 @@ class StepRanges:
     def _numbered(self, table: EventTable, row: int, is_operator: bool) -> Numbered:
         return Numbered(table.name(row), is_operator, flat_shapes(table.args[row].get("dims", ())) if is_operator else ())
 
-    def around(self, process: int, thread: int, moment: int) -> tuple[int, ...]:
-        """op_ids of the ranges open on a thread at a moment, innermost first."""
-        point, who, where = (np.array([value], dtype=np.int64) for value in (moment, process, thread))
-        row = int(self._nesting.innermost(who, where, point)[0])
-        return tuple(r + 1 for r in (row, *self._nesting.ancestors(row))) if row >= 0 else ()
+    def innermost(self, process: Int64, thread: Int64, moments: Int64) -> Int64:
+        """op_id of the innermost range open on a thread at a moment, 0 for none. All shapes (m,)."""
+        return self._nesting.innermost(process, thread, moments) + 1
+
+    def with_ancestors(self, op_id: int) -> tuple[int, ...]:
+        """A range and those around it, innermost first, by op_id."""
+        return (op_id, *(row + 1 for row in self._nesting.ancestors(op_id - 1)))

@@ -182,17 +182,20 @@ class _Launches:
     def _place(self, trace: Trace, work: DeviceWork) -> None:
         """Launch order, and the ranges around each launch of the first step."""
         runtime = trace.runtime
-        called = np.where(work.launch >= 0, runtime.start_ns[work.launch] if len(runtime) else 0, trace.device.start_ns[work.rows])
+        known = np.flatnonzero(work.launch >= 0)
+        called = trace.device.start_ns[work.rows].copy()
+        launch = work.launch[known]
+        called[known] = runtime.start_ns[launch]
+        inner = np.zeros(work.rows.size, dtype=np.int64)
+        inner[known] = self.ranges.innermost(runtime.process[launch], runtime.thread[launch], runtime.start_ns[launch])
+        inner[work.step != 0] = 0
         for place, at in enumerate(np.lexsort((trace.device.start_ns[work.rows], called))):
-            kernel_id, launch = f"kernel_{at}", int(work.launch[at])
+            kernel_id, op_id = f"kernel_{at}", int(inner[at])
             self.order[kernel_id] = place
-            if int(work.step[at]) != 0 or launch < 0 or kernel_id not in self.signature_of:
-                continue
-            around = self.ranges.around(int(runtime.process[launch]), int(runtime.thread[launch]), int(runtime.start_ns[launch]))
-            for op_id in around:
-                self.inside[op_id].append(kernel_id)
-            if around:
-                self.launched[around[0]].append(kernel_id)
+            if op_id > 0 and kernel_id in self.signature_of:
+                self.launched[op_id].append(kernel_id)
+                for outer in self.ranges.with_ancestors(op_id):
+                    self.inside[outer].append(kernel_id)
 
 
 def _pick(launches: _Launches, room: int | None, share: float) -> tuple[list[int], _Pass]:
