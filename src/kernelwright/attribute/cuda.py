@@ -65,7 +65,8 @@ def _kernel(calls: Calls, work: DeviceWork, place: int, attribution: Attribution
         kernel_id=f"kernel_{place}", kernel_name=device.name(row), stream_id=stream if stream >= 0 else None,
         device_id=index if index >= 0 else None, start_ns=int(device.start_ns[row]), end_ns=int(device.end_ns[row]),
         duration_ns=int(device.end_ns[row] - device.start_ns[row]), category=details["category"], grid=_three(details["grid"]),
-        block=_three(details["block"]), attribution=attribution)
+        block=_three(details["block"]), shared_bytes=details["shared_bytes"], registers=details["registers"],
+        attribution=attribution)
 
 
 def _three(sizes: list[int] | None) -> tuple[int, int, int] | None:

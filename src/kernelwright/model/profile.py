@@ -102,6 +102,10 @@ class Kernel(Record):
     category: Literal["kernel", "memcpy", "memset", "cpu"] = "kernel"
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    shared_bytes: int | None = None
+    """Shared memory of one block, static and dynamic."""
+    registers: int | None = None
+    """Of one thread."""
     metrics: Metrics = Metrics()
     attribution: Attribution
     python_name: str | None = None

@@ -37,7 +37,8 @@ _RECORD_AGAIN = "record the profile again"
 class _Args(msgspec.Struct, gc=False, rename={
     "dims": "Input Dims", "types": "Input type", "sequence": "Sequence number", "forward_thread": "Fwd thread id",
     "bytes_": "bytes", "graph_node": "graph node id", "index": "Ev Idx", "change": "Bytes", "total": "Total Allocated",
-    "address": "Addr", "device_type": "Device Type", "device_id": "Device Id",
+    "address": "Addr", "device_type": "Device Type", "device_id": "Device Id", "shared_bytes": "shared memory",
+    "registers": "registers per thread",
 }):
     """The arguments that the analysis needs; all others are skipped while decoding."""
 
@@ -58,6 +59,8 @@ class _Args(msgspec.Struct, gc=False, rename={
     address: int = 0
     device_type: int = -1
     device_id: int = -1
+    shared_bytes: int | None = None
+    registers: int | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -91,13 +94,13 @@ class Trace:
     """
 
     device: EventTable
-    """Kernels, copies and memsets. args: category, grid, block, bytes, graph."""
+    """Kernels, copies and memsets. args: category, grid, block, bytes, graph, shared_bytes, registers."""
     runtime: EventTable
     """CUDA runtime and driver calls, with the correlation ids of what they launched."""
     operators: EventTable
-    """cpu_op events. args: dims, types, sequence, forward_thread."""
+    """cpu_op events. args: dims, types, sequence, forward_thread, opened (Kineto's own number, -1 for none)."""
     ranges: EventTable
-    """User annotations: stages, modules, compiled graphs; without the steps."""
+    """User annotations: stages, modules, compiled graphs; without the steps. args: opened."""
     python: EventTable
     """Python frames; empty unless recorded with stacks."""
     lines: EventTable
@@ -188,13 +191,18 @@ def _no_details(event: _Event, args: _Args) -> dict[str, Any]:
     return {}
 
 
+def _range_details(event: _Event, args: _Args) -> dict[str, Any]:
+    return {"opened": args.index}
+
+
 def _operator_details(event: _Event, args: _Args) -> dict[str, Any]:
-    return {"dims": args.dims or [], "types": args.types or [], "sequence": args.sequence, "forward_thread": args.forward_thread}
+    return {"dims": args.dims or [], "types": args.types or [], "sequence": args.sequence, "forward_thread": args.forward_thread,
+            "opened": args.index}
 
 
 def _device_details(event: _Event, args: _Args) -> dict[str, Any]:
     return {"category": event.cat.removeprefix("gpu_"), "grid": args.grid, "block": args.block, "bytes": args.bytes_,
-            "graph": args.graph_node != 0}
+            "graph": args.graph_node != 0, "shared_bytes": args.shared_bytes, "registers": args.registers}
 
 
 class _Builder:
@@ -205,7 +213,7 @@ class _Builder:
         self.tables = {name: _Columns() for name in
                        ("device", "runtime", "operators", "ranges", "python", "lines", "steps", "overheads")}
         self.details: dict[str, Callable[[_Event, _Args], dict[str, Any]]] = {
-            "device": _device_details, "operators": _operator_details}
+            "device": _device_details, "operators": _operator_details, "ranges": _range_details}
         self.table_of = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python", "overhead": "overheads"}
         self.table_of.update(dict.fromkeys(DEVICE_CATEGORIES, "device"))
         self.table_of.update(dict.fromkeys(RUNTIME_CATEGORIES, "runtime"))
