@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from ..model.base import Record
+from ..model.counters import CounterSet
 from ..model.errors import MachineLacks
 from ..model.resources import resource
 
@@ -52,6 +53,77 @@ class MetricFile(Record):
     """`metrics.yaml`."""
 
     metrics: dict[str, Metric]
+
+
+class Chip(Record):
+    """A chip as `ncu --query-metrics --chips` names it."""
+
+    capabilities: tuple[str, ...]
+    """Compute capabilities, e.g. "9.0"."""
+    warps_per_sm: int
+
+
+class Way(Record):
+    """One way to a role's figure: exactly one of metric, sum, max, ratio and formula."""
+
+    chips: tuple[str, ...] = ()
+    """Only on these; empty: on all."""
+    only_read: bool = False
+    """Never asked for; read where a report has it."""
+    metric: str | None = None
+    sum: dict[str, float] | None = None
+    """Metric -> weight."""
+    max: tuple[str, ...] | None = None
+    ratio: tuple[str, str] | None = None
+    formula: str | None = None
+    """In roofline/formulas.py, over `of`."""
+    of: tuple[str, ...] = ()
+    times: float = 1.0
+    """Factor of a metric or ratio."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Way:
+        if len([kind for kind in (self.metric, self.sum, self.max, self.ratio, self.formula) if kind is not None]) != 1:
+            raise ValueError("a way has exactly one of metric, sum, max, ratio and formula")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics it needs."""
+        return (self.metric,) if self.metric is not None else tuple(self.sum or ()) or self.max or self.ratio or self.of
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Factors of `names` in a sum."""
+        return tuple(self.sum.values()) if self.sum is not None else (self.times,)
+
+    def is_for(self, chip: str) -> bool:
+        """Whether the chip has these metrics."""
+        return not self.chips or chip in self.chips
+
+
+class Role(Record):
+    """One figure of a launch, the same on every chip."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    unit: str
+    set: CounterSet
+    """"default": collected always. "full": with --counters full."""
+    meaning: str
+    source: str
+    """Key of the file's sources."""
+    bound: tuple[float, float] | None = None
+    ways: tuple[Way, ...] = Field(alias="from")
+    """In order: the first that a chip has is collected, the first whose metrics a report has is read."""
+
+
+class CounterFile(Record):
+    """`counters.yaml`."""
+
+    chips: dict[str, Chip]
+    sources: dict[str, str]
+    roles: dict[str, Role]
 
 
 class High(Record):
@@ -100,6 +172,12 @@ def devices() -> tuple[Device, ...]:
 def metrics() -> dict[str, Metric]:
     """Counters by short name."""
     return _load("metrics.yaml", MetricFile).metrics
+
+
+@cache
+def counter_knowledge() -> CounterFile:
+    """Counter roles and the chips they are known for."""
+    return _load("counters.yaml", CounterFile)
 
 
 @cache
