@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 from ..model.base import Abstained
@@ -25,6 +25,10 @@ ChipName = str | int | tuple[int, int] | None
 LIMITS = {"limit_registers": "registers", "limit_shared_mem": "shared memory", "limit_warps": "block size", "limit_blocks": "block slots",
           "limit_barriers": "barriers"}
 """Role -> what limits the occupancy when it is the smallest, in words. The warp slots bind through the block size."""
+PIPES = ("tensor_pct", "fma_pct", "alu_pct", "fp64_pct")
+"""The arithmetic pipes whose busiest one is Compute%."""
+LEAST_COVERED = 0.9
+"""Counters are collected for at least 95% of kernel time by default; with less than this, a mean over a group would be a guess."""
 
 
 def chip_of(which: ChipName) -> str | None:
@@ -129,11 +133,14 @@ def _bounded(figure: float, role: Role) -> float:
 
 
 def _warps_per_sm(raw: Raw, chip: str | None) -> int | None:
-    """Warps that fit on an SM: the report's own word, else the chip's."""
+    """Warps that fit on an SM: the report's own word, else the chip's, else from resident warps as a number and as a share."""
     said = raw.get("device__attribute_max_warps_per_multiprocessor")
     if said is not None and said > 0:
         return int(said)
-    return counter_knowledge().chips[chip].warps_per_sm if chip is not None else None
+    if chip is not None:
+        return counter_knowledge().chips[chip].warps_per_sm
+    warps, share_pct = raw.get("sm__warps_active.avg.per_cycle_active"), raw.get("sm__warps_active.avg.pct_of_peak_sustained_active")
+    return round(100.0 * warps / share_pct) if warps is not None and share_pct else None
 
 
 def _why_not(role: Role, chip: str | None) -> str:
@@ -170,20 +177,38 @@ def names_of(counter_roles: Iterable[str], which: ChipName) -> tuple[str, ...]:
     return tuple(found)
 
 
-def weighted(role: str, kernels: Iterable[Kernel], cc: ChipName = None) -> float | None:
-    """Mean of a role over kernels, weighted by their durations; None when some kernel that took time lacks it.
+def weighted(figure: Callable[[Raw], float | None], kernels: Iterable[Kernel]) -> float | None:
+    """Mean of a figure over kernels, weighted by their durations; None when less than LEAST_COVERED of their time has it.
 
     Copies and fills are no kernels and are left out.
     """
-    total, weight = 0.0, 0
+    total_ns, known_ns, weighed = 0, 0, 0.0
     for kernel in kernels:
-        if kernel.category != "kernel" or kernel.duration_ns == 0:
+        if kernel.category != "kernel":
             continue
-        figure = known(role, kernel.metrics.raw, cc)
-        if figure is None:
-            return None
-        total, weight = total + figure * kernel.duration_ns, weight + kernel.duration_ns
-    return total / weight if weight else None
+        total_ns += kernel.duration_ns
+        one = figure(kernel.metrics.raw) if kernel.metrics.raw else None
+        if one is not None:
+            known_ns, weighed = known_ns + kernel.duration_ns, weighed + one * kernel.duration_ns
+    return weighed / known_ns if known_ns > 0 and known_ns >= LEAST_COVERED * total_ns else None
+
+
+def mean(role: str, kernels: Iterable[Kernel], cc: ChipName = None) -> float | None:
+    """A role over kernels as `weighted` does it."""
+    return weighted(lambda raw: known(role, raw, cc), kernels)
+
+
+def busiest_pipe_pct(raw: Raw, cc: ChipName = None) -> float | None:
+    """Compute%: the busiest of the tensor, FMA, ALU and FP64 pipes; None unless all are known."""
+    pipes = [known(pipe, raw, cc) for pipe in PIPES]
+    return None if None in pipes else max(pipe for pipe in pipes if pipe is not None)
+
+
+def covered_pct(kernels: Sequence[Kernel]) -> float | None:
+    """Share of the kernels' time whose launches carry counters, %; None without kernels."""
+    mine = [kernel for kernel in kernels if kernel.category == "kernel"]
+    time_ns = sum(kernel.duration_ns for kernel in mine)
+    return 100.0 * sum(kernel.duration_ns for kernel in mine if kernel.metrics.raw) / time_ns if time_ns > 0 else None
 
 
 def total(role: str, kernels: Iterable[Kernel], cc: ChipName = None) -> float | None:
@@ -195,9 +220,9 @@ def total(role: str, kernels: Iterable[Kernel], cc: ChipName = None) -> float | 
 def aggregate_roles(kernels: Sequence[Kernel], cc: ChipName = None) -> dict[str, float | None]:
     """The counter fields of `Aggregated` for an operator's kernels: bytes add up, shares are weighted by duration.
 
-    achieved_occupancy, tensor_core_active_pct, l1_hit_rate and l2_hit_rate are in %. None: not measured for all of its kernels.
+    achieved_occupancy, tensor_core_active_pct, l1_hit_rate and l2_hit_rate are in %. None: not measured.
     """
     return {
         "total_dram_bytes_read": total("dram_read_bytes", kernels, cc), "total_dram_bytes_written": total("dram_write_bytes", kernels, cc),
-        "achieved_occupancy": weighted("occupancy_pct", kernels, cc), "tensor_core_active_pct": weighted("tensor_pct", kernels, cc),
-        "l1_hit_rate": weighted("l1_hit_pct", kernels, cc), "l2_hit_rate": weighted("l2_hit_pct", kernels, cc)}
+        "achieved_occupancy": mean("occupancy_pct", kernels, cc), "tensor_core_active_pct": mean("tensor_pct", kernels, cc),
+        "l1_hit_rate": mean("l1_hit_pct", kernels, cc), "l2_hit_rate": mean("l2_hit_pct", kernels, cc)}

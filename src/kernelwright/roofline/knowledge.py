@@ -1,4 +1,4 @@
-"""Loads the data files of knowledge/ into checked records: devices, metrics, bottleneck rules."""
+"""Loads the data files of knowledge/ into checked records: devices, counters, bottleneck rules."""
 
 from __future__ import annotations
 
@@ -33,26 +33,6 @@ class DeviceFile(Record):
     """`devices.yaml`. The first device whose pattern matches counts."""
 
     devices: tuple[Device, ...]
-
-
-class Metric(Record):
-    """One hardware counter with its healthy range."""
-
-    names: tuple[str, ...]
-    """ncu metric names; the first that a kernel has counts."""
-    label: str
-    unit: str
-    healthy_above: float | None = None
-    healthy_at_most: float | None = None
-    action: str
-    """Short imperative words for the finding."""
-    hint: str
-
-
-class MetricFile(Record):
-    """`metrics.yaml`."""
-
-    metrics: dict[str, Metric]
 
 
 class Chip(Record):
@@ -102,6 +82,21 @@ class Way(Record):
         return not self.chips or chip in self.chips
 
 
+class Healthy(Record):
+    """The range of a figure that deserves no further look."""
+
+    label: str
+    """As triggers and reports write it."""
+    above: float | None = None
+    at_most: float | None = None
+    hint: str
+    """What to do outside of it."""
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is healthy."""
+        return value > self.above if self.above is not None else self.at_most is None or value <= self.at_most
+
+
 class Role(Record):
     """One figure of a launch, the same on every chip."""
 
@@ -114,6 +109,7 @@ class Role(Record):
     source: str
     """Key of the file's sources."""
     bound: tuple[float, float] | None = None
+    healthy: Healthy | None = None
     ways: tuple[Way, ...] = Field(alias="from")
     """In order: the first that a chip has is collected, the first whose metrics a report has is read."""
 
@@ -150,6 +146,8 @@ class Rule(Record):
     """File in knowledge/playbooks: what to do about it."""
     playbooks: dict[str, str] = Field(default_factory=dict)
     """The same by case, where the cases have pages of their own."""
+    role: str = ""
+    """The counter role whose healthy range is the threshold."""
     yields_to: tuple[str, ...] = ()
     """Rules that say more: their finding about the same stage replaces this one's."""
 
@@ -166,12 +164,6 @@ class BottleneckFile(Record):
 def devices() -> tuple[Device, ...]:
     """All datasheets."""
     return _load("devices.yaml", DeviceFile).devices
-
-
-@cache
-def metrics() -> dict[str, Metric]:
-    """Counters by short name."""
-    return _load("metrics.yaml", MetricFile).metrics
 
 
 @cache
