@@ -7,7 +7,7 @@ from ...model.profile import Operator, Profile
 from ...roofline.counters import total
 from ...roofline.knowledge import Rule
 from ..common import Outcome
-from ..counters import Launch, Symptom, check_launches, healthy, missing
+from ..counters import Launch, Symptom, check_launches, healthy, missing, room
 
 NAME = "l2_hit"
 
@@ -15,8 +15,8 @@ NAME = "l2_hit"
 def check(profile: Profile, rule: Rule) -> Outcome:
     """Gain: the part of the time that DRAM is busy x the part of its traffic beyond what the operator must move.
 
-    Where the least traffic is not known, the part is 1 - hit rate / healthy. An operator that moves no more than it must is
-    healthy whatever its hit rate: a copy reads each byte once.
+    An operator that moves no more than it must is healthy whatever its hit rate: a copy reads each byte once. Where the least
+    traffic is not known, the part is at most 1 - hit rate / healthy, and a kernel at its roof is left alone: it may be such a copy.
     """
     limit = healthy(rule)
 
@@ -28,7 +28,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
             return None
         excess = _excess(row.operator)
         if excess is None:
-            excess = 1.0 - hit / (limit.above or 100.0)
+            excess = (1.0 - hit / (limit.above or 100.0)) if room(row) > 0 else 0.0
         if excess < rule.thresholds["excess_pct"] / 100.0:
             return None
         dram = row.get("dram_pct")

@@ -12,7 +12,10 @@ NAME = "spilling"
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
-    """Gain: the local share of the bytes that go through L1 (or past it to L2) x the time that warps wait for memory."""
+    """Gain: the local share of all bytes that the kernel moves x the time that warps wait for memory.
+
+    All bytes: those of the level that moves most, since asynchronous copies go past L1.
+    """
     limit = healthy(rule)
 
     def measure(row: Launch) -> Symptom | Abstained | None:
@@ -21,7 +24,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
             return missing(row, "local_bytes")
         if limit.holds(local):
             return None
-        through = max([local, *known_of(row, ("l1_bytes", "l2_bytes"))])
+        through = max([local, *known_of(row, ("l1_bytes", "l2_bytes", "dram_read_bytes"))])
         words = {"megabytes": f"{local / 1e6:.3g}", "registers": f"{row.get('registers') or 0:.0f}"}
         return Symptom(local, local / through * memory_wait(row), words=words)
 

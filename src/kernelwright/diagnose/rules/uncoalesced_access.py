@@ -15,7 +15,7 @@ WIDEST_SECTORS = 16
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
-    """Gain: the unused part of the sectors x the time that warps wait for memory.
+    """Gain: the unused part of the sectors x the time that warps wait for memory x the part of the SMs that has a block.
 
     Bytes used of a sector, of loads or stores, whichever is worse; where only sectors a request are known, a request of more than
     16 sectors wastes part of them at any access width, and 16 / sectors is the most that it can use.
@@ -25,7 +25,9 @@ def check(profile: Profile, rule: Rule) -> Outcome:
         if used is None:
             return missing(row, "load_bytes_per_sector")
         share, what = used
-        return Symptom(share, (1 - share / 100) * memory_wait(row), words={"what": what}) if share < rule.thresholds["used_pct"] else None
+        if share >= rule.thresholds["used_pct"]:
+            return None
+        return Symptom(share, (1 - share / 100) * memory_wait(row) * _spread(row), words={"what": what})
 
     return check_launches(profile, rule, NAME, measure, trigger="sector_use={value:.0f}%")
 
@@ -39,3 +41,9 @@ def _used_pct(row: Launch) -> tuple[float, str] | None:
         elif sectors is not None:
             known.append((100.0 * min(1.0, WIDEST_SECTORS / sectors) if sectors > 0 else 100.0, f"{what}s"))
     return min(known) if known else None
+
+
+def _spread(row: Launch) -> float:
+    """Part of the SMs that has a block at all, 0..1: a few blocks wait for latency, which wider use of sectors does not shorten."""
+    blocks, sms = row.get("blocks"), row.get("sm_count")
+    return min(1.0, blocks / sms) if blocks is not None and sms else 1.0
