@@ -44,7 +44,7 @@ BY_HAND: tuple[Row, ...] = (
     ("softmax_triton", "l2_bytes", 2 * ARRAY, "read once, written once"),
     ("softmax_torch", "dram_read_bytes", ARRAY, "a row stays in registers"),
     ("softmax_torch", "l1_bytes", 2 * ARRAY, "read once, written once"),
-    ("bank_conflicts", "shared_wavefronts", 64 * 1056 * 32 * 32 + 1056 * 32, "64 rounds x 1056 blocks x 32 warps x 32 passes; one store a warp"),
+    ("bank_conflicts", "shared_wavefronts", 64 * 1056 * 32 * 32 + 1056 * 32, "rounds x blocks x warps x 32 passes; one store a warp"),
     ("bank_conflicts", "shared_conflicts", 64 * 1056 * 32 * 31, "31 of the 32 passes"),
     ("one_block_chase", "sectors_per_load", 32, "random places"),
     ("fma_chain", "flops_ffma", 1056 * 1024 * 2048 * 4 * 2, "blocks x threads x rounds x 4 FMA x 2"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import builders
-from known_counters import counted_kernel, launches, raw
 from kernelwright.attribute.owned import aggregate
 from kernelwright.diagnose import diagnose
 from kernelwright.diagnose.rules.warp_stalls import REASONS
@@ -15,10 +14,11 @@ from kernelwright.model.profile import Bottleneck, Finding, Operator, Profile
 from kernelwright.roofline import stages
 from kernelwright.roofline.counters import roles
 from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
+from known_counters import ARRAY, counted_kernel, launches, raw
 
 CALL_NS = 1_000_000
 STEPS = 2
-MIN_BYTES = {"copy_float4": 8.0 * (1 << 26), "copy_strided": 8.0 * (1 << 26), "softmax_triton": 8.0 * (1 << 26), "sum_blocks": 4.0 * (1 << 26),
+MIN_BYTES = {"copy_float4": 2.0 * ARRAY, "copy_strided": 2.0 * ARRAY, "softmax_triton": 2.0 * ARRAY, "sum_blocks": float(ARRAY),
              "gemm_bf16_4096": 3 * 2 * 4096.0**2}
 COUNTER_RULES = ("occupancy", "l2_hit", "spilling", "waves", "uncoalesced_access", "bank_conflicts", "warp_stalls", "issue_rate",
                  "fp64_promotion")
@@ -31,8 +31,8 @@ def case_operator(case: str, duration_ns: int = CALL_NS, metrics: dict[str, floa
     rows = launches(case)[:1] if metrics is None else [metrics]
     kernels = tuple(counted_kernel(f"{case}_kernel", duration_ns, row) for row in rows)
     values: dict[str, object] = {
-        "operator_id": f"aten::{case}_0", "operator_name": f"aten::{case}", "call_index": 0, "step": 0, "kernels": kernels, "dtype": "float32",
-        "aggregated": aggregate(kernels), "min_bytes": MIN_BYTES.get(case), "source": f"model.py:{len(case)}"}
+        "operator_id": f"aten::{case}_0", "operator_name": f"aten::{case}", "call_index": 0, "step": 0, "kernels": kernels,
+        "dtype": "float32", "aggregated": aggregate(kernels), "min_bytes": MIN_BYTES.get(case), "source": f"model.py:{len(case)}"}
     return Operator.model_validate({**values, **changes})
 
 
@@ -127,11 +127,11 @@ def test_fp64_in_a_float32_operator() -> None:
 
 
 def test_bytes_used_of_a_sector_come_before_requests() -> None:
-    metrics = {**raw("copy_strided"), "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 4.0,
-               "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": 32.0}
+    loads = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
+    metrics = {**raw("copy_strided"), loads: 4.0, "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": 32.0}
     found = on("copy_strided", "uncoalesced_access", metrics=metrics)
     assert isinstance(found, Finding) and found.trigger == "sector_use=12%" and "Global loads" in found.detail
-    found = on("copy_strided", "uncoalesced_access", metrics={**metrics, "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 0.0})
+    found = on("copy_strided", "uncoalesced_access", metrics={**metrics, loads: 0.0})
     assert found is None, "no loads, and whole sectors stored"
 
 
@@ -166,8 +166,8 @@ def test_every_stall_has_words_and_a_hint_and_is_a_role() -> None:
 
 def test_the_gain_is_the_share_of_the_call() -> None:
     """Amdahl: the same kernel in a tenth of the call gains a tenth."""
-    whole, tenth = on("spills", "spilling"), outcome(profile_of(case_operator("spills", CALL_NS // 10), case_operator(QUIET, CALL_NS * 9 // 10)),
-                                                     "spilling")
+    whole = on("spills", "spilling")
+    tenth = outcome(profile_of(case_operator("spills", CALL_NS // 10), case_operator(QUIET, CALL_NS * 9 // 10)), "spilling")
     assert isinstance(whole, Finding) and isinstance(tenth, Finding)
     assert tenth.estimated_gain_pct == pytest.approx(whole.estimated_gain_pct / 10, rel=1e-3)
     trifle = profile_of(case_operator("spills", CALL_NS // 100), case_operator(QUIET, CALL_NS * 99 // 100))
@@ -182,7 +182,8 @@ def test_the_worst_kernel_gives_its_name_and_the_others_are_counted() -> None:
 
 
 def test_stage_columns_and_key_issue_come_from_counters() -> None:
-    done = diagnose(profile_of(case_operator("bank_conflicts", 400_000), case_operator("gemm_tf32_4096", 350_000), case_operator("copy_float4", 250_000)))
+    done = diagnose(profile_of(case_operator("bank_conflicts", 400_000), case_operator("gemm_tf32_4096", 350_000),
+                               case_operator("copy_float4", 250_000)))
     rows = {stage.name.removeprefix("aten::"): stage for stage in done.stages}
     assert rows["gemm_tf32_4096"].tc_pct == pytest.approx(87.78, abs=0.01) and rows["gemm_tf32_4096"].bottleneck == "Compute"
     assert rows["copy_float4"].dram_pct == pytest.approx(81.72, abs=0.01) and rows["copy_float4"].bottleneck == "Memory"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from known_counters import ARRAY, BY_HAND, L2_BYTES, TOLERANCE, raw, recording
 from kernelwright.roofline.counters import known, limiter, value
+from known_counters import ARRAY, BY_HAND, L2_BYTES, TOLERANCE, raw, recording
 
 
 def counted(case: str, role: str) -> float | None:
