@@ -39,7 +39,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     out = folder / "rows.json.xz"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, str(FOLDER / "rows.py"), str(out), str(folder / "known.ncu-rep")], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, str(FOLDER / "rows.py"), str(out), str(folder / "known.ncu-rep")], check=True, timeout=60,
+                   env=environment)
     found: list[dict[str, Any]] = json.loads(lzma.decompress(out.read_bytes()))
     return found
 
