@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..model.base import Abstained
 from ..model.profile import Finding, Kernel, Operator, Profile
-from ..roofline.counters import busiest_pipe_pct, value
+from ..roofline.counters import PIPES, known, value
 from ..roofline.knowledge import Healthy, Rule, bottlenecks, counter_knowledge
 from ..roofline.stages import is_marked, stage_name
 from .common import NO_COUNTERS, NO_TIMELINE, Outcome, bounded, call_share_pct
@@ -25,11 +25,20 @@ class Launch:
     kernel: Kernel
     operator: Operator | None
     stage: str | None
+    memo: dict[str, float | None] = field(default_factory=dict, compare=False)
+    """Figures already known, shared by all launches that inherit the same counters: there can be 100,000 of them."""
 
     def get(self, role: str) -> float | None:
         """A counter role of this launch; None when n/a."""
-        figure = value(role, self.kernel.metrics.raw)
-        return None if isinstance(figure, Abstained) else figure
+        if role not in self.memo:
+            self.memo[role] = known(role, self.kernel.metrics.raw)
+        return self.memo[role]
+
+    @property
+    def pipe_pct(self) -> float | None:
+        """Its busiest arithmetic pipe."""
+        pipes = [self.get(role) for role in PIPES]
+        return None if None in pipes else max(pipe for pipe in pipes if pipe is not None)
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,14 @@ def _finding(rule: Rule, name: str, sick: Sequence[tuple[Launch, Symptom]], gain
 def launches(profile: Profile) -> list[Launch]:
     """Every kernel launch that carries counters."""
     marked = is_marked(profile.operators)
-    rows = [Launch(kernel, operator, stage_name(operator, marked=marked)) for operator in profile.operators for kernel in operator.kernels]
-    rows += [Launch(kernel, None, None) for kernel in profile.unattributed_kernels]
+    memos: dict[str, dict[str, float | None]] = defaultdict(dict)
+
+    def row(kernel: Kernel, operator: Operator | None, stage: str | None) -> Launch:
+        source = kernel.metrics.measured_kernel_id
+        return Launch(kernel, operator, stage, memos[source] if source is not None else {})
+
+    rows = [row(kernel, operator, stage_name(operator, marked=marked)) for operator in profile.operators for kernel in operator.kernels]
+    rows += [row(kernel, None, None) for kernel in profile.unattributed_kernels]
     return [row for row in rows if row.kernel.category == "kernel" and row.kernel.metrics.raw and row.kernel.duration_ns > 0]
 
 
@@ -103,7 +118,7 @@ def no_counters(profile: Profile) -> str:
 
 def missing(row: Launch, *roles: str) -> Abstained | None:
     """Why the first missing role is not known; None when all are."""
-    for role in roles:
+    for role in (role for role in roles if row.get(role) is None):
         figure = value(role, row.kernel.metrics.raw)
         if isinstance(figure, Abstained):
             return Abstained(name=role, reason=f"{role}: {figure.reason}")
@@ -119,7 +134,7 @@ def healthy(rule: Rule) -> Healthy:
 
 def room(row: Launch) -> float:
     """Part of a launch's time that its busiest pipe or DRAM leaves, 0..1; 0 once one of them counts as busy: it is at its roof."""
-    compute, dram = busiest_pipe_pct(row.kernel.metrics.raw) or 0.0, row.get("dram_pct") or 0.0
+    compute, dram = row.pipe_pct or 0.0, row.get("dram_pct") or 0.0
     high = bottlenecks().high
     if compute >= high.compute_pct or dram >= high.bandwidth_pct:
         return 0.0

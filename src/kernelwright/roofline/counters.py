@@ -36,6 +36,8 @@ def chip_of(which: ChipName) -> str | None:
 
     A capability that is not listed takes the newest listed one of the same major version below it (10.1 -> 10.0).
     """
+    if which is None:
+        return None
     chips = counter_knowledge().chips
     if isinstance(which, str) and which in chips:
         return which
@@ -183,11 +185,18 @@ def weighted(figure: Callable[[Raw], float | None], kernels: Iterable[Kernel]) -
     Copies and fills are no kernels and are left out.
     """
     total_ns, known_ns, weighed = 0, 0, 0.0
+    inherited: dict[str, float | None] = {}  # launches of one measured launch have the same figure, and there can be 100,000 of them
     for kernel in kernels:
         if kernel.category != "kernel":
             continue
         total_ns += kernel.duration_ns
-        one = figure(kernel.metrics.raw) if kernel.metrics.raw else None
+        source = kernel.metrics.measured_kernel_id
+        if source is None:
+            one = figure(kernel.metrics.raw) if kernel.metrics.raw else None
+        elif source in inherited:
+            one = inherited[source]
+        else:
+            one = inherited[source] = figure(kernel.metrics.raw)
         if one is not None:
             known_ns, weighed = known_ns + kernel.duration_ns, weighed + one * kernel.duration_ns
     return weighed / known_ns if known_ns > 0 and known_ns >= LEAST_COVERED * total_ns else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...model.base import Abstained
 from ...model.profile import Profile
-from ...roofline.counters import busiest_pipe_pct
 from ...roofline.knowledge import Rule
 from ..common import Outcome
 from ..counters import Launch, Symptom, check_launches, missing, room
@@ -15,7 +14,7 @@ NAME = "issue_rate"
 def check(profile: Profile, rule: Rule) -> Outcome:
     """Gain: the part of the issue slots that its busiest arithmetic pipe has no use for. Silent at the roof."""
     def measure(row: Launch) -> Symptom | Abstained | None:
-        issue, pipe = row.get("issue_pct"), busiest_pipe_pct(row.kernel.metrics.raw)
+        issue, pipe = row.get("issue_pct"), row.pipe_pct
         if issue is None or pipe is None:
             return missing(row, "issue_pct", "tensor_pct", "fma_pct", "alu_pct", "fp64_pct")
         if issue < rule.thresholds["issue_pct"] or room(row) == 0.0:
