@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from known_counters import counted_kernel, raw
+from kernelwright.attribute.counters import _MEANS, _SUMS
 from kernelwright.model.base import Abstained
 from kernelwright.roofline.counters import (
-    aggregate_roles,
     chip_of,
     chips,
     covered_pct,
@@ -27,6 +26,7 @@ from kernelwright.roofline.counters import (
 )
 from kernelwright.roofline.formulas import FORMULAS
 from kernelwright.roofline.knowledge import Way, counter_knowledge
+from known_counters import counted_kernel, raw
 
 LISTS = Path(__file__).resolve().parents[1] / "data" / "metric_names.txt.xz"
 CHIPS = ("ga100", "ga102", "ad102", "gh100", "gb100", "gb202")
@@ -91,7 +91,7 @@ def test_the_default_set_is_part_of_the_full_one() -> None:
     for chip in CHIPS:
         default, full = metric_names(chip), metric_names(chip, "full")
         assert set(default) < set(full) and len(set(full)) == len(full)
-        assert not [name for name in default if name.startswith(("sass__", "group:")) or "pcsamp" in name], "these put the code into reports"
+        assert not [name for name in default if name.startswith(("sass__", "group:")) or "pcsamp" in name], "these embed the code"
 
 
 @pytest.mark.parametrize(("which", "chip"), [
@@ -126,7 +126,8 @@ def test_what_was_not_collected_is_not_zero() -> None:
 
 
 def test_names_that_differ_by_chip_mean_the_same() -> None:
-    assert value("dram_read_bytes", {"dram__bytes_read.sum": 5.0}, "8.0") == value("dram_read_bytes", {"dram__bytes_op_read.sum": 5.0}, "12.0")
+    read = value("dram_read_bytes", {"dram__bytes_read.sum": 5.0}, "8.0")
+    assert read == value("dram_read_bytes", {"dram__bytes_op_read.sum": 5.0}, "12.0") == 5.0
     assert value("tensor_flops_fp16", {"sm__ops_path_tensor_src_fp16_dst_fp16.sum": 1.0, "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 2.0},
                  "8.9") == 3.0
     assert value("tensor_flops_fp16", {"sm__ops_path_tensor_src_fp16.sum": 3.0}, "9.0") == 3.0
@@ -179,10 +180,21 @@ def test_means_over_kernels_are_weighted_by_time_and_need_cover() -> None:
     assert covered_pct((long, blind, copy)) == pytest.approx(90.0) and covered_pct((copy,)) is None
 
 
+def test_launches_that_inherit_counters_weigh_like_measured_ones() -> None:
+    occupancy = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    plain = [counted_kernel(name, time, {occupancy: share}) for name, time, share in (("a", 300, 50.0), ("b", 100, 90.0), ("c", 600, 50.0))]
+    shared = [kernel.model_copy(update={"metrics": kernel.metrics.model_copy(update={"measured_kernel_id": source})})
+              for kernel, source in zip(plain, ("a", "b", "a"), strict=True)]
+    assert mean("occupancy_pct", shared) == mean("occupancy_pct", plain) == pytest.approx(54.0)
+
+
 def test_sums_over_kernels_need_every_kernel() -> None:
     reads = "dram__bytes_read.sum"
     both = (counted_kernel("a", 10, {reads: 5.0}), counted_kernel("b", 10, {reads: 7.0}))
     assert total("dram_read_bytes", both) == 12.0 and total("dram_read_bytes", (*both, counted_kernel("c", 1))) is None
     assert total("dram_read_bytes", ()) is None
-    figures = aggregate_roles(both)
-    assert figures["total_dram_bytes_read"] == 12.0 and figures["total_dram_bytes_written"] is None and figures["l2_hit_rate"] is None
+
+
+def test_the_roles_that_operators_are_summed_by_are_here() -> None:
+    named = {*_SUMS.values(), *_MEANS.values()}
+    assert named and named <= set(roles("default"))

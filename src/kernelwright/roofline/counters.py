@@ -224,14 +224,3 @@ def total(role: str, kernels: Iterable[Kernel], cc: ChipName = None) -> float | 
     """Sum of a role over kernels; None when some kernel lacks it, or there is none."""
     figures = [known(role, kernel.metrics.raw, cc) for kernel in kernels if kernel.category == "kernel"]
     return None if not figures or None in figures else sum(figure for figure in figures if figure is not None)
-
-
-def aggregate_roles(kernels: Sequence[Kernel], cc: ChipName = None) -> dict[str, float | None]:
-    """The counter fields of `Aggregated` for an operator's kernels: bytes add up, shares are weighted by duration.
-
-    achieved_occupancy, tensor_core_active_pct, l1_hit_rate and l2_hit_rate are in %. None: not measured.
-    """
-    return {
-        "total_dram_bytes_read": total("dram_read_bytes", kernels, cc), "total_dram_bytes_written": total("dram_write_bytes", kernels, cc),
-        "achieved_occupancy": mean("occupancy_pct", kernels, cc), "tensor_core_active_pct": mean("tensor_pct", kernels, cc),
-        "l1_hit_rate": mean("l1_hit_pct", kernels, cc), "l2_hit_rate": mean("l2_hit_pct", kernels, cc)}
