@@ -149,6 +149,16 @@ def test_low_occupancy_says_what_limits_it() -> None:
     assert isinstance(found, Finding) and "was not collected" in found.detail
 
 
+def test_waves_lose_what_uneven_blocks_lose() -> None:
+    """384 blocks on 132 SMs: 2.9 each, as long as 3; 288 blocks: 2.2 each, also as long as 3."""
+    assert raw("gemm_f32_k768")["launch__grid_size"] == 384
+    even = on("gemm_f32_k768", "waves")
+    assert isinstance(even, Finding) and even.estimated_gain_pct == pytest.approx((1 - 384 / 132 / 3) * (100 - 58.03), abs=0.01)
+    fewer = {**raw("gemm_f32_k768"), "launch__grid_size": 288.0, "launch__waves_per_multiprocessor": 0.545}
+    uneven = on("gemm_f32_k768", "waves", metrics=fewer)
+    assert isinstance(uneven, Finding) and uneven.estimated_gain_pct == pytest.approx((1 - 288 / 132 / 3) * (100 - 58.03), abs=0.01)
+
+
 def test_l2_hit_rate_without_known_bytes_is_an_upper_bound() -> None:
     for case in ("gemm_bf16_4096", "sum_torch"):
         assert on(case, "l2_hit", min_bytes=None) is None, "at its roof: it may use each byte once"
@@ -178,7 +188,7 @@ def test_the_worst_kernel_gives_its_name_and_the_others_are_counted() -> None:
     both = profile_of(case_operator("one_block_chase", 700_000), case_operator("gemm_f32_k3072", 300_000, metrics={
         **raw("gemm_f32_k3072"), "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed": 10.0}))
     found = outcome(both, "occupancy")
-    assert isinstance(found, Finding) and "one_block_chase_kernel" in found.detail and found.detail.endswith("So does another kernel.")
+    assert isinstance(found, Finding) and "one_block_chase_kernel" in found.detail and found.detail.endswith("Likewise another kernel.")
 
 
 def test_stage_columns_and_key_issue_come_from_counters() -> None:

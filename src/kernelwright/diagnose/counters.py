@@ -92,7 +92,7 @@ def _finding(rule: Rule, name: str, sick: Sequence[tuple[Launch, Symptom]], gain
     return Finding(
         rule=name, name=rule.name, stage=heaviest.stage, where=heaviest.operator.source if heaviest.operator else None,
         detail=rule.detail.format(kernel=heaviest.kernel.kernel_name[:MOST_NAME], share=share, value=figure, **symptom.words)
-        + (f" So do {others} other kernels." if others > 1 else " So does another kernel." if others else ""),
+        + (f" Likewise {others} other kernels." if others > 1 else " Likewise another kernel." if others else ""),
         estimated_gain_pct=bounded(gain), trigger=trigger.format(value=figure), evidence="counters",
         hint=rule.texts.get(symptom.case, rule.hint))
 
