@@ -20,7 +20,7 @@ from kernelwright.judge.statistics import PROCESS_DIFFERENCE
 from kernelwright.model import errors
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.report.top import MOST_ROWS
-from kernelwright.roofline.knowledge import bottlenecks, metrics
+from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
 
 ROOT = Path(__file__).resolve().parents[2]
 SKILLS = sorted(ROOT.glob("skills/*/SKILL.md"))
@@ -278,9 +278,8 @@ def test_every_number_is_a_known_one(document: Path) -> None:
 def test_the_table_of_counters_is_the_data() -> None:
     page = (ROOT / "skills/profile-kernel/references/metrics.md").read_text(encoding="utf-8")
     rows = re.findall(COUNTER, page, re.MULTILINE)
-    healthy = {name: metric for name, metric in metrics().items() if metric.healthy_above is not None or metric.healthy_at_most is not None}
+    healthy = {name: role.healthy for name, role in counter_knowledge().roles.items() if role.healthy is not None}
     assert {name for _, name, _, _ in rows} == set(healthy) and len(rows) == len(healthy)
     for label, name, word, number in rows:
-        metric = healthy[name]
-        assert label == metric.label
-        assert float(number) == (metric.healthy_above if word == "above" else metric.healthy_at_most), name
+        assert label == healthy[name].label
+        assert float(number) == (healthy[name].above if word == "above" else healthy[name].at_most), name

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kernelwright.diagnose.rules import RULES
-from kernelwright.roofline.knowledge import bottlenecks
+from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "issues.md").read_text(encoding="utf-8")
@@ -16,13 +16,15 @@ NOT_ON_THE_PAGE = {"kernel_bottleneck": {"call_share_pct"}}
 
 
 def test_rules_of_the_table_exist() -> None:
-    assert len(ROWS) == 9 and {rule for rule, _, _ in ROWS} <= set(RULES)
+    assert len(ROWS) == 18 and {rule for rule, _, _ in ROWS} <= set(RULES)
 
 
 def test_numbers_are_the_thresholds() -> None:
     for rule, when, _ in ROWS:
-        thresholds = bottlenecks().rules[rule].thresholds
-        expected = sorted(value for name, value in thresholds.items() if name not in NOT_ON_THE_PAGE.get(rule, ()))
+        known = bottlenecks().rules[rule]
+        healthy = counter_knowledge().roles[known.role].healthy if known.role else None
+        limits = [limit for limit in (healthy.above, healthy.at_most) if limit is not None] if healthy else []
+        expected = sorted([*limits, *(value for name, value in known.thresholds.items() if name not in NOT_ON_THE_PAGE.get(rule, ()))])
         assert sorted(float(number) for number in re.findall(r"\d+(?:\.\d+)?", when)) == expected, rule
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.diagnose.common import page
 from kernelwright.diagnose.rules import RULES
-from kernelwright.roofline.knowledge import bottlenecks, metrics
+from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = sorted((ROOT / "knowledge" / "playbooks").glob("*"))
@@ -32,18 +32,15 @@ def section(playbook: Path, name: str) -> str:
 
 
 def thresholds_of(rule: str) -> dict[str, float]:
-    """Those of the rule, or the healthy range of the counter it looks at."""
-    if bottlenecks().rules[rule].thresholds:
-        return dict(bottlenecks().rules[rule].thresholds)
-    metric = metrics()[rule]
-    limits = {"healthy_above": metric.healthy_above, "healthy_at_most": metric.healthy_at_most}
-    return {name: value for name, value in limits.items() if value is not None}
+    """Those of the rule, and the healthy range of the counter it looks at."""
+    known = bottlenecks().rules[rule]
+    healthy = counter_knowledge().roles[known.role].healthy if known.role else None
+    limits = {"above": healthy.above, "at_most": healthy.at_most} if healthy else {}
+    return {**known.thresholds, **{name: value for name, value in limits.items() if value is not None}}
 
 
 def writes(rule: str, metric: str) -> bool:
     """Whether the rule's trigger can be `metric=...`."""
-    if rule in metrics():
-        return metrics()[rule].label == metric
     text = (ROOT / "src" / "kernelwright" / "diagnose" / "rules" / f"{rule}.py").read_text(encoding="utf-8")
     triggers = [re.sub(r"\\\{.*?\\\}", r"\\w+", re.escape(name)) for name in re.findall(r'trigger=f?"([^="]+)=', text)]
     assert triggers, rule

@@ -112,14 +112,14 @@ def test_idle_time_alone_can_prove_latency() -> None:
 
 
 def test_counters_come_before_the_position() -> None:
-    raw = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 80.0,
-           "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active": 5.0,
-           "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": 5.0,
-           "sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active": 0.0,
+    raw = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": 80.0,
+           "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed": 5.0,
+           "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed": 5.0,
+           "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_elapsed": 0.0,
            "dram__throughput.avg.pct_of_peak_sustained_elapsed": 30.0}
     whole = draft(operator("aten::mm", kernel("gemm", 100, **raw)), summary=timeline(), work_pct=(1.0, 1.0))
     assert diagnose(whole).bottleneck.kind == "Compute" and "counters" in diagnose(whole).bottleneck.root_cause
-    part = draft(operator("aten::mm", kernel("gemm", 100, **raw), kernel("blind", 1)), summary=timeline(), work_pct=(1.0, 1.0))
+    part = draft(operator("aten::mm", kernel("gemm", 100, **raw), kernel("blind", 20)), summary=timeline(), work_pct=(1.0, 1.0))
     assert diagnose(part).bottleneck.kind == "Latency", "counters of some kernels say nothing about the whole"
 
 
@@ -235,25 +235,6 @@ def test_tensor_cores_unused() -> None:
     elsewhere = draft(sgemm, summary=timeline(), capture_metadata=builders.metadata(device_name="Mystery 9000"))
     assert "Mystery 9000" in str(reason(elsewhere, "tensor_cores_unused"))
     assert found(draft(sgemm, summary=timeline(cpu=True), device="cpu"), "tensor_cores_unused") is None
-
-
-COUNTERS = {
-    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active", 10.0, 50.0),
-    "l2_hit": ("lts__t_sector_hit_rate.pct", 40.0, 95.0),
-    "spilling": ("derived__local_spilling_requests", 1000.0, 0.0),
-    "waves": ("launch__waves_per_multiprocessor", 0.2, 4.0),
-}
-
-
-@pytest.mark.parametrize("rule", COUNTERS)
-def test_counter_rules_find_stay_silent_and_abstain(rule: str) -> None:
-    metric, sick, healthy = COUNTERS[rule]
-    finding = found(draft(operator("aten::mm", kernel("k", 500_000, **{metric: sick})), summary=timeline()), rule)
-    assert finding is not None and finding.evidence == "counters" and 0 < finding.estimated_gain_pct <= 50.0 and finding.hint
-    well = draft(operator("aten::mm", kernel("k", 500_000, **{metric: healthy})), summary=timeline())
-    assert found(well, rule) is None and reason(well, rule) is None
-    blind = draft(operator("aten::mm", kernel("k", 500_000)), summary=timeline())
-    assert found(blind, rule) is None and reason(blind, rule) == "no hardware counters in this capture"
 
 
 def test_every_rule_has_wording_and_every_wording_a_rule() -> None:

@@ -10,7 +10,7 @@ from kernelwright.model.measurement import Measurement
 from kernelwright.model.profile import Attribution, Kernel, Operator, Roof
 from kernelwright.model.workload import WorkloadFacts
 from kernelwright.roofline import roof, stages, work_summary
-from kernelwright.roofline.knowledge import datasheet, devices, metrics
+from kernelwright.roofline.knowledge import datasheet, devices
 
 PEAKS = (
     ProbePeak(name="bandwidth", value=4200.0, unit="GB/s", method="copy of 512 MiB"),
@@ -89,7 +89,6 @@ def test_every_datasheet_figure_has_a_source_and_plausible_ratios() -> None:
         for slower, faster in (("float32", "tf32"), ("tf32", "bfloat16"), ("float64", "float16")):
             if slower in figures and faster in figures:
                 assert figures[slower] <= figures[faster], device.name  # type: ignore[index]
-    assert metrics()["occupancy"].healthy_above == 25 and metrics()["l2_hit"].healthy_above == 80
 
 
 def test_achieved_work_and_shares() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ..model.profile import Bottleneck, BottleneckKind, Kernel, Profile
-from ..roofline.knowledge import bottlenecks, metrics
+from ..model.profile import Bottleneck, BottleneckKind, Profile
+from ..roofline.counters import busiest_pipe_pct, covered_pct, mean, weighted
+from ..roofline.knowledge import bottlenecks
 from .common import all_kernels, best_of, is_cpu_timeline, peak_origin
-
-PIPES = ("tensor", "fma", "alu", "fp64")
-"""Entries of knowledge/metrics.yaml whose busiest one is Compute%."""
 
 
 def classify(compute_pct: float | None, bandwidth_pct: float | None) -> BottleneckKind | None:
@@ -44,8 +40,8 @@ def bottleneck(profile: Profile) -> Bottleneck:
     texts = bottlenecks().texts
     counted = counter_shares(profile)
     if counted is not None:
-        return Bottleneck(kind=classify(*counted), root_cause=texts["counters"].format(compute=counted[0], bandwidth=counted[1])
-                          + _second_sentence(profile))
+        return Bottleneck(kind=classify(*counted), root_cause=texts["counters"].format(
+            compute=counted[0], bandwidth=counted[1], covered=covered_pct(tuple(all_kernels(profile))) or 0.0) + _second_sentence(profile))
     work = profile.work
     compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
     cached = in_cache(bandwidth)
@@ -59,24 +55,17 @@ def bottleneck(profile: Profile) -> Bottleneck:
 
 
 def counter_shares(profile: Profile) -> tuple[float, float] | None:
-    """(busiest arithmetic pipe %, DRAM %) weighted by kernel time; None unless counters cover every kernel's time."""
-    table = metrics()
-    pipes = [weighted(all_kernels(profile), table[pipe].names) for pipe in PIPES]
-    dram = weighted(all_kernels(profile), table["dram"].names)
-    return None if dram is None or None in pipes else (max(pipe for pipe in pipes if pipe is not None), dram)
+    """(busiest arithmetic pipe %, DRAM %) of a call, by counters; None where they cover too little of the kernels' time.
 
-
-def weighted(kernels: Iterable[Kernel], names: tuple[str, ...]) -> float | None:
-    """Time-weighted mean of the first known metric; None when some kernel that took time lacks it."""
-    total, weight = 0.0, 0
-    for kernel in kernels:
-        if kernel.category != "kernel" or kernel.duration_ns == 0:
-            continue
-        value = next((kernel.metrics.raw[name] for name in names if name in kernel.metrics.raw), None)
-        if value is None:
-            return None
-        total, weight = total + value * kernel.duration_ns, weight + kernel.duration_ns
-    return total / weight if weight else None
+    Weighted by kernel time, and by the share of the call in which the device works at all: idle, it uses neither.
+    """
+    kernels = tuple(all_kernels(profile))
+    compute, dram = weighted(busiest_pipe_pct, kernels), mean("dram_pct", kernels)
+    if compute is None or dram is None:
+        return None
+    idle = profile.timeline.idle_share_pct if profile.timeline is not None else None
+    works = 1.0 - (idle or 0.0) / 100.0
+    return compute * works, dram * works
 
 
 def _by_idle_time(profile: Profile) -> Bottleneck | None:

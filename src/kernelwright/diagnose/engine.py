@@ -40,9 +40,9 @@ def _replaced(finding: Finding, findings: list[Finding]) -> bool:
 def _judged(stage: Stage, findings: list[Finding]) -> Stage:
     if not is_real(stage):
         return stage
-    # Counters would be compute and DRAM shares of this stage; without them its position against the peaks decides.
-    bandwidth = stage.dram_pct if stage.dram_pct is not None else stage.bandwidth_pct
-    return stage.model_copy(update={"bottleneck": classify(stage.compute_pct, bandwidth), "key_issue": _key_issue(stage, findings)})
+    counted = stage.pipe_pct is not None and stage.dram_pct is not None
+    kind = classify(stage.pipe_pct, stage.dram_pct) if counted else classify(stage.compute_pct, stage.bandwidth_pct)
+    return stage.model_copy(update={"bottleneck": kind, "key_issue": _key_issue(stage, findings)})
 
 
 def _key_issue(stage: Stage, findings: list[Finding]) -> str | None:

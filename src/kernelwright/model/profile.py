@@ -213,13 +213,15 @@ class Stage(Record):
     flops: float | None = None
     min_bytes: float | None = None
     compute_pct: float | None = None
-    """Achieved FLOP/s as a share of the measured peak at the dtype in use (busiest pipe, once counters exist)."""
+    """Achieved FLOP/s as a share of the measured peak at the dtype in use (evidence: analytic)."""
     bandwidth_pct: float | None = None
     """Minimum bytes / time as a share of the measured bandwidth (evidence: analytic): a lower bound of DRAM%."""
     tc_pct: float | None = None
     dram_pct: float | None = None
     occupancy_pct: float | None = None
-    """These three come from counters only; None without them."""
+    pipe_pct: float | None = None
+    """Busiest arithmetic pipe (tensor, FMA, ALU, FP64) of each kernel. These four come from counters, weighted by kernel time; None
+    where counters cover less than nine tenths of it."""
     bottleneck: BottleneckKind | None = None
     key_issue: str | None = None
     source: str | None = None

@@ -47,9 +47,17 @@ def render_report(profile: Profile) -> str:
         stacks=stacks, stacks_left_pct=stacks_left_pct, memory=memory_views(profile),
         definitions=sum(operator.source_kind == "definition" for operator in profile.operators),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
-        findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS,
+        findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS, undecided=_undecided(profile),
         script=profile.script, top_table=Safe(render_top(profile)) if profile.script is not None else "",
     )
+
+
+def _undecided(profile: Profile) -> list[tuple[str, str]]:
+    """(rules, reason), one row a reason."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in profile.abstained:
+        by_reason.setdefault(entry.reason, []).append(entry.name)
+    return [(", ".join(names), reason) for reason, names in by_reason.items()][:MOST_ROWS]
 
 
 def _configuration(profile: Profile) -> Safe:

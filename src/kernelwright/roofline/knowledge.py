@@ -1,4 +1,4 @@
-"""Loads the data files of knowledge/ into checked records: devices, metrics, bottleneck rules."""
+"""Loads the data files of knowledge/ into checked records: devices, counters, bottleneck rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from ..model.base import Record
+from ..model.counters import CounterSet
 from ..model.errors import MachineLacks
 from ..model.resources import resource
 
@@ -34,24 +35,91 @@ class DeviceFile(Record):
     devices: tuple[Device, ...]
 
 
-class Metric(Record):
-    """One hardware counter with its healthy range."""
+class Chip(Record):
+    """A chip as `ncu --query-metrics --chips` names it."""
 
-    names: tuple[str, ...]
-    """ncu metric names; the first that a kernel has counts."""
+    capabilities: tuple[str, ...]
+    """Compute capabilities, e.g. "9.0"."""
+    warps_per_sm: int
+
+
+class Way(Record):
+    """One way to a role's figure: exactly one of metric, sum, max, ratio and formula."""
+
+    chips: tuple[str, ...] = ()
+    """Only on these; empty: on all."""
+    only_read: bool = False
+    """Never asked for; read where a report has it."""
+    metric: str | None = None
+    sum: dict[str, float] | None = None
+    """Metric -> weight."""
+    max: tuple[str, ...] | None = None
+    ratio: tuple[str, str] | None = None
+    formula: str | None = None
+    """In roofline/formulas.py, over `of`."""
+    of: tuple[str, ...] = ()
+    times: float = 1.0
+    """Factor of a metric or ratio."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Way:
+        if len([kind for kind in (self.metric, self.sum, self.max, self.ratio, self.formula) if kind is not None]) != 1:
+            raise ValueError("a way has exactly one of metric, sum, max, ratio and formula")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics it needs."""
+        return (self.metric,) if self.metric is not None else tuple(self.sum or ()) or self.max or self.ratio or self.of
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Factors of `names` in a sum."""
+        return tuple(self.sum.values()) if self.sum is not None else (self.times,)
+
+    def is_for(self, chip: str) -> bool:
+        """Whether the chip has these metrics."""
+        return not self.chips or chip in self.chips
+
+
+class Healthy(Record):
+    """The range of a figure that deserves no further look."""
+
     label: str
-    unit: str
-    healthy_above: float | None = None
-    healthy_at_most: float | None = None
-    action: str
-    """Short imperative words for the finding."""
+    """As triggers and reports write it."""
+    above: float | None = None
+    at_most: float | None = None
     hint: str
+    """What to do outside of it."""
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is healthy."""
+        return value > self.above if self.above is not None else self.at_most is None or value <= self.at_most
 
 
-class MetricFile(Record):
-    """`metrics.yaml`."""
+class Role(Record):
+    """One figure of a launch, the same on every chip."""
 
-    metrics: dict[str, Metric]
+    model_config = ConfigDict(populate_by_name=True)
+
+    unit: str
+    set: CounterSet
+    """"default": collected always. "full": with --counters full."""
+    meaning: str
+    source: str
+    """Key of the file's sources."""
+    bound: tuple[float, float] | None = None
+    healthy: Healthy | None = None
+    ways: tuple[Way, ...] = Field(alias="from")
+    """In order: the first that a chip has is collected, the first whose metrics a report has is read."""
+
+
+class CounterFile(Record):
+    """`counters.yaml`."""
+
+    chips: dict[str, Chip]
+    sources: dict[str, str]
+    roles: dict[str, Role]
 
 
 class High(Record):
@@ -78,6 +146,8 @@ class Rule(Record):
     """File in knowledge/playbooks: what to do about it."""
     playbooks: dict[str, str] = Field(default_factory=dict)
     """The same by case, where the cases have pages of their own."""
+    role: str = ""
+    """The counter role whose healthy range is the threshold."""
     yields_to: tuple[str, ...] = ()
     """Rules that say more: their finding about the same stage replaces this one's."""
 
@@ -97,9 +167,9 @@ def devices() -> tuple[Device, ...]:
 
 
 @cache
-def metrics() -> dict[str, Metric]:
-    """Counters by short name."""
-    return _load("metrics.yaml", MetricFile).metrics
+def counter_knowledge() -> CounterFile:
+    """Counter roles and the chips they are known for."""
+    return _load("counters.yaml", CounterFile)
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..model.profile import Kernel, Operator, Roof, Stage
+from .counters import busiest_pipe_pct, mean, weighted
 from .peaks import binding_peaks
 from .work import share_pct
 
@@ -29,6 +30,7 @@ class _Sums:
     min_bytes: float | None = None
     by_source: Counter[str] = field(default_factory=Counter)
     by_kernel: Counter[str] = field(default_factory=Counter)
+    launches: list[Kernel] = field(default_factory=list)
 
     def add_operator(self, operator: Operator) -> None:
         self.calls += 1
@@ -43,6 +45,7 @@ class _Sums:
             self.kernels += 1
             self.duration_ns += kernel.duration_ns
             self.by_kernel[kernel.kernel_name] += kernel.duration_ns
+            self.launches.append(kernel)
 
 
 def stages(operators: Sequence[Operator], unattributed: Sequence[Kernel], roof: Roof, steps: int) -> tuple[Stage, ...]:
@@ -95,7 +98,9 @@ def _stage(row: _Sums, total_ns: int, roof: Roof, steps: int) -> Stage:
         name=row.name, marked=row.marked, calls=row.calls / steps, kernel_count=row.kernels / steps, duration_ns=duration / steps,
         share_pct=100.0 * duration / total_ns if total_ns else 0.0, flops=None if row.flops is None else row.flops / steps,
         min_bytes=None if row.min_bytes is None else row.min_bytes / steps, compute_pct=share_pct(tflops, compute),
-        bandwidth_pct=share_pct(gbs, bandwidth), source=_heaviest(row.by_source), dominant_kernel=_heaviest(row.by_kernel))
+        bandwidth_pct=share_pct(gbs, bandwidth), tc_pct=mean("tensor_pct", row.launches), dram_pct=mean("dram_pct", row.launches),
+        occupancy_pct=mean("occupancy_pct", row.launches), pipe_pct=weighted(busiest_pipe_pct, row.launches),
+        source=_heaviest(row.by_source), dominant_kernel=_heaviest(row.by_kernel))
 
 
 def _heaviest(times: Counter[str]) -> str | None:

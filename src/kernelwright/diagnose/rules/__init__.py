@@ -8,14 +8,17 @@ from ...model.profile import Profile
 from ...roofline.knowledge import Rule
 from ..common import Outcome
 from . import (
+    bank_conflicts,
     data_loader_stall,
     elementwise_fusion,
     few_blocks,
     first_use_compilation,
+    fp64_promotion,
     heavy_copies,
     host_bound,
     host_device_copies,
     host_outside_operators,
+    issue_rate,
     kernel_bottleneck,
     l2_hit,
     launch_gaps,
@@ -27,6 +30,8 @@ from . import (
     stage_far_from_roof,
     synchronisation,
     tensor_cores_unused,
+    uncoalesced_access,
+    warp_stalls,
     waves,
 )
 
@@ -51,5 +56,10 @@ RULES: dict[str, Callable[[Profile, Rule], Outcome]] = {
     "l2_hit": l2_hit.check,
     "spilling": spilling.check,
     "waves": waves.check,
+    "uncoalesced_access": uncoalesced_access.check,
+    "bank_conflicts": bank_conflicts.check,
+    "warp_stalls": warp_stalls.check,
+    "issue_rate": issue_rate.check,
+    "fp64_promotion": fp64_promotion.check,
 }
 """Name in knowledge/bottlenecks.yaml -> rule."""

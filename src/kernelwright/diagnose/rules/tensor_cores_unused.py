@@ -6,14 +6,20 @@ import re
 
 from ...model.base import Abstained
 from ...model.profile import Finding, Operator, Profile
+from ...roofline.counters import known
 from ...roofline.knowledge import Rule, datasheet
 from ..common import NO_TIMELINE, Outcome, bounded, call_share_pct, heaviest_source, matching, time_of
 
 NAME = "tensor_cores_unused"
+PRODUCTS = ("tensor_flops_tf32", "tensor_flops_bf16", "tensor_flops_fp16")
+"""Operations that a float32 product on tensor cores can consist of."""
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
-    """Gain: share of the time x (1 - float32 peak / TF32 peak), both from the datasheet; kernel names tell what ran where."""
+    """Gain: share of the time x (1 - float32 peak / TF32 peak), both from the datasheet.
+
+    Counted tensor operations tell what ran where; without counters the kernels' names do.
+    """
     if profile.capture_metadata.device != "cuda":
         return None
     if profile.timeline is None:
@@ -33,8 +39,19 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     return Finding(
         rule=NAME, name=rule.name, detail=rule.detail.format(share=share, ratio=ratio), where=heaviest_source(products),
         stage=next(iter(names)) if len(names) == 1 else None, estimated_gain_pct=bounded(share * (1 - 1 / ratio)),
-        trigger=f"float32_product_share={share:.0f}%", evidence="timeline", hint=rule.hint)
+        trigger=f"float32_product_share={share:.0f}%", hint=rule.hint,
+        evidence="counters" if all(_counted(operator) is not None for operator in products) else "timeline")
 
 
 def _on_tensor_cores(operator: Operator, rule: Rule) -> bool:
+    counted = _counted(operator)
+    if counted is not None:
+        return counted
     return any(re.search(rule.patterns["tensor_kernels"], kernel.kernel_name) for kernel in operator.kernels)
+
+
+def _counted(operator: Operator) -> bool | None:
+    """Whether its kernels did operations on tensor cores; None where a kernel's counters do not tell."""
+    kernels = [kernel for kernel in operator.kernels if kernel.category == "kernel"]
+    counts = [known(role, kernel.metrics.raw) for kernel in kernels for role in PRODUCTS]
+    return None if not counts or None in counts else any(counts)
