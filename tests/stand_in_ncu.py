@@ -16,8 +16,8 @@ NOTE = "==WARNING== Note: Running with unmodified GPU clocks. If not controlled 
 CONNECTED = f"{NOTE}==PROF== Connected to process 4053 (/usr/bin/python3.12)\n"
 REPLAYED = "".join(f'==PROF== Profiling "kernel" - {number}: 0%....50%....100% - 12 passes\n' for number in range(3))
 GOOD = f"{CONNECTED}{REPLAYED}==PROF== Disconnected from process 4053\n"
-DENIED = (f"{CONNECTED}==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target "
-          "device 0. For instructions on enabling permissions and to get more information see "
+DENIED = (f"{CONNECTED}==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+          "target device 0. For instructions on enabling permissions and to get more information see "
           "https://developer.nvidia.com/ERR_NVGPUCTRPERM\n==PROF== Disconnected from process 4053\n==WARNING== No kernels were profiled.\n")
 _BODY = '''#!{python}
 import json, os, shutil, signal, subprocess, sys, time
@@ -75,7 +75,8 @@ def stand_in_sudo(folder: Path, *, allows: bool) -> Path:
     """A sudo that runs what it is given, or refuses as the real one does without a terminal; returns its folder, for the PATH."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "sudo"
-    body = 'echo "$@" >> "$(dirname "$0")/sudo.log"; shift; exec "$@"' if allows else 'echo "sudo: a password is required" >&2; exit 1'
+    runs, refuses = 'printf "%s\\n" "$*" >> "$(dirname "$0")/sudo.log"; shift; exec "$@"', 'echo "sudo: a password is required" >&2; exit 1'
+    body = runs if allows else refuses
     program.write_text(f"#!/bin/sh\n{body}\n")
     program.chmod(0o755)
     return folder

@@ -71,8 +71,8 @@ def test_the_filter_names_whole_numbers(tmp_path):
 
 
 def test_paths_with_percent_signs_are_not_expanded(tmp_path):
-    words = command_line(Tool("ncu", Path("/ncu")), Path("/python"), tmp_path / "request.json", metrics=(), op_ids=None, extra=["--set", "full"],
-                         report=Path("/50%q{HOME}/c.ncu-rep"), log=Path("/50%h/l"))
+    words = command_line(Tool("ncu", Path("/ncu")), Path("/python"), tmp_path / "request.json", metrics=(), op_ids=None,
+                         extra=["--set", "full"], report=Path("/50%q{HOME}/c.ncu-rep"), log=Path("/50%h/l"))
     assert "/50%%q{HOME}/c.ncu-rep" in words and "/50%%h/l" in words and "--metrics" not in words
     assert words[words.index("--set"):][:3] == ["--set", "full", "/python"]
 
@@ -104,20 +104,21 @@ OLD = "==ERROR== An error was reported by the driver:\n==ERROR== Cuda driver is 
 CHIP = "==WARNING== Profiling is not supported on device 0. To find out supported GPUs refer --list-chips option.\n"
 BUSY = ("==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like DCGM) is concurrently "
         "collecting profiling data.\n")
-FAILED = {"status": "error", "error": {"code": "workload_raised", "message": "KeyError: 'DATA'", "where": "w.py:3", "fix": "f", "exit_code": 4}}
+FAILED = {"status": "error",
+          "error": {"code": "workload_raised", "message": "KeyError: 'DATA'", "where": "w.py:3", "fix": "f", "exit_code": 4}}
 APPLICATION = "==ERROR== The application returned an error code (4).\n"
 NOTHING = "==WARNING== No kernels were profiled.\n"
 
 
 @pytest.mark.parametrize(("turn", "code", "reason", "mend"), [
-    ({"log": DENIED, "result": {"status": "ok"}, "exit": 1}, "counters_denied", "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
+    ({"log": DENIED, "result": {"status": "ok"}, "exit": 1}, "counters_denied", "(ERR_NVGPUCTRPERM)", "NVreg_RestrictProfilingToAdminUsers"),
     ({"log": CONNECTED + OLD, "exit": 1}, "ncu_too_old", "2025.3.1.0 does not go with this GPU or driver", "--ncu-executable"),
     ({"log": CONNECTED + CHIP + NOTHING, "result": {"status": "ok"}}, "ncu_too_old", "not supported on device 0", "--ncu-executable"),
     ({"log": CONNECTED + BUSY, "result": {"status": "ok"}, "exit": 1}, "counters_busy", "driver resource was unavailable", "dcgmi"),
     ({"log": NOTE + "==ERROR== Profiler is already attached to the target.\n", "exit": 1}, "counters_busy", "already attached", "dcgmi"),
     ({"log": NOTE + "==ERROR== LibraryNotLoaded\n", "exit": 1}, "ncu_library", "lacks a library", "--ncu-executable"),
     ({"log": "==ERROR== Failed to open /tmp/nsight-compute-lock\n", "exit": 1}, "ncu_lock", "lock file", "rm -f /tmp/nsight-compute-lock"),
-    ({"log": CONNECTED + APPLICATION, "result": FAILED, "exit": 4}, "failed_under_ncu", "KeyError: 'DATA' (w.py:3)", "KERNELWRIGHT_NCU_ENV"),
+    ({"log": CONNECTED + APPLICATION, "result": FAILED, "exit": 4}, "failed_under_ncu", "KeyError: 'DATA' (w.py:3)", "NCU_ENV"),
     ({"log": CONNECTED + APPLICATION, "exit": 9}, "failed_under_ncu", "its process ended early", "KERNELWRIGHT_NCU_ENV"),
     ({"log": CONNECTED + NOTHING, "result": {"status": "ok"}}, "no_kernels_replayed", "none of the chosen launches", "fixed seeds"),
     ({"log": CONNECTED + "==ERROR== Unknown Error on device 0.\n", "exit": 1}, "ncu_failed", "Unknown Error on device 0", "ncu.log"),
@@ -162,14 +163,15 @@ def test_metrics_that_this_ncu_does_not_know_are_left_out(tmp_path, report):
     assert done.report is not None and done.unknown == ("b.sum",)
     words = stand_in.calls()[1]["argv"]
     assert words[words.index("--metrics") + 1] == "a.sum"
-    alone = run(tmp_path / "alone", StandInNcu(tmp_path / "alone" / "nsight", {"log": "==ERROR== Failed to find metric b.sum\n", "exit": 1}),
-                metrics=("b.sum",))
+    only = StandInNcu(tmp_path / "alone" / "nsight", {"log": "==ERROR== Failed to find metric b.sum\n", "exit": 1})
+    alone = run(tmp_path / "alone", only, metrics=("b.sum",))
     assert alone.report is None and alone.denied is not None and "Failed to find metric b.sum" in alone.denied.reason
 
 
 def test_sudo_gets_the_variables_by_name_and_is_not_asked_twice(tmp_path, report, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", "s3cret")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "a b;c"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     programs = stand_in_sudo(tmp_path / "bin", allows=True)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     stand_in = StandInNcu(tmp_path / "nsight", good(report))

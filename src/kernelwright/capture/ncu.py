@@ -131,7 +131,7 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
     if not in_time:
         reason = _timed_out(timeout_s, len(_STARTED.findall(words)))
     else:
-        reason = why_none(words, _read(said), tool, view, sudo=sudo) or _program_failed(request, words, said) \
+        reason = why_none(words, _read(said), tool, view, sudo=sudo) or _program_failed(request, words, said, process.returncode) \
             or _other(words, process.returncode, log)
     report.unlink(missing_ok=True)
     return NcuRun(None, reason, max(passes, default=None), launches, seconds, log)
@@ -165,13 +165,14 @@ def _timed_out(timeout_s: float, started: int) -> NoCounters:
                       advice="kernels that wait for each other (NCCL, spinning on a flag) hang under ncu, which runs one at a time")
 
 
-def _program_failed(request: ProbeRequest, words: str, said: Path) -> NoCounters | None:
+def _program_failed(request: ProbeRequest, words: str, said: Path, status: int | None) -> NoCounters | None:
     """The workload ran well without ncu; None when it did under ncu too, or ncu never started it."""
     try:
         result = ProbeResult.model_validate_json((Path(request.out_dir) / "result.json").read_bytes())
         failure = result.error if result.status == "error" else None
     except (OSError, ValidationError):
-        if "==PROF== Connected" not in words or [line for line in errors(words) if "The application returned" not in line]:
+        killed = status is not None and status < 0  # ncu itself
+        if killed or "==PROF== Connected" not in words or [line for line in errors(words) if "The application returned" not in line]:
             return None
         reason = "its process ended early"
     else:

@@ -32,7 +32,8 @@ def denied(view: SystemView, reason: str = "") -> NoCounters:
 def no_tool(tool: Tool) -> NoCounters:
     """ncu is not there, or does not answer."""
     code = "no_ncu" if tool.path is None else "ncu_broken"
-    return NoCounters(code=code, reason=one_line(tool.problem), fix=tool.fix, advice=tool.advice)
+    return NoCounters(code=code, reason=one_line(tool.problem), fix=tool.fix or tool.advice,
+                      advice=tool.advice if tool.fix else "")
 
 
 def unknown_metrics(words: str) -> tuple[str, ...]:
@@ -68,8 +69,8 @@ def why_none(words: str, said: str, tool: Tool, view: SystemView, *, sudo: bool)
         return NoCounters(code="ncu_lock", reason="ncu's lock file belongs to another user", fix="sudo rm -f /tmp/nsight-compute-lock",
                           advice="or set TMPDIR to a folder of your own")
     if _LIBRARY.search(told):
-        return NoCounters(code="ncu_library", reason=f"{version} lacks a library: {short(told)}", fix=tool.fix,
-                          advice="install Nsight Compute anew, as a whole, or name another with --ncu-executable PATH")
+        return NoCounters(code="ncu_library", reason=f"{version} lacks a library: {short(told)}",
+                          fix="install Nsight Compute anew, as a whole, or name another ncu with --ncu-executable PATH")
     return None
 
 
