@@ -18,7 +18,7 @@ from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeResult
 from kernelwright.model.counters import Counters
 from kernelwright.model.errors import BadInput
-from kernelwright.model.workload import WorkloadRef, ScriptRef
+from kernelwright.model.workload import ScriptRef, WorkloadRef
 from kernelwright.pipeline import counters as counter_module
 from kernelwright.pipeline import profile as profile_module
 from kernelwright.pipeline.counters import Analysis, CounterOptions

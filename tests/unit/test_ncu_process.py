@@ -111,7 +111,7 @@ NOTHING = "==WARNING== No kernels were profiled.\n"
 
 
 @pytest.mark.parametrize(("turn", "code", "reason", "mend"), [
-    ({"log": DENIED, "result": {"status": "ok"}, "exit": 1}, "counters_denied", "(ERR_NVGPUCTRPERM)", "NVreg_RestrictProfilingToAdminUsers"),
+    ({"log": DENIED, "result": {"status": "ok"}, "exit": 1}, "counters_denied", "ERR_NVGPUCTRPERM", "ProfilingToAdminUsers=0"),
     ({"log": CONNECTED + OLD, "exit": 1}, "ncu_too_old", "2025.3.1.0 does not go with this GPU or driver", "--ncu-executable"),
     ({"log": CONNECTED + CHIP + NOTHING, "result": {"status": "ok"}}, "ncu_too_old", "not supported on device 0", "--ncu-executable"),
     ({"log": CONNECTED + BUSY, "result": {"status": "ok"}, "exit": 1}, "counters_busy", "driver resource was unavailable", "dcgmi"),
