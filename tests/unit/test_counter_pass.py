@@ -42,7 +42,7 @@ class Bench:
         self.machine = folder / "machine"
         self.machine.mkdir()
         self.uid = 1000
-        self.plan = SimpleNamespace(op_ids=(5, 11, 23), launches=4, expected_share_pct=96.5)
+        self.plan = SimpleNamespace(op_ids=(5, 11, 23), launches=4, launch_count=None, expected_share_pct=96.5)
         monkeypatch.setenv("KERNELWRIGHT_CACHE", str(folder / "cache"))
         monkeypatch.setattr(profile_module, "find_interpreter",
                             lambda *_a, **_k: Interpreter(Path(sys.executable), "2.11.0", "13.0", "--python"))
@@ -191,7 +191,7 @@ def test_a_report_that_cannot_be_read_costs_the_counters_alone(bench, monkeypatc
 
 
 def test_nothing_to_replay(bench):
-    bench.plan = SimpleNamespace(op_ids=(), launches=0, expected_share_pct=0.0)
+    bench.plan = SimpleNamespace(op_ids=(), launches=0, launch_count=None, expected_share_pct=0.0)
     ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
     done, files = bench.run(ncu.path)
     told_once(bench, done, files, "nothing_to_replay")

@@ -48,6 +48,8 @@ class Plan(Protocol):
     @property
     def launches(self) -> int: ...
     @property
+    def launch_count(self) -> int | None: ...
+    @property
     def expected_share_pct(self) -> float: ...
 
 
@@ -146,8 +148,9 @@ class CounterPass:
         metrics = self.analysis.metrics(environment.compute_capability or "", options.choice)
         self.say(f"counters: replaying {plan.launches} launches under ncu, for {plan.expected_share_pct:.0f}% of kernel time")
         asked = request.model_copy(update={"action": "counters", "out_dir": str(folder), "calibrate": False, "stacks": False})
-        run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, sudo=options.sudo, report=raw / REPORT_FILE,
-                      cwd=cwd, timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice), say=self.say, view=self.view)
+        few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
+        run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
+                      report=raw / REPORT_FILE, cwd=cwd, timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice), say=self.say, view=self.view)
         if run.report is None:
             return run.denied or NoCounters(code="ncu_failed", reason="ncu left no report", fix=f"look into {run.log}")
         return CounterCapture(options, plan, trace, run, self.analysis)
