@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,11 +74,17 @@ def test_on_the_cpu_there_are_none():
 
 
 UNDER = """
-import importlib.util, os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "KERNELWRIGHT_STARTER": sys.argv[2],
-                                                                  "KERNELWRIGHT_UNDER": "ncu"})
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "KERNELWRIGHT_UNDER": "ncu"})
 print(child.pid, flush=True)
-time.sleep(60)
+time.sleep(20)
+"""
+STARTER = """
+import os, subprocess, sys, time
+os.environ["KERNELWRIGHT_STARTER"] = f"{os.getpid()} {os.readlink('/proc/self/ns/pid')}"
+profiler = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+print(profiler.pid, flush=True)
+time.sleep(20)
 """
 PROBE = f"""
 import importlib.util, time
@@ -86,24 +93,29 @@ start = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(start)
 start.WATCH_S = 0.05
 start.die_with_parent()
-time.sleep(60)
+time.sleep(20)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-def test_the_probe_ends_when_the_profiler_above_it_was_killed():
-    starter = f"{os.getpid()} {os.readlink('/proc/self/ns/pid')}"
-    profiler = subprocess.Popen([sys.executable, "-c", UNDER, PROBE, starter], stdout=subprocess.PIPE)
-    assert profiler.stdout is not None
-    probe = int(profiler.stdout.readline())
-    time.sleep(0.5)
-    assert Path(f"/proc/{probe}").exists()
-    profiler.kill()
-    profiler.wait()
-    deadline = time.monotonic() + 20
-    while running(probe) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not running(probe)
+@pytest.mark.parametrize("killed", ["starter", "profiler"])
+def test_the_probe_ends_when_the_starter_or_the_profiler_above_it_was_killed(killed):
+    """The profiler stays when the starter alone is killed: a real one ends with its program."""
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, UNDER, PROBE], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    profiler, probe = int(starter.stdout.readline()), int(starter.stdout.readline())
+    try:
+        time.sleep(0.5)
+        assert running(probe)
+        os.kill(starter.pid if killed == "starter" else profiler, signal.SIGKILL)
+        deadline = time.monotonic() + 15
+        while running(probe) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not running(probe)
+    finally:
+        for pid in (starter.pid, profiler):
+            if running(pid):
+                os.kill(pid, signal.SIGKILL)
+        starter.wait()
 
 
 def running(pid):
