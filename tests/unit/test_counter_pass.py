@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -16,14 +16,14 @@ from kernelwright.capture.doctor import examine
 from kernelwright.capture.interpreter import Interpreter
 from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeResult
-from kernelwright.model.counters import Counters
-from kernelwright.model.errors import BadInput
 from kernelwright.model.workload import ScriptRef, WorkloadRef
 from kernelwright.pipeline import counters as counter_module
 from kernelwright.pipeline import profile as profile_module
-from kernelwright.pipeline.counters import Analysis, CounterOptions
+from kernelwright.pipeline.counters import CounterOptions
 from kernelwright.pipeline.profile import ProfileOptions, profile
 from kernelwright.report import write_profile
+from kernelwright.roofline.counters import metric_names
+from ncu_reports import DATA, recorded
 from stand_in_ncu import DENIED, StandInNcu, good, stand_in_sudo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,21 +37,16 @@ class Bench:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.said, self.asked = folder, [], []
-        self.report = folder / "recorded.ncu-rep"
-        self.report.write_bytes(b"recorded")
+        self.report = recorded("conv", folder)
         self.machine = folder / "machine"
         self.machine.mkdir()
-        self.uid = 1000
-        self.plan = SimpleNamespace(op_ids=(5, 11, 23), launches=4, launch_count=None, expected_share_pct=96.5)
+        self.uid, self.capability = 1000, "9.0"
         monkeypatch.setenv("KERNELWRIGHT_CACHE", str(folder / "cache"))
         monkeypatch.setattr(profile_module, "find_interpreter",
                             lambda *_a, **_k: Interpreter(Path(sys.executable), "2.11.0", "13.0", "--python"))
         monkeypatch.setattr(profile_module, "run_probe", self._probe)
         monkeypatch.setattr(profile_module, "gpu_visible", lambda: True)
         monkeypatch.setattr(counter_module, "real_system", self.view)
-        self.analysis = Analysis(plan=lambda trace, **_k: self.plan, metrics=lambda cc, which: (f"sm_{cc}.{which}",),
-                                 read=lambda path: path.read_bytes(), attach=self._attach)
-        monkeypatch.setattr(profile_module, "ANALYSIS", self.analysis)
 
     def view(self):
         return dataclasses.replace(real_system(), root=self.machine, uid=self.uid, env={"PATH": ""})
@@ -63,15 +58,12 @@ class Bench:
 
     def _probe(self, request, *_a, while_running=lambda: None, **_k):
         self.asked.append(request)
-        for file in (CAPTURES / "conv_block").iterdir():
-            shutil.copy(file, request.out_dir)
+        shutil.copy(DATA / "ncu" / "conv.json.gz", Path(request.out_dir) / "trace.json.gz")
         while_running()
-        return ProbeResult.model_validate_json((CAPTURES / "conv_block" / "result.json").read_bytes())
-
-    def _attach(self, operators, unattributed, plan, report):
-        assert report == b"recorded" and plan is self.plan
-        return operators, unattributed, Counters(tool="ncu 2025.3.1", set="default", launches=38, launches_with_counters=37,
-                                                 launches_measured=4, signatures=15, signatures_measured=14, time_share_pct=96.5, seconds=0)
+        document = json.loads((CAPTURES / "conv_block" / "result.json").read_bytes())
+        environment = {**document["environment"], "compute_capability": self.capability}
+        without = {"stacks_file": None, "lines_file": None, "ops_file": None}
+        return ProbeResult.model_validate({**document, **without, "environment": environment})
 
     def run(self, ncu: Path | str, **counters):
         asked = CounterOptions(executable=str(ncu), **counters)
@@ -91,15 +83,23 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
     counters = done.profile.counters
     assert done.profile.no_counters is None and counters is not None
     assert (counters.set, counters.budget_s, counters.passes) == ("default", 30.0, 12) and counters.seconds > 0
-    assert (done.out_dir / "raw" / "counters.ncu-rep").read_bytes() == b"recorded"
+    assert counters.tool.startswith("ncu ") and counters.disagreements == () and counters.time_share_pct > 95
+    assert counters.launches == 38 and counters.launches_with_counters > counters.launches_measured > 0
+    assert (done.out_dir / "raw" / "counters.ncu-rep").read_bytes() == bench.report.read_bytes()
+    kernels = [kernel for operator in done.profile.operators for kernel in operator.kernels if kernel.metrics.raw]
+    assert {kernel.metrics.origin for kernel in kernels} == {"measured", "propagated"}
+    heaviest = max(done.profile.operators, key=lambda operator: operator.aggregated.total_duration_ns)
+    assert heaviest.aggregated.achieved_occupancy and any(row.aggregated.total_dram_bytes_read for row in done.profile.operators)
+    assert any(stage.dram_pct is not None for stage in done.profile.stages)
+    assert done.profile.evidence["counters"] == "counters"
     jsonschema.validate(json.loads(files["profile"].read_text()), SCHEMA)
     assert done.params["options"]["counters"] == {"choice": "default", "budget_s": 30.0, "executable": str(ncu.path), "sudo": False}
     report = files["report"].read_text()
-    assert "## Counters" in report and "counters for 96.5% of kernel time" in report and "12 times each" in report
+    assert "## Counters" in report and re.search(r"counters for \d+\.\d% of kernel time", report) and "12 times each" in report
     assert "--ncu-budget" in report
     words = ncu.calls()[0]["argv"]
-    assert words[words.index("--metrics") + 1] == "sm_9.0.default"
-    assert "regex:.*op_id = (5|11|23)[^0-9].*/" in words
+    assert words[words.index("--metrics") + 1] == ",".join(metric_names("9.0", "default"))
+    assert any(re.fullmatch(r"regex:\.\*op_id = \([\d|]+\)\[\^0-9\]\.\*/", word) for word in words)
     request = json.loads(Path(words[-1]).read_text())
     plain = bench.asked[0]
     assert (request["action"], request["calibrate"], request["stacks"]) == ("counters", False, False)
@@ -110,7 +110,7 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
 
 def test_the_first_processs_files_stay_as_they_were(bench):
     done, _ = bench.run(StandInNcu(bench.folder / "nsight", good(bench.report)).path)
-    assert (done.out_dir / "raw" / "result.json").read_bytes() == (CAPTURES / "conv_block" / "result.json").read_bytes()
+    assert (done.out_dir / "raw" / "trace.json.gz").read_bytes() == (DATA / "ncu" / "conv.json.gz").read_bytes()
     assert done.profile.timeline is not None and done.profile.timeline.steps == 2
 
 
@@ -181,17 +181,39 @@ def test_a_broken_ncu(bench):
     assert "libfoo.so" in told_once(bench, done, files, "ncu_broken").reason
 
 
-def test_a_report_that_cannot_be_read_costs_the_counters_alone(bench, monkeypatch):
-    def read(_path):
-        raise BadInput("bad_ncu_report", "is cut short", where="counters.ncu-rep", fix="profile again")
-
-    monkeypatch.setattr(profile_module, "ANALYSIS", dataclasses.replace(bench.analysis, read=read))
+def test_a_report_that_is_cut_short_costs_the_counters_alone(bench):
+    bench.report.write_bytes(bench.report.read_bytes()[:-1000])
     done, files = bench.run(StandInNcu(bench.folder / "nsight", good(bench.report)).path)
-    assert "cut short" in told_once(bench, done, files, "bad_ncu_report").reason
+    code = done.profile.no_counters.code
+    assert "counters.ncu-rep" in told_once(bench, done, files, code).reason
 
 
-def test_nothing_to_replay(bench):
-    bench.plan = SimpleNamespace(op_ids=(), launches=0, launch_count=None, expected_share_pct=0.0)
+def test_a_gpu_without_known_counter_names(bench):
+    bench.capability = "5.2"
+    ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
+    done, files = bench.run(ncu.path)
+    assert "5.2" in told_once(bench, done, files, "unknown_gpu").reason and ncu.calls() == []
+
+
+def test_a_budget_that_one_launch_passes(bench):
+    ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
+    done, files = bench.run(ncu.path, budget_s=0.001)
+    told_once(bench, done, files, "nothing_to_replay")
+    assert ncu.calls() == []
+
+
+def test_few_of_many_alike_are_asked_for_by_count(bench, monkeypatch):
+    plan = counter_module.plan_counters
+    monkeypatch.setattr(counter_module, "plan_counters", lambda *a, **k: dataclasses.replace(plan(*a, **k), launch_count=2))
+    ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
+    bench.run(ncu.path)
+    words = ncu.calls()[0]["argv"]
+    assert words[words.index("--filter-mode"):][:4] == ["--filter-mode", "per-launch-config", "--launch-count", "2"]
+
+
+def test_nothing_to_replay(bench, monkeypatch):
+    plan = counter_module.plan_counters
+    monkeypatch.setattr(counter_module, "plan_counters", lambda *a, **k: dataclasses.replace(plan(*a, **k), op_ids=()))
     ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
     done, files = bench.run(ncu.path)
     told_once(bench, done, files, "nothing_to_replay")
@@ -206,10 +228,10 @@ def test_not_asked_for_is_no_complaint(bench):
 
 
 def test_unknown_metrics_are_noted(bench):
-    done, files = bench.run(StandInNcu(
-        bench.folder / "nsight", {"log": "==ERROR== Failed to find metric sm_9.0.default\n", "exit": 1}, good(bench.report)).path)
-    assert done.profile.no_counters is not None  # it was the only one
-    assert "sm_9.0.default" in files["report"].read_text()
+    unknown = {"log": "==ERROR== Failed to find metric dram__bytes_read.sum\n", "exit": 1}
+    done, files = bench.run(StandInNcu(bench.folder / "nsight", unknown, good(bench.report)).path)
+    assert done.profile.counters is not None and "dram__bytes_read.sum" in done.profile.counters.notes[-1]
+    assert "this ncu has no dram" in files["report"].read_text()
 
 
 def test_a_script_is_not_run_twice(bench, monkeypatch):

@@ -89,6 +89,7 @@ def test_secrets_do_not_reach_what_ncu_records(tmp_path, report, monkeypatch):
     assert not any("s3cret" in value for value in environment.values())
     assert environment["TRITON_CACHE_DIR"] == "/cache/t" and environment["TORCHINDUCTOR_CACHE_DIR"] == "/cache/i"
     assert environment["PATH"] == os.environ["PATH"]
+    assert environment["NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"] == "1"  # nothing is copied into the user's home
 
 
 def test_what_decides_caches_devices_and_libraries_is_kept():

@@ -28,6 +28,8 @@ from .system_view import SystemView, real_system
 POLL_S = 0.05
 MAX_LOG_BYTES = 8 << 20
 IDS_A_FILTER = 1000
+NO_DEPLOYMENT = "NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT"
+"""Without it ncu's first run copies its section files into the user's Documents folder."""
 NCU_LOG, PROGRAM_LOG = "ncu.log", "workload.log"
 _PASSES = re.compile(r"^==PROF== Profiling .*?- (\d+) pass(?:es)?\s*$", re.MULTILINE)
 _STARTED = re.compile(r"^==PROF== Profiling ", re.MULTILINE)
@@ -104,8 +106,8 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
         old.unlink(missing_ok=True)
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     command = command_line(tool, interpreter.path, request_file, metrics=metrics, op_ids=op_ids, extra=extra, report=report, log=log)
-    variables = {**allowed(probe_environment(request.device)), "PYTHONUNBUFFERED": "1", "KERNELWRIGHT_STARTER": myself(),
-                 "KERNELWRIGHT_UNDER": "ncu"}
+    variables = {NO_DEPLOYMENT: "1", **allowed(probe_environment(request.device)), "PYTHONUNBUFFERED": "1",
+                 "KERNELWRIGHT_STARTER": myself(), "KERNELWRIGHT_UNDER": "ncu"}
     if sudo:
         command = as_root(command, variables)
     began = time.monotonic()
@@ -126,13 +128,13 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
     words = _read(log)
     passes = [int(count) for count in _PASSES.findall(words)]
     launches, seconds = len(passes), time.monotonic() - began
-    if in_time and report.is_file() and launches:
-        return NcuRun(report, None, max(passes), launches, seconds, log)
+    failed = _program_failed(request, words, said, process.returncode)
+    if in_time and failed is None and report.is_file() and "==WARNING== No kernels were profiled" not in words:
+        return NcuRun(report, None, max(passes, default=None), launches, seconds, log)
     if not in_time:
         reason = _timed_out(timeout_s, len(_STARTED.findall(words)))
     else:
-        reason = why_none(words, _read(said), tool, view, sudo=sudo) or _program_failed(request, words, said, process.returncode) \
-            or _other(words, process.returncode, log)
+        reason = why_none(words, _read(said), tool, view, sudo=sudo) or failed or _other(words, process.returncode, log)
     report.unlink(missing_ok=True)
     return NcuRun(None, reason, max(passes, default=None), launches, seconds, log)
 

@@ -17,7 +17,7 @@ NAMES = frozenset((
 ))
 """Inductor's cache lies below the temporary folder, in one named after the user (getpass: LOGNAME, USER, LNAME, USERNAME)."""
 PREFIXES = ("CUDA", "TORCH", "TRITON_", "PYTORCH_", "NVIDIA_", "CUBLAS", "CUDNN_", "NCCL_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_",
-            "OPENBLAS_", "XDG_", "LC_", "AOT", "ATEN_")
+            "OPENBLAS_", "XDG_", "LC_", "AOT", "ATEN_", "NV_COMPUTE_PROFILER_")
 MORE = "KERNELWRIGHT_NCU_ENV"
 """Names of further variables, separated by commas, that the user knows to hold no secret."""
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|SESSION|(^|_)(API_?)?KEYS?(_|$)", re.IGNORECASE)

@@ -6,14 +6,14 @@ Whatever goes wrong here costs the counters, never the profile: it becomes a NoC
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
+from ..attribute.counters import attach_counters
+from ..attribute.signatures import CounterPlan, plan_counters
 from ..capture.doctor import counters_closed
 from ..capture.interpreter import Interpreter
 from ..capture.ncu import NcuRun, run_ncu
@@ -26,6 +26,8 @@ from ..model.errors import Interrupted, KernelwrightError, one_line
 from ..model.profile import Kernel, Operator
 from ..model.saying import Say
 from ..readers.kineto import Trace, read_kineto
+from ..readers.ncu import read_ncu
+from ..roofline.counters import chips, known, metric_names, unavailable
 
 CounterChoice = Literal["default", "full", "none"]
 VERSION_TIMEOUT_S = 20.0
@@ -36,34 +38,8 @@ LEAST_TIMEOUT_S = 120.0
 START_FACTOR, LAUNCH_FACTOR = 3.0, 4.0
 """The pass may take so many times what the first process took, and what its launches should take, before it counts as hanging."""
 REPORT_FILE = "counters.ncu-rep"
-QUIET = ("cpu", "not_asked", "script", "not_there")
+QUIET = ("cpu", "not_asked", "script")
 """No line on stderr for these: nothing went wrong."""
-
-
-class Plan(Protocol):
-    """Which launches ncu replays."""
-
-    @property
-    def op_ids(self) -> Sequence[int]: ...
-    @property
-    def launches(self) -> int: ...
-    @property
-    def launch_count(self) -> int | None: ...
-    @property
-    def expected_share_pct(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """What is done with the recordings; tests put stand-ins here."""
-
-    plan: Callable[..., Plan]
-    """(trace, *, budget_s, per_launch_s) -> Plan."""
-    metrics: Callable[[str, str], Sequence[str]]
-    """(compute capability, set) -> names of ncu's metrics."""
-    read: Callable[[Path], object]
-    attach: Callable[..., tuple[tuple[Operator, ...], tuple[Kernel, ...], Counters]]
-    """(operators, unattributed kernels, plan, report) -> the same with counters, and what was collected."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +58,13 @@ class CounterCapture:
     """What the counter process left, and what it was asked for."""
 
     options: CounterOptions
-    plan: Plan
+    plan: CounterPlan
     trace: Trace
     """The timeline's recording, already read."""
     run: NcuRun
-    analysis: Analysis
+    capability: str
+    """Compute capability of the GPU, "9.0"."""
+    metrics: tuple[str, ...]
 
 
 @dataclass
@@ -94,7 +72,6 @@ class CounterPass:
     """The counter pass of one profile. `prepare` may run beside the first process: it looks for ncu and asks its version."""
 
     options: CounterOptions
-    analysis: Analysis | None
     say: Say
     view: SystemView = field(default_factory=lambda: dataclasses.replace(
         real_system(), run=partial(run_command, timeout_s=VERSION_TIMEOUT_S)))
@@ -128,8 +105,6 @@ class CounterPass:
             return NoCounters(code="not_asked", reason="none were asked for", fix="profile with --counters default")
         if environment is None or environment.device != "cuda" or result.trace_file is None:
             return NoCounters(code="cpu", reason="the workload ran on the CPU; only a GPU's counters are read")
-        if self.analysis is None:
-            return NoCounters(code="not_there", reason="this version of kernelwright collects none")
         self.prepare()
         assert self._tool is not None
         tool = self._tool.result()
@@ -138,22 +113,28 @@ class CounterPass:
         closed = "" if options.sudo else counters_closed(self.view)
         if closed:
             return denied(self.view, f"the driver keeps them {closed}")
+        capability = environment.compute_capability or ""
         trace = read_kineto(raw / result.trace_file)
-        plan = self.analysis.plan(trace, budget_s=options.budget_s, per_launch_s=LAUNCH_S[options.choice])
+        plan = plan_counters(trace, budget_s=options.budget_s, per_launch_s=LAUNCH_S[options.choice])
         if not plan.op_ids:
             return NoCounters(code="nothing_to_replay", reason="the timeline holds no launch that ncu could replay",
                               fix="look at its warnings; copies, memsets and NCCL kernels are never replayed")
         folder = raw / "counters"
         folder.mkdir(exist_ok=True)
-        metrics = self.analysis.metrics(environment.compute_capability or "", options.choice)
+        metrics = metric_names(capability, options.choice)
+        if not metrics:
+            listed = ", ".join(sorted({one for chip in chips().values() for one in chip.capabilities}))
+            return NoCounters(code="unknown_gpu", reason=f"no counter names are known for compute capability {capability or 'n/a'}",
+                              fix="use a newer kernelwright, or look at the kernels with ncu itself", advice=f"known: {listed}")
         self.say(f"counters: replaying {plan.launches} launches under ncu, for {plan.expected_share_pct:.0f}% of kernel time")
         asked = request.model_copy(update={"action": "counters", "out_dir": str(folder), "calibrate": False, "stacks": False})
         few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
         run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
-                      report=raw / REPORT_FILE, cwd=cwd, timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice), say=self.say, view=self.view)
+                      report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view,
+                      timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice))
         if run.report is None:
             return run.denied or NoCounters(code="ncu_failed", reason="ncu left no report", fix=f"look into {run.log}")
-        return CounterCapture(options, plan, trace, run, self.analysis)
+        return CounterCapture(options, plan, trace, run, capability, metrics)
 
 
 def _limit_s(first_s: float, launches: int, choice: str) -> float:
@@ -166,16 +147,18 @@ def with_counters(
     """The timeline's kernels with their counters; unchanged, and why, where the report can't be used."""
     run = capture.run
     assert run.report is not None
-    start = time.perf_counter()
+    options, cc = capture.options, capture.capability
+    assert options.choice != "none"
     try:
-        attached = capture.analysis.attach(operators, unattributed, capture.plan, capture.analysis.read(run.report))
+        attached = attach_counters(
+            operators, unattributed, capture.plan, read_ncu(run.report), value=lambda role, raw: known(role, raw, cc),
+            counter_set=options.choice, seconds=round(run.seconds, 3), wanted=capture.metrics)
     except KernelwrightError as error:
         return operators, unattributed, _fault(error)
     notes = (f"this ncu has no {', '.join(run.unknown)} for this GPU",) if run.unknown else ()
-    found = attached[2]
-    counters = found.model_copy(update={
-        "set": capture.options.choice, "budget_s": capture.options.budget_s, "passes": run.passes,
-        "seconds": round(run.seconds + time.perf_counter() - start, 3), "notes": (*found.notes, *notes)})
+    counters = attached[2].model_copy(update={
+        "budget_s": options.budget_s, "passes": run.passes, "notes": (*attached[2].notes, *notes),
+        "unavailable": {**unavailable(cc, options.choice), **attached[2].unavailable}})
     return attached[0], attached[1], counters
 
 

@@ -26,14 +26,13 @@ from ..model.saying import Say, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
-from .counters import Analysis, CounterCapture, CounterOptions, CounterPass, said
+from .counters import CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
 from .stored import params_folder, safe_name
 
 SUSPECT_PEAK_PCT = 110.0
-ANALYSIS: Analysis | None = None
 _SCRIPT = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
     fix="use --mode ncu, which runs the script under ncu")
@@ -147,7 +146,7 @@ def _capture(
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
-    second = CounterPass(options.counters, ANALYSIS, say) if mode == "annotation" else None
+    second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
 
     def beside() -> None:
