@@ -349,4 +349,4 @@ def test_the_document_holds_to_its_schema_and_has_the_facts(h200: Machine) -> No
     assert (gpu["compute_capability"], gpu["driver_cuda"], gpu["memory_free_bytes"]) == ("9.0", "13.0", 140 * 2**30)
     assert document["facts"]["torch"]["triton"] == "3.5.0" and document["facts"]["lock_holder"] is None
     figures = document["modes"]["annotation"]["figures"]
-    assert figures["duration"] == "events (CUDA events)" and figures["TC%, DRAM%, Occ%"].startswith("n/a: ncu mode is not in this version")
+    assert figures["duration"] == "events (CUDA events)" and figures["TC%, DRAM%, Occ%"] == "counters (ncu)"

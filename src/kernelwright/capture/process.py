@@ -48,22 +48,26 @@ def spawn(
     """
     with contextlib.ExitStack() as stack:
         log: IO[bytes] | int = subprocess.PIPE if log_path is None else stack.enter_context(log_path.open("ab"))
+        environment = {**probe_environment(device), **(variables or {}), "KERNELWRIGHT_STARTER": myself()}
         try:
-            return subprocess.Popen(
-                [str(interpreter), str(PROBE_START), *probe_args],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=cwd,
-                env={**probe_environment(device), **(variables or {}), "KERNELWRIGHT_STARTER": _myself()},
-                start_new_session=True,
-                pass_fds=tuple(pass_fds),
-            )
+            return _popen([str(interpreter), str(PROBE_START), *probe_args], environment, cwd, log, pass_fds)
         except OSError as error:
             raise MachineLacks(
                 "interpreter_not_started", f"could not start the workload's interpreter: {error.strerror or error}",
                 where=str(interpreter), fix="name a working interpreter that has torch with --python PATH",
             ) from error
+
+
+def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log_path: Path) -> subprocess.Popen[bytes]:
+    """Start a command with exactly this environment, stdin empty, output appended to log_path. Raises OSError."""
+    with log_path.open("ab") as log:
+        return _popen(command, env, cwd, log, ())
+
+
+def _popen(command: Sequence[str], env: Mapping[str, str], cwd: Path, log: IO[bytes] | int,
+           pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=dict(env),
+                            start_new_session=True, pass_fds=tuple(pass_fds))
 
 
 def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> int:
@@ -80,7 +84,7 @@ def terminate(process: subprocess.Popen[bytes], *, grace_s: float = GRACE_S) -> 
     return process.wait()
 
 
-def _myself() -> str:
+def myself() -> str:
     """This process and the namespace that its number belongs to: the probe ends itself when it starts after this one was killed."""
     try:
         return f"{os.getpid()} {Path('/proc/self/ns/pid').readlink()}"

@@ -109,13 +109,13 @@ def real_system(python: str | None = None) -> SystemView:
     )
 
 
-def run_command(command: Sequence[str]) -> Ran:
-    """Run a command that only reports something, for at most COMMAND_TIMEOUT_S."""
+def run_command(command: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> Ran:
+    """Run a command that only reports something, for at most timeout_s."""
     try:
         done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-                              timeout=COMMAND_TIMEOUT_S)
+                              timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        return Ran(None, stderr=f"no answer in {COMMAND_TIMEOUT_S:.0f} s")
+        return Ran(None, stderr=f"no answer in {timeout_s:.0f} s")
     except OSError as error:
         return Ran(None, stderr=error.strerror or type(error).__name__)
     return Ran(done.returncode, done.stdout, done.stderr)

@@ -52,7 +52,11 @@ def add_profile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--baseline", metavar="DIR|VERSION", help="profile to compare with")
     group.add_argument("--ncu-executable", metavar="PATH", help="Nsight Compute's ncu")
     group.add_argument("--nsys-executable", metavar="PATH", help="Nsight Systems' nsys")
-    group.add_argument("--ncu-sudo", action="store_true", help="run ncu under sudo")
+    group.add_argument("--ncu-sudo", action="store_true", help="run ncu under sudo, which must not ask for a password")
+    group.add_argument("--ncu-budget", type=seconds, metavar="TIME",
+                       help="longest time for counters, e.g. 30s: the heaviest launches that fit (default: those of 95%% of kernel time)")
+    group.add_argument("--counters", choices=("default", "full", "none"), default="default",
+                       help="annotation on a GPU: hardware counters to collect in a second process, under ncu")
     group.add_argument("--compile-mode", choices=("eager", "inductor", "cudagraphs"), default="eager",
                        help="profile the workload as it is, or under torch.compile")
     group.add_argument("--model-name", type=name, metavar="NAME", help="name in reports (default: the file's)")

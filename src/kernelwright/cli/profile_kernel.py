@@ -12,6 +12,7 @@ from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.workload import WorkloadRef
+from ..pipeline.counters import CounterOptions
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
+        counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
     )
     done = profile(workload, args.mode, args.out, options, say=say)
     baseline = named

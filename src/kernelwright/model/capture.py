@@ -13,7 +13,8 @@ from pydantic import Field
 from .base import Record
 from .workload import CompileMode, Device, WorkloadFacts
 
-Action = Literal["event", "annotation", "describe"]
+Action = Literal["event", "annotation", "describe", "counters"]
+""""counters": one step for ncu, which the probe then runs under; nothing is timed and no file but result.json written."""
 
 
 class ProbeWorkload(Record):

@@ -62,3 +62,5 @@ class NoCounters(Record):
     reason: str
     fix: str = ""
     """One command line to paste, or one sentence; "" when nothing can be done."""
+    advice: str = ""
+    """In words: what the fix needs or does not do, or what else would help."""

@@ -19,6 +19,7 @@ from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.verdict import Verdict
 from ..model.workload import Device, Precision, WorkloadRef
+from ..pipeline.counters import CounterOptions
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
 from .confirm import Effort
@@ -84,6 +85,7 @@ class RealStages:
         options = ProfileOptions(
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
+            counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
         )
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:

@@ -13,6 +13,7 @@ from ..attribute import attribute
 from ..diagnose import diagnose
 from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
+from ..model.counters import Counters, NoCounters
 from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
 from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
@@ -22,6 +23,7 @@ from ..readers.lines import read_lines
 from ..roofline import roof, stages, work_summary
 from ..timeline import summarize, unprofiled
 from .compiled import plan, python_names, read_index, rows, with_python_names
+from .counters import CounterCapture, with_counters
 from .script import heaviest_dtype, script_steps
 
 MAX_OPS_BYTES = 256 << 20
@@ -42,6 +44,8 @@ class Run:
     compile_mode: str
     device_name: str | None
     version: str
+    counters: CounterCapture | NoCounters | None = None
+    """What the counter process left, or why there is nothing; None where counters have no place (event mode)."""
 
 
 def assemble(run: Run) -> Profile:
@@ -82,25 +86,35 @@ def _with_compiled(draft: Profile, run: Run) -> Profile:
 
 def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     assert run.result.trace_file is not None and draft.roofline is not None
-    trace = read_kineto(run.raw / run.result.trace_file)
+    trace = run.counters.trace if isinstance(run.counters, CounterCapture) else read_kineto(run.raw / run.result.trace_file)
     stacks, unread = _stacks(run)
     lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
     attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines)
-    attributed_ns = sum(operator.aggregated.total_duration_ns for operator in attributed.operators)
-    unattributed_ns = sum(kernel.duration_ns for kernel in attributed.unattributed)
+    operators, unattributed = attributed.operators, attributed.unattributed
+    counters: Counters | NoCounters | None = None
+    if isinstance(run.counters, CounterCapture):
+        operators, unattributed, counters = with_counters(run.counters, operators, unattributed)
+    else:
+        counters = run.counters
+    attributed_ns = sum(operator.aggregated.total_duration_ns for operator in operators)
+    unattributed_ns = sum(kernel.duration_ns for kernel in unattributed)
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
     summary = summary.model_copy(update={"activity": attributed.activity})
     if draft.timing is not None and draft.timing.median_ns > 0:
         summary = unprofiled(summary, draft.timing.median_ns)
+    memory_from: dict[str, Evidence] = {"memory": "timeline"} if attributed.memory else {}
+    counters_from: dict[str, Evidence] = {"counters": "counters"} if isinstance(counters, Counters) else {}
     metadata = draft.capture_metadata
     if not metadata.dtype and draft.script is not None:
-        metadata = metadata.model_copy(update={"dtype": heaviest_dtype(attributed.operators)})
+        metadata = metadata.model_copy(update={"dtype": heaviest_dtype(operators)})
     return draft.model_copy(update={
-        "capture_metadata": metadata, "timeline": summary, "operators": attributed.operators, "stacks": attributed.stacks,
+        "capture_metadata": metadata, "timeline": summary, "operators": operators, "stacks": attributed.stacks,
         "memory": attributed.memory,
-        "unattributed_kernels": attributed.unattributed,
-        "stages": stages(attributed.operators, attributed.unattributed, draft.roofline, summary.steps),
-        "evidence": {**draft.evidence, "memory": "timeline"} if attributed.memory else draft.evidence,
+        "unattributed_kernels": unattributed,
+        "counters": counters if isinstance(counters, Counters) else None,
+        "no_counters": counters if isinstance(counters, NoCounters) else None,
+        "stages": stages(operators, unattributed, draft.roofline, summary.steps),
+        "evidence": {**draft.evidence, **memory_from, **counters_from},
         "warnings": draft.warnings + tuple(attributed.warnings) + unread + _overhead(summary),
     })
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
 from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
+from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.profile import Profile
@@ -24,12 +26,16 @@ from ..model.saying import Say, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble
+from .counters import CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
 from .stored import params_folder, safe_name
 
 SUSPECT_PEAK_PCT = 110.0
+_SCRIPT = NoCounters(
+    code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
+    fix="use --mode ncu, which runs the script under ncu")
 PEAK_WARNING = "the call ran faster than the measured compute peak: the peak is too low; it is measured again in the next run"
 
 
@@ -56,6 +62,8 @@ class ProfileOptions:
     """Scripts: run them in a scratch copy of the working folder."""
     stdout_to_stderr: bool = False
     """Scripts: show their stdout on stderr, because stdout carries our JSON."""
+    counters: CounterOptions = field(default_factory=CounterOptions)
+    """annotation on a GPU: what to collect in a second process, under ncu."""
     command: tuple[str, ...] = ()
 
 
@@ -94,6 +102,8 @@ def profile(
             # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
             forget_peaks(_peaks_key(interpreter, options))
             document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
+        if document.no_counters is not None and (line := said(document.no_counters)):
+            say(line)
         write_artifacts(folder, run.result, document, workload.name)
     except (KernelwrightError, OSError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
@@ -136,14 +146,29 @@ def _capture(
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
+    second = CounterPass(options.counters, say) if mode == "annotation" else None
+    counters: CounterCapture | NoCounters | None = None
+
+    def beside() -> None:
+        if second is not None and options.device != "cpu" and gpu_visible():
+            second.prepare()
+        _import_stages()
+
     with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
-        result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=_import_stages)
+        began = time.monotonic()
+        result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=beside)
+        took_s = time.monotonic() - began
         peaks = _peaks(result, key, lambda: run_probe(
             request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")}),
             interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say))
-    return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks, clocks=clocks.reading(),
-               compile_mode=options.compile_mode, device_name=options.device_name, version=__version__)
+        if second is not None:
+            timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
+            counters = second.collect(request, result, interpreter, raw=folder / "raw", cwd=Path.cwd(), timeout_s=options.timeout_s,
+                                      first_s=took_s)
+    reading = timed if isinstance(counters, CounterCapture) else clocks.reading()
+    return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks,
+               clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters)
 
 
 def _capture_script(
@@ -165,7 +190,8 @@ def _capture_script(
                                 timeout_s=options.timeout_s, say=say, stdout_to_stderr=options.stdout_to_stderr)
     peaks = load_peaks(key, result.environment.device_name) if result.environment is not None else ()
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=with_parameters(result, workload), peaks=peaks,
-               clocks=clocks.reading(), compile_mode="as the script has it", device_name=options.device_name, version=__version__)
+               clocks=clocks.reading(), compile_mode="as the script has it", device_name=options.device_name, version=__version__,
+               counters=_SCRIPT if mode == "annotation" else None)
 
 
 def _clocks(options: ProfileOptions, interpreter: Interpreter, say: Say) -> DeviceClocks:
@@ -249,6 +275,7 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source},
         "clocks": document.capture_metadata.clocks.model_dump(), "seed": options.seed,
         "options": {"warmup": options.warmup, "steps": options.steps, "compile_mode": options.compile_mode,
-                    "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False},
+                    "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False,
+                    "counters": dataclasses.asdict(options.counters)},
         "script": _script(run, options), "command": hide_secrets(options.command), "phases_s": run.result.phases_s,
     }

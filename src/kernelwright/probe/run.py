@@ -109,13 +109,23 @@ class Session:
         with self.phase("warmup"):
             self.result["facts"] = facts.describe(workload, call())
         self.result["environment"] = environment.describe(workload.device)
-        if request["action"] != "describe":
+        if request["action"] == "counters":
+            self._counters(workload, call)
+        elif request["action"] != "describe":
             self._measure(workload, call)
         if request.get("calibrate"):
             with self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate
 
                 self.result["peaks"] = calibrate.peaks(workload.device)
+
+    def _counters(self, workload: Any, call: Callable[[], Any]) -> None:
+        from . import counters
+
+        with self.phase("warmup"):
+            counters.warm_up(call, workload.device, self.request.get("warmup"))
+        with self.phase("profile"):
+            counters.record_step(call, workload.device)
 
     def _measure(self, workload: Any, call: Callable[[], Any]) -> None:
         from . import event, timers

@@ -91,17 +91,28 @@ def check_counters(view: SystemView, seen: Seen) -> Check:
                      advice="only a run of ncu will tell" if seen.gpus else "needs an NVIDIA GPU and its driver")
     if match[1] == "0":
         return Check(name="counters", status="ok", detail="open to all users (RmProfilingAdminOnly 0)")
-    who = f"uid {view.uid}" if view.uid is not None else "uid n/a"
+    closed = counters_closed(view)
+    if closed:
+        fix, advice = open_counters(view)
+        return Check(name="counters", status="missing", detail=closed, fix=fix, advice=advice)
+    return Check(name="counters", status="ok", detail=f"for administrators (RmProfilingAdminOnly 1), and {_who(view)} is one")
+
+
+def counters_closed(view: SystemView) -> str:
+    """Why the driver keeps counters from this user; "" where it does not, or can't be told beforehand."""
+    match = re.search(r"RmProfilingAdminOnly:\s*(\d)", view.read("/proc/driver/nvidia/params") or "")
     own = has_capability(view, CAP_SYS_ADMIN | CAP_PERFMON)
-    if own and not in_user_namespace(view):
-        return Check(name="counters", status="ok", detail=f"for administrators (RmProfilingAdminOnly 1), and {who} is one")
+    if match is None or match[1] == "0" or (own and not in_user_namespace(view)):
+        return ""
     if own:
-        why = f"{who} is an administrator in a user namespace only (a rootless container)"
+        why = f"{_who(view)} is an administrator in a user namespace only (a rootless container)"
     else:
-        why = "root here lacks CAP_SYS_ADMIN" if view.uid == 0 else f"this is {who}"
-    fix, advice = open_counters(view)
-    detail = f"for administrators only (RmProfilingAdminOnly 1); {why}"
-    return Check(name="counters", status="missing", detail=detail, fix=fix, advice=advice)
+        why = "root here lacks CAP_SYS_ADMIN" if view.uid == 0 else f"this is {_who(view)}"
+    return f"for administrators only (RmProfilingAdminOnly 1); {why}"
+
+
+def _who(view: SystemView) -> str:
+    return f"uid {view.uid}" if view.uid is not None else "uid n/a"
 
 
 def check_clocks(view: SystemView, seen: Seen) -> Check:

@@ -20,8 +20,9 @@ def abilities(checks: Mapping[str, Check], seen: Seen, available: Collection[str
         where = seen.gpus[0].name if seen.gpu_usable else "the CPU (no GPU is visible)"
         plain = ModeAbility(works=True, evidence=f"{torch.detail}; runs on {where}")
     made = {"event": plain, "annotation": plain, **{mode: _from_checks([checks[name] for name in names]) for mode, names in NEEDS.items()}}
+    lacking = next((checks[name] for name in NEEDS["ncu"] if checks[name].status != "ok"), None)
+    counters = "counters (ncu)" if lacking is None else f"n/a: {lacking.name}: {lacking.detail}"
     made = {mode: _unless(mode in available, ability, mode) for mode, ability in made.items()}
-    counters = "counters (ncu)" if made["ncu"].works else f"n/a: {_first_reason(checks, available)}"
     return {mode: ability.model_copy(update={"figures": _figures(mode, seen, counters)}) if ability.works else ability
             for mode, ability in made.items()}
 
@@ -37,13 +38,6 @@ def _figures(mode: str, seen: Seen, counters: str) -> dict[str, str]:
     if mode == "ncu":
         return {"duration": "timeline (torch.profiler)", f"{COUNTED}, L2 hit, spilling": counters, **rates}
     return {"duration, overlap, gaps, copies, syncs": "timeline (nsys)", COUNTED: "n/a: nsys reads no counters of a kernel"}
-
-
-def _first_reason(checks: Mapping[str, Check], available: Collection[str]) -> str:
-    lacking = next((checks[name] for name in NEEDS["ncu"] if checks[name].status != "ok"), None)
-    if lacking is not None:
-        return f"{lacking.name}: {lacking.detail}"
-    return "ncu mode is not in this version of kernelwright" if "ncu" not in available else "ncu does not work here"
 
 
 def _from_checks(checks: Sequence[Check]) -> ModeAbility:

@@ -1,0 +1,125 @@
+"""The probe's counters action: what happens around the step, in order; and that it never outlives its starter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelwright.probe import counters
+from kernelwright.probe.failures import ProbeFailure
+
+START = Path(counters.__file__).with_name("start.py")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The order of events; emit_nvtx needs CUDA."""
+    events: list[str] = []
+
+    @contextmanager
+    def emit(*, record_shapes):
+        events.append(f"nvtx on, shapes {record_shapes}")
+        yield
+        events.append("nvtx off")
+
+    @contextmanager
+    def span(name):
+        events.append(f"begin {name}")
+        yield
+        events.append(f"end {name}")
+
+    runtime = SimpleNamespace(cudaProfilerStart=lambda: events.append("start"), cudaProfilerStop=lambda: events.append("stop"))
+    monkeypatch.setattr(counters, "emit_nvtx", emit)
+    monkeypatch.setattr(counters, "record_function", span)
+    monkeypatch.setattr(counters, "synchronize", lambda device: events.append("idle"))
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    return events
+
+
+def test_the_step_alone_is_between_start_and_stop(told):
+    counters.warm_up(lambda: told.append("call"), "cuda", None)
+    assert told == ["call", "call", "idle"]
+    told.clear()
+    counters.record_step(lambda: told.append("call"), "cuda")
+    assert told == ["idle", "nvtx on, shapes True", "start", "begin kernelwright.step", "call", "end kernelwright.step", "idle", "stop",
+                    "nvtx off"]
+
+
+def test_the_users_number_of_warm_up_calls_counts(told):
+    counters.warm_up(lambda: told.append("call"), "cuda", 5)
+    assert told.count("call") == 5
+
+
+def test_a_failing_step_ends_the_recording(told):
+    def call():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        counters.record_step(call, "cuda")
+    assert told[-1] == "stop"
+
+
+def test_on_the_cpu_there_are_none():
+    with pytest.raises(ProbeFailure, match="need a GPU"):
+        counters.record_step(lambda: None, "cpu")
+
+
+UNDER = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "KERNELWRIGHT_UNDER": "ncu"})
+print(child.pid, flush=True)
+time.sleep(20)
+"""
+STARTER = """
+import os, subprocess, sys, time
+os.environ["KERNELWRIGHT_STARTER"] = f"{os.getpid()} {os.readlink('/proc/self/ns/pid')}"
+profiler = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+print(profiler.pid, flush=True)
+time.sleep(20)
+"""
+PROBE = f"""
+import importlib.util, time
+spec = importlib.util.spec_from_file_location("start", {str(START)!r})
+start = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(start)
+start.WATCH_S = 0.05
+start.die_with_parent()
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("killed", ["starter", "profiler"])
+def test_the_probe_ends_when_the_starter_or_the_profiler_above_it_was_killed(killed):
+    """The profiler stays when the starter alone is killed: a real one ends with its program."""
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, UNDER, PROBE], stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    profiler, probe = int(starter.stdout.readline()), int(starter.stdout.readline())
+    try:
+        time.sleep(0.5)
+        assert running(probe)
+        os.kill(starter.pid if killed == "starter" else profiler, signal.SIGKILL)
+        deadline = time.monotonic() + 15
+        while running(probe) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not running(probe)
+    finally:
+        for pid in (starter.pid, profiler):
+            if running(pid):
+                os.kill(pid, signal.SIGKILL)
+        starter.wait()
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
