@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from ..model.base import Abstained
-from ..model.profile import Finding, Kernel, Operator, Profile
+from ..model.profile import Finding, Kernel, Operator, Profile, Stage
 from ..roofline.knowledge import Rule
 from ..roofline.peaks import binding_peaks
 
@@ -82,6 +82,13 @@ def share_words(pct: float) -> str:
     if not 0 < pct < 1:
         return f"{pct:.0f}%"
     return f"{pct:.{min(9, 1 - math.floor(math.log10(pct)))}f}%"
+
+
+def stage_roof(stage: Stage) -> tuple[float, str] | None:
+    """(share of the binding roof in %, the roof in words) of a stage: by counters where it has them, else analytic; None: not known."""
+    if stage.roof_pct is not None and stage.binding_roof is not None:
+        return stage.roof_pct, stage.binding_roof
+    return best_of(stage.compute_pct, stage.bandwidth_pct)
 
 
 def peak_origin(profile: Profile) -> str:

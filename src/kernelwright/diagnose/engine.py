@@ -7,7 +7,7 @@ from ..model.profile import Finding, Profile, Stage
 from ..roofline.knowledge import bottlenecks
 from ..roofline.stages import is_real
 from .bottleneck import bottleneck, classify
-from .common import best_of, page
+from .common import page, stage_roof
 from .rules import RULES
 
 
@@ -50,5 +50,5 @@ def _key_issue(stage: Stage, findings: list[Finding]) -> str | None:
     for finding in findings:
         if finding.stage == stage.name and (words := bottlenecks().rules[finding.rule].key_issue):
             return words
-    best = best_of(stage.compute_pct, stage.bandwidth_pct)
+    best = stage_roof(stage)
     return None if best is None else f"{best[0]:.0f}% of {best[1]} roof"

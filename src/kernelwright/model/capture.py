@@ -113,7 +113,7 @@ class ProbePeak(Record):
     """One measured ceiling of this device."""
 
     name: str
-    """"bandwidth", or "matmul:<dtype>" with dtype in float32, tf32, bfloat16, float16, float64."""
+    """"bandwidth" (of memory), "bandwidth:l2", or "matmul:<dtype>" with dtype in float32, tf32, bfloat16, float16, float64."""
     value: float
     unit: Literal["GB/s", "TFLOP/s"]
     method: str

@@ -10,6 +10,7 @@ from .activity import Activity
 from .base import Abstained, Evidence, Figure, Record
 from .counters import CounterOrigin, Counters, NoCounters
 from .measurement import Measurement
+from .roofline import Ceiling, RooflinePoint
 from .workload import ParamValue, TensorSpec
 
 SCHEMA_VERSION = "1.0"
@@ -61,6 +62,10 @@ class CaptureMetadata(Record):
     compile_mode: str
     device_name: str
     device: Literal["cuda", "cpu"]
+    compute_capability: str | None = None
+    """E.g. "9.0"; None on a CPU and in older documents."""
+    l2_bytes: int | None = None
+    """Size of the GPU's L2; None on a CPU, where torch does not tell it, and in older documents."""
     capture_timestamp_utc: str
     python_version: str = ""
     kernelwright_version: str = ""
@@ -227,6 +232,14 @@ class Stage(Record):
     source: str | None = None
     """The source line with most of its time; where none is known, that of the Triton function of its dominant kernel."""
     dominant_kernel: str | None = None
+    binding_roof: str | None = None
+    """The roof that is nearest: "compute" or "memory" (analytic); with counters "DRAM", "L2", "L1" or a pipe, e.g. "tensor pipe"."""
+    roof_pct: float | None = None
+    """Share of binding_roof that is reached, 0..100."""
+    roof_evidence: Evidence | None = None
+    """"counters" or "analytic"."""
+    ncu_estimate_pct: float | None = None
+    """The largest speed-up, %, that a rule of ncu's own estimates for a kernel of the stage; None where ncu's rules were not run."""
 
 
 class TimelineSummary(Record):
@@ -271,6 +284,8 @@ class Roof(Record):
     datasheet_bandwidth: Figure | None
     ridge_point: Figure | None
     """FLOP/B = peak TFLOP/s / peak GB/s * 1000, from the measured peaks when present, else the datasheet's."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """Every known roof: bandwidth of DRAM, L2 and L1, tensor and plain pipes at the dtype in use. Empty in older documents."""
 
 
 class WorkSummary(Record):
@@ -304,6 +319,8 @@ class Finding(Record):
     hint: str = ""
     playbook: str = ""
     """Page below the plugin's folder that says what to do, e.g. "knowledge/playbooks/sync.md"; "" in older documents."""
+    ncu_estimate_pct: float | None = None
+    """ncu's own estimate for the same stage or kernel, where its rules were run; shown beside ours, never mixed with it."""
 
 
 class CompiledKernel(Record):
@@ -389,6 +406,8 @@ class Profile(Record):
     peak_memory_bytes: int | None = None
     work: WorkSummary | None = None
     roofline: Roof | None = None
+    roofline_points: tuple[RooflinePoint, ...] = ()
+    """Stages, operators and kernels against the roofs, the heaviest of each; those whose FLOPs or bytes are not known are left out."""
     timeline: TimelineSummary | None = None
     script: ScriptSteps | None = None
     """Set for scripts only."""

@@ -20,7 +20,7 @@ from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Pro
 from ..model.workload import WorkloadFacts, WorkloadRef
 from ..readers.kineto import Trace, read_kineto
 from ..readers.lines import read_lines
-from ..roofline import roof, stages, work_summary
+from ..roofline import roof, stages, with_product_work, with_roofline, work_summary
 from ..timeline import summarize, unprofiled
 from .compiled import plan, python_names, read_index, rows, with_python_names
 from .counters import CounterCapture, with_counters
@@ -66,7 +66,7 @@ def assemble(run: Run) -> Profile:
         roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings + run.clocks.warnings,
         evidence=_evidence(run),
     )
-    return diagnose(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run))
+    return diagnose(with_roofline(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run)))
 
 
 def _with_compiled(draft: Profile, run: Run) -> Profile:
@@ -90,7 +90,7 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
     stacks, unread = _stacks(run)
     lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
     attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines)
-    operators, unattributed = attributed.operators, attributed.unattributed
+    operators, unattributed = with_product_work(attributed.operators), attributed.unattributed
     counters: Counters | NoCounters | None = None
     if isinstance(run.counters, CounterCapture):
         operators, unattributed, counters = with_counters(run.counters, operators, unattributed)
@@ -156,6 +156,7 @@ def _metadata(run: Run, facts: WorkloadFacts, environment: ProbeEnvironment) -> 
     return CaptureMetadata(
         model_name=run.workload.name, version=facts.version, mode=cast(Mode, run.mode), torch_version=environment.torch_version,
         compile_mode=run.compile_mode, device_name=run.device_name or environment.device_name, device=environment.device,
+        compute_capability=environment.compute_capability, l2_bytes=environment.l2_bytes,
         capture_timestamp_utc=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         python_version=environment.python_version, kernelwright_version=run.version, dtype=facts.dtype,
         training=facts.training, clocks=run.clocks,

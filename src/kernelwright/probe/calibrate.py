@@ -1,4 +1,4 @@
-"""This device's own ceilings, measured: copy bandwidth and matrix product rates. The fastest of several samples counts.
+"""This device's own ceilings, measured: copy bandwidth of memory and L2, matrix product rates. The fastest of several samples counts.
 
 About 1 s. Leaves the TF32 flag and the memory as they were.
 """
@@ -21,15 +21,19 @@ MATMUL_BUDGET_S = {"cuda": 0.10, "cpu": 0.10}
 """Time for the samples of one matrix product; larger sizes that would take longer are not tried."""
 COPY_BUDGET_S = {"cuda": 0.15, "cpu": 0.40}
 LARGEST_BUFFER_BYTES = 1 << 30
+L2_COPIES = 16
+"""Copies of one L2-resident pair of buffers in one launch, so that the time to start a kernel (some us) does not count."""
 SIZES = {"cuda": (2048, 4096, 8192), "cpu": (256, 512, 1024, 2048)}
 DTYPES = {"cuda": ("float32", "tf32", "bfloat16", "float16", "float64"), "cpu": ("float32", "float64", "bfloat16")}
 
 
 def peaks(device: str) -> list[dict[str, Any]]:
-    """ProbePeak dicts: "bandwidth" in GB/s (1e9 B), "matmul:<dtype>" in TFLOP/s. Dtypes the device lacks are left out."""
+    """ProbePeak dicts: "bandwidth" and on a GPU "bandwidth:l2" in GB/s (1e9 B), "matmul:<dtype>" in TFLOP/s.
+
+    Dtypes that the device lacks are left out.
+    """
     with torch.no_grad():
-        bandwidth = _bandwidth(device)
-        found = [bandwidth] if bandwidth is not None else []
+        found = [peak for peak in (_bandwidth(device), _l2_bandwidth(device)) if peak is not None]
         for dtype in DTYPES[device]:
             if _supported(dtype, device):
                 measured = _matmul(dtype, device)
@@ -58,6 +62,27 @@ def _bandwidth(device: str) -> dict[str, Any] | None:
     name = min(best, key=lambda key: best[key])
     return {"name": "bandwidth", "value": 2 * size / best[name] / 1e9, "unit": "GB/s",
             "method": f"{name} of {size // 1024**2} MiB, read + written"}
+
+
+def _l2_bandwidth(device: str) -> dict[str, Any] | None:
+    """Copies between two buffers that fill a quarter of L2 together, so that they stay there; bytes read + bytes written.
+
+    A quarter: L2 of recent GPUs is two halves, and what one half's SMs read may be kept in both. Loads never hit L1: a launch
+    starts with an empty one, and copies of the same part of the buffers run on different SMs. A lower bound of what L2 can give.
+    None on a CPU, and where the size of L2 is not known.
+    """
+    cache = l2_bytes(device) if device == "cuda" else None
+    size = (cache or 0) // 8 // 4096 * 4096
+    if size <= 0 or size > _free_bytes(device) // 8:
+        return None
+    source = torch.ones(size // 4, device=device)
+    target = torch.empty_like(source)
+    many = ([target] * L2_COPIES, [source] * L2_COPIES)
+    best = {"copy": _fastest(lambda: target.copy_(source), device, COPY_BUDGET_S[device]),
+            f"{L2_COPIES} copies in one launch": _fastest(lambda: torch._foreach_copy_(*many), device, COPY_BUDGET_S[device]) / L2_COPIES}
+    name = min(best, key=lambda key: best[key])
+    return {"name": "bandwidth:l2", "value": 2 * size / best[name] / 1e9, "unit": "GB/s",
+            "method": f"{name} of {size / 1024**2:.1f} MiB that stay in L2 ({(cache or 0) // 1024**2} MiB), read + written"}
 
 
 def _matmul(dtype: str, device: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from .contract import ROOMS, stage_rows
 from .figures import configuration, title
 from .hotspots import hotspots
 from .memory import memory_views
+from .roofline import ceiling_rows, point_rows
 from .stacks import stack_rows
 from .templates import render
 from .text import Safe, cell, first_sentences
@@ -24,8 +25,8 @@ MOST_ROWS = 10
 MOST_PARAMETERS = 24
 
 
-def render_report(profile: Profile) -> str:
-    """report.md of one profile."""
+def render_report(profile: Profile, *, picture: str | None = None, no_picture: str | None = None) -> str:
+    """report.md of one profile. picture: file name of the roofline beside it; no_picture: why it could not be drawn."""
     rows, left = stage_rows(profile, replace(ROOMS[0], stages=MOST_STAGES))
     shown = sorted(profile.stages, key=lambda stage: -stage.duration_ns)[: len(rows)]
     kernels, kernels_left = hotspots(profile, MOST_KERNELS)
@@ -39,6 +40,8 @@ def render_report(profile: Profile) -> str:
     return render(
         "report.md.j2", profile=profile, title=cell(title(profile), 120), configuration=_configuration(profile),
         root_cause=first_sentences(profile.bottleneck.root_cause), shares=shares,
+        ceilings=ceiling_rows(profile), roofline_rows=point_rows(profile), picture=Safe(picture) if picture else None,
+        no_picture=no_picture,
         stages=list(zip(rows, shown, strict=True)), left=left,
         has_counters=any(value is not None for s in profile.stages for value in (s.tc_pct, s.dram_pct, s.occupancy_pct)),
         step_wall_ns=walls[len(walls) // 2] if walls else None,

@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..model.errors import BadInput
+from ..model.errors import BadInput, MachineLacks
 from ..model.files import write_json_atomic, write_text_atomic
 from ..model.profile import Profile
 from .baseline import baseline_refusal
 from .contract import render_contract
 from .document import render_report
 from .memory import CSV_FILE, memory_csv
+from .roofline import SVG, write_roofline
 from .top import render_top
 
 
 def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None = None, params_doc: dict[str, Any]) -> dict[str, Path]:
     """Write params.json, profile.json, report.md and contract.md, each whole or not at all; memory_timeline.csv where memory was
-    recorded, for a script top.md too.
+    recorded, roofline.svg and roofline.png where stages and roofs are known, for a script top.md too.
 
     Returns their absolute paths by "profile", "report", "contract", "params", "top". A baseline that cannot be compared is
     refused with BadInput, after everything was written without it. Raises NotWritable where nothing can be written.
@@ -30,7 +31,8 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
         paths["top"] = folder / "top.md"
     write_json_atomic(paths["params"], params_doc)
     write_text_atomic(paths["profile"], profile.model_dump_json(indent=1) + "\n")
-    write_text_atomic(paths["report"], render_report(profile))
+    picture, no_picture = _roofline(profile, folder)
+    write_text_atomic(paths["report"], render_report(profile, picture=picture, no_picture=no_picture))
     if profile.memory:
         write_text_atomic(folder / CSV_FILE, memory_csv(profile))
     write_text_atomic(paths["contract"], render_contract(profile, None if refusal else baseline))
@@ -40,3 +42,11 @@ def write_profile(profile: Profile, out_dir: Path, *, baseline: Profile | None =
         raise BadInput("baseline_refused", refusal, where="--baseline",
                        fix=f"profile the baseline again under the same settings; this profile is complete in {folder}")
     return paths
+
+
+def _roofline(profile: Profile, folder: Path) -> tuple[str | None, str | None]:
+    """(name of the picture, why there is none). A picture that fails costs the picture, not the profile."""
+    try:
+        return (SVG, None) if write_roofline(profile, folder) else (None, None)
+    except MachineLacks as error:
+        return None, error.line()

@@ -25,8 +25,27 @@ class Device(Record):
     """Regular expression searched, ignoring case, in the name that torch reports."""
     compute_tflops: dict[Literal["float32", "tf32", "bfloat16", "float16", "float64"], float]
     bandwidth_gbs: float | None = None
+    l2_gbs: float | None = None
+    l2_source: str = ""
+    float32_lanes_per_sm: int | None = None
+    """Multiply-adds a clock and SM on the plain float32 pipes."""
+    l1_bytes_per_sm_clock: int | None = None
     source: str
     url: str
+
+    @property
+    def l1_gbs(self) -> float | None:
+        """GB/s of all L1 caches together at the clock of the float32 figure: FLOP/s / (2 x lanes) is SMs x clock."""
+        flops = next((value for key, value in self.compute_tflops.items() if key == "float32"), None)
+        if flops is None or self.float32_lanes_per_sm is None or self.l1_bytes_per_sm_clock is None:
+            return None
+        return flops * 1e3 / (2 * self.float32_lanes_per_sm) * self.l1_bytes_per_sm_clock
+
+    @property
+    def l1_source(self) -> str:
+        """How l1_gbs is had."""
+        return (f"{self.l1_bytes_per_sm_clock} B a clock and SM (CUDA C++ Programming Guide: 32 banks of 32 bits) x SMs x clock, "
+                f"as the datasheet's float32 figure has them")
 
 
 class DeviceFile(Record):
@@ -164,6 +183,11 @@ class BottleneckFile(Record):
 def devices() -> tuple[Device, ...]:
     """All datasheets."""
     return _load("devices.yaml", DeviceFile).devices
+
+
+def tensor_float64(compute_capability: str | None) -> bool:
+    """Whether the device multiplies float64 on tensor cores: A100, H100 and B200 (CUDA C++ Programming Guide, DMMA)."""
+    return compute_capability in ("8.0", "9.0", "10.0")
 
 
 @cache

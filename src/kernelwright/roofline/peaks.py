@@ -9,6 +9,7 @@ from ..model.base import Figure
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak
 from ..model.profile import Roof
 from ..model.workload import WorkloadFacts
+from .ceilings import ceilings
 from .knowledge import datasheet
 
 _ARITHMETIC = ("float32", "bfloat16", "float16", "float64")
@@ -33,7 +34,8 @@ def roof(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, facts: Workl
     printed_bandwidth = None if sheet_bandwidth is None else Figure(value=sheet_bandwidth, unit="GB/s", evidence="datasheet", source=source)
     return Roof(
         dtype=dtype, peak_compute=compute, peak_bandwidth=bandwidth, datasheet_compute=printed_compute,
-        datasheet_bandwidth=printed_bandwidth, ridge_point=ridge(compute, bandwidth) or ridge(printed_compute, printed_bandwidth))
+        datasheet_bandwidth=printed_bandwidth, ridge_point=ridge(compute, bandwidth) or ridge(printed_compute, printed_bandwidth),
+        ceilings=ceilings(peaks, environment, dtype))
 
 
 def arithmetic_key(environment: ProbeEnvironment, facts: WorkloadFacts, ops: Sequence[OpRecord] = ()) -> tuple[str, str]:

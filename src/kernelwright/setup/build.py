@@ -23,7 +23,7 @@ from .place import CHECKOUT, python_of
 from .stamp import Stamp, base_of, is_ready, lock_hash, read_stamp, write_stamp
 
 Say = Callable[[str], None]
-MODULES = ("filelock", "jinja2", "msgspec", "numpy", "pydantic", "pynvml", "rich", "scipy", "yaml")
+MODULES = ("filelock", "jinja2", "matplotlib", "msgspec", "numpy", "pydantic", "pynvml", "rich", "scipy", "yaml")
 
 
 @dataclass(frozen=True)

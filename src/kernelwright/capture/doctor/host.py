@@ -19,7 +19,7 @@ LOW_DISK_BYTES = 2 * GIB
 """A gzip'd trace of a large model with its unpacked tables is some hundred MB; below this a few profiles fill the disk."""
 LOW_MEMORY_BYTES = 4 * GIB
 """A process with a CUDA torch takes 3 GiB of host memory before the workload's own."""
-PACKAGES = ("pydantic", "numpy", "jinja2", "msgspec", "pyyaml", "filelock", "scipy", "rich", "nvidia-ml-py")
+PACKAGES = ("pydantic", "numpy", "jinja2", "msgspec", "pyyaml", "filelock", "scipy", "rich", "nvidia-ml-py", "matplotlib")
 
 
 @dataclass(frozen=True)

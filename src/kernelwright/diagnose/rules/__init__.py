@@ -9,10 +9,12 @@ from ...roofline.knowledge import Rule
 from ..common import Outcome
 from . import (
     bank_conflicts,
+    bytes_audit,
     data_loader_stall,
     elementwise_fusion,
     few_blocks,
     first_use_compilation,
+    flops_audit,
     fp64_promotion,
     heavy_copies,
     host_bound,
@@ -61,5 +63,7 @@ RULES: dict[str, Callable[[Profile, Rule], Outcome]] = {
     "warp_stalls": warp_stalls.check,
     "issue_rate": issue_rate.check,
     "fp64_promotion": fp64_promotion.check,
+    "bytes_audit": bytes_audit.check,
+    "flops_audit": flops_audit.check,
 }
 """Name in knowledge/bottlenecks.yaml -> rule."""

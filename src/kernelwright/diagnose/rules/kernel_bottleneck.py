@@ -9,6 +9,7 @@ from ...model.base import Abstained
 from ...model.profile import Finding, Operator, Profile
 from ...roofline.knowledge import Rule
 from ...roofline.peaks import binding_peaks
+from ...roofline.use import Counting, binding, shares
 from ..activity import NO_GPU, kind_of, share_of_call_pct
 from ..attention import product_flops, unfused_attention
 from ..common import NO_TIMELINE, Outcome, bounded, heaviest_source, is_cpu_timeline, page, time_of
@@ -62,7 +63,8 @@ def _kernel(profile: Profile, rule: Rule, measured_ns: int) -> Outcome:
     if share < rule.thresholds["share_pct"] or of_call < rule.thresholds["call_share_pct"]:
         return None
     holders = [operator for operator in profile.operators if any(kernel.kernel_name == name for kernel in operator.kernels)]
-    best = _roof_share(profile, holders)
+    best = _counted_share(profile, holders, name)
+    best = _roof_share(profile, holders) if best is None else best
     if best is None:
         return Abstained(name=NAME, reason=f"{name[:60]} takes {share:.0f}% of the device's time, but neither its FLOPs nor its bytes "
                                            "are known against a peak")
@@ -77,6 +79,14 @@ def _kernel(profile: Profile, rule: Rule, measured_ns: int) -> Outcome:
         detail=rule.detail.format(kernel=name[:80], operator=", ".join(operator_names[:3]), share=share, best=best),
         estimated_gain_pct=bounded(of_call * (1 - best / 100)), trigger=f"kernel_share={share:.0f}%", evidence="timeline",
         hint=rule.texts[kind], playbook=page(rule, kind))
+
+
+def _counted_share(profile: Profile, operators: Sequence[Operator], name: str) -> float | None:
+    """Share of the binding roof by counters, %; None without them."""
+    kernels = [kernel for operator in operators for kernel in operator.kernels if kernel.kernel_name == name]
+    use = Counting.for_profile(profile).use(kernels)
+    nearest = binding(shares(use, profile.roofline)) if use.covered and profile.roofline is not None else None
+    return nearest[0] if nearest is not None else None
 
 
 def _roof_share(profile: Profile, operators: Sequence[Operator]) -> float | None:

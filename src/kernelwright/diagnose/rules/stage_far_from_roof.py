@@ -6,19 +6,19 @@ from ...model.base import Abstained
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
 from ...roofline.stages import is_real
-from ..common import NO_TIMELINE, Outcome, best_of, bounded, call_share_pct, share_words
+from ..common import NO_TIMELINE, Outcome, bounded, call_share_pct, share_words, stage_roof
 
 NAME = "stage_far_from_roof"
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
-    """Amdahl: share of the call x (1 - best fraction of a roof)."""
+    """Amdahl: share of the call x (1 - fraction of the binding roof: by counters among pipes, DRAM, L2 and L1, else analytic)."""
     if profile.timeline is None:
         return Abstained(name=NAME, reason=NO_TIMELINE)
     stage = next((stage for stage in profile.stages if is_real(stage)), None)
     if stage is None:
         return Abstained(name=NAME, reason="no stage has attributed time")
-    best = best_of(stage.compute_pct, stage.bandwidth_pct)
+    best = stage_roof(stage)
     share = call_share_pct(profile, round(stage.duration_ns * profile.timeline.steps))
     if best is None or share is None:
         return Abstained(name=NAME, reason=f"neither FLOPs nor bytes of the heaviest stage, {stage.name}, are known")
@@ -27,5 +27,5 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     return Finding(
         rule=NAME, name=rule.name.format(stage=stage.name), stage=stage.name, where=stage.source,
         detail=rule.detail.format(stage=stage.name, share=share, best=share_words(best[0]), roof=best[1]),
-        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), evidence="analytic", hint=rule.hint,
-        trigger=f"stage_{best[1]}_roof_share={share_words(best[0])}")
+        estimated_gain_pct=bounded(share * (1 - best[0] / 100)), evidence=stage.roof_evidence or "analytic", hint=rule.hint,
+        trigger=f"stage_{best[1].replace(' ', '_')}_roof_share={share_words(best[0])}", ncu_estimate_pct=stage.ncu_estimate_pct)
