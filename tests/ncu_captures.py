@@ -72,7 +72,8 @@ def rule(identifier: str, speedup: float | None, *, scope: str | None = "global"
 def launch(function: str = "kernel", duration_ns: float | None = 1000.0, *, index: int = 0, **changes: object) -> KernelDetails:
     """A launch without metrics unless they are given."""
     values: dict[str, object] = {
-        "report": "r.ncu-rep", "index": index, "name": f"{function}(float *)", "function": function, "grid": (8, 1, 1), "block": (128, 1, 1),
+        "report": "r.ncu-rep", "index": index, "name": f"{function}(float *)", "function": function, "grid": (8, 1, 1),
+        "block": (128, 1, 1),
         "stream": 7, "device": 0, "duration_ns": duration_ns, "nvtx": (), "texts": {"device__attribute_display_name": "NVIDIA H200"}}
     return KernelDetails(**{**values, **changes})  # type: ignore[arg-type]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import ncu_captures
 import pytest
 
+import ncu_captures
 from kernelwright.model.errors import BadInput, MachineLacks
 from kernelwright.pipeline.ncu import Selection, find_reports, read_reports
 from kernelwright.readers.ncu_details import plain_message, read_details
@@ -42,7 +42,8 @@ def test_the_strided_load_has_the_excess_sectors_that_its_stride_makes():
     # A warp's load touches 32 sectors where 4 would do; its store is coalesced.
     ideal, actual = line.counters["memory_l2_theoretical_sectors_global_ideal"], line.counters["memory_l2_theoretical_sectors_global"]
     assert actual - ideal == 28 * ELEMENTS / 32 == kernel("copy_strided").metrics["derived__memory_l2_theoretical_sectors_global_excessive"]
-    assert max(line.stalls, key=lambda reason: line.stalls[reason]) == "long_scoreboard" and line.samples > 0.7 * kernel("copy_strided").samples
+    assert max(line.stalls, key=lambda reason: line.stalls[reason]) == "long_scoreboard"
+    assert line.samples > 0.7 * kernel("copy_strided").samples
 
 
 def test_the_chain_of_fmas_is_in_one_line_and_executes_as_often_as_written():
@@ -57,7 +58,8 @@ def test_instructions_have_sass_ptx_and_offsets_and_branches_stay_in_the_functio
     one = kernel("copy_strided")
     assert [part.offset for part in one.instructions] == list(range(0, 16 * len(one.instructions), 16))
     assert one.instructions[0].sass == "LDC R1, c[0x0][0x28]" and one.instructions[-1].sass != "NOP"
-    targets = [int(part.sass.split()[-1], 16) for part in one.instructions if " BRA " in f" {part.sass} " and part.sass.split()[-1].startswith("0x")]
+    branches = [part.sass.split()[-1] for part in one.instructions if " BRA " in f" {part.sass} "]
+    targets = [int(word, 16) for word in branches if word.startswith("0x")]
     assert targets and all(0 <= target < 16 * len(one.instructions) + 256 for target in targets)
     assert any(part.ptx.startswith("ld.global") for part in one.instructions)
 
@@ -66,7 +68,8 @@ def test_triton_kernels_have_lines_and_ptx_and_library_kernels_sass_alone():
     triton, library = kernel("softmax_rows"), kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT")
     assert {line.file.rsplit("/", 1)[-1] for line in triton.lines()} == {"known_kernels.py", "standard.py"}
     assert any("ld.global" in part.ptx for part in triton.instructions)
-    assert library.instructions and not library.lines() and not library.sources and any("HGMMA" in part.sass for part in library.instructions)
+    assert library.instructions and not library.lines() and not library.sources
+    assert any("HGMMA" in part.sass for part in library.instructions)
 
 
 def test_rules_have_their_estimate_its_scope_and_plain_text():
@@ -79,7 +82,8 @@ def test_rules_have_their_estimate_its_scope_and_plain_text():
 
 
 def test_links_become_their_words():
-    assert plain_message("See @section:Source:Stalls (All)@ and the @url:Guide:https://x.y/z#a@ now.") == "See Stalls (All) and the Guide now."
+    text = "See @section:Source:Stalls (All)@ and the @url:Guide:https://x.y/z#a@ now."
+    assert plain_message(text) == "See Stalls (All) and the Guide now."
     assert plain_message("no link, a@b.c") == "no link, a@b.c"
 
 

@@ -1,4 +1,4 @@
-"""profile_kernel FILE.ncu-rep (or a folder of them): analyses captures made elsewhere."""
+"""profile_kernel in mode ncu: captures made elsewhere (FILE.ncu-rep, or a folder of them), and workloads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from ..model.errors import BadInput, KernelwrightError
 from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.saying import Say
+from ..model.workload import WorkloadRef
 from ..pipeline.ncu import NcuRun, Selection, analyse
+from ..pipeline.ncu_live import profile_ncu
+from ..pipeline.profile import ProfileOptions
 from ..pipeline.source import exists
-from ..pipeline.stored import load_profile
+from ..pipeline.stored import find_baseline, load_profile
 from ..report import render_contract
 from ..report.ncu_write import write_ncu_profile
 from .common import Answer
@@ -27,6 +30,25 @@ def run_reports(args: argparse.Namespace, params: dict[str, str], selection: Sel
     baseline = _baseline(args)
     done = analyse(Path(args.target), args.out, selection=selection, name=args.model_name, device_name=args.device_name,
                    command=tuple(sys.argv), say=say)
+    return _answer(done, baseline)
+
+
+def run_ncu_mode(workload: WorkloadRef, args: argparse.Namespace, options: ProfileOptions, selection: Selection, named: Profile | None,
+                 say: Say) -> Answer:
+    """Capture a workload under ncu and write the artifacts. named: a baseline that was given as a folder."""
+    done = profile_ncu(workload, args.out, options, selection, say=say)
+    baseline = named
+    if args.baseline and named is None:
+        try:
+            baseline = find_baseline(args.baseline, done.profile, workload)
+        except BadInput as error:
+            write_ncu_run(done)  # the capture is whole, and kept
+            leave_error(done.out_dir, error)
+            raise
+    return _answer(done, baseline)
+
+
+def _answer(done: NcuRun, baseline: Profile | None) -> Answer:
     files = write_ncu_run(done, baseline)
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
     return Answer(data, render_contract(done.profile, baseline).rstrip("\n"), tail=f"\nreport: {files['report']}")

@@ -22,7 +22,7 @@ from ..report import render_contract, render_top, write_profile
 from ..report.figures import duration_warning
 from ..report.numbers import us
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
-from .ncu_reports import run_reports
+from .ncu_reports import run_ncu_mode, run_reports
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
     )
+    if mode == "ncu":
+        return run_ncu_mode(workload, args, options, selection, named, say)
     done = profile(workload, mode, args.out, options, say=say)
     baseline = named
     if args.baseline and named is None:

@@ -162,7 +162,7 @@ def analyse(target: Path, out_dir: Path | None, *, selection: Selection | None =
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, folder)
         leave_error(folder, fault)
         raise fault from error
-    return NcuRun(profile, reports, folder, _params(profile, setting, reports, copied, selection, target, folder, command))
+    return NcuRun(profile, reports, folder, ncu_params(profile, setting, reports, copied, selection, target, folder, command))
 
 
 def _name(target: Path) -> str:
@@ -209,8 +209,9 @@ def unused_name(stem: str, used: Sequence[str], suffix: str) -> str:
     return name
 
 
-def _params(profile: Profile, setting: Setting, reports: Sequence[NcuDetails], copied: Sequence[str], selection: Selection, target: Path,
-            folder: Path, command: Sequence[str]) -> dict[str, Any]:
+def ncu_params(profile: Profile, setting: Setting, reports: Sequence[NcuDetails], copied: Sequence[str], selection: Selection,
+               target: Path, folder: Path, command: Sequence[str]) -> dict[str, Any]:
+    """params.json of a profile of mode ncu."""
     return {
         "kernel": setting.name, "version": setting.version, "mode": "ncu", "workload": str(target.absolute()), "parameters": {},
         "inputs": [], "out_dir": str(folder), "device": {"device_name": profile.capture_metadata.device_name},
