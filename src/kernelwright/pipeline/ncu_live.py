@@ -31,7 +31,7 @@ from ..model.workload import WorkloadRef
 from ..readers.kineto import Trace, read_kineto
 from .ncu import SUFFIX, NcuRun, Selection, compiled_pattern, ncu_params, read_reports
 from .ncu_profile import Setting, build_profile
-from .profile import ProfileOptions, check_mode, clocks_of_run, fault_of, move_folder, working_folder
+from .profile import ProfileOptions, check_file, check_mode, clocks_of_run, fault_of, move_folder, working_folder
 from .stored import safe_name
 
 DEFAULT_HEAVIEST = 3
@@ -52,6 +52,7 @@ def profile_ncu(workload: WorkloadRef, out_dir: Path | None, options: ProfileOpt
     Raises BadInput, MachineLacks (no GPU, no ncu, counters denied: with the fix), WorkloadFailed; a failed run leaves error.json.
     """
     check_mode("ncu")
+    check_file(workload)
     if workload.script is not None:
         raise BadInput("script_not_taken", "mode ncu runs workloads, and the file has no entry point, so it is a script",
                        where=str(workload.path), fix="capture it by hand, and name the report: ncu --set full --import-source yes "

@@ -86,9 +86,10 @@ def profile(
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
     options = options or ProfileOptions()
+    if mode == "ncu":
+        raise ValueError("mode ncu has a function of its own: ncu_live.profile_ncu")
     check_mode(mode)
-    if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
+    check_file(workload)
     if workload.script is not None:
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
@@ -126,6 +127,12 @@ def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Pat
     if isinstance(error, OSError):
         return NotWritable(error, error.filename or folder)
     return Interrupted(str(folder))
+
+
+def check_file(workload: WorkloadRef) -> None:
+    """Raises BadInput where the workload's file went away."""
+    if not workload.path.is_file():
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
 
 
 def check_mode(mode: str) -> None:
