@@ -232,7 +232,8 @@ USAGE = [
 REPORTS = [
     Row("text file named as a report", ("profile_kernel", "r.ncu-rep"), 2, "not_a_report", "Nsight Compute", "r.ncu-rep", "ncu",
         files={"r.ncu-rep": "kernel,duration"}, check=nothing_made),
-    Row("empty report", ("profile_kernel", "r.ncu-rep"), 2, "empty_report", "empty", "r.ncu-rep", files={"r.ncu-rep": b""}, check=nothing_made),
+    Row("empty report", ("profile_kernel", "r.ncu-rep"), 2, "empty_report", "empty", "r.ncu-rep",
+        files={"r.ncu-rep": b""}, check=nothing_made),
     Row("no such report", ("profile_kernel", "r.ncu-rep"), 2, "no_such_report", "no such file", "r.ncu-rep", check=nothing_made),
     Row("report of 2 GB", ("profile_kernel", "r.ncu-rep"), 2, "report_too_large", "larger than", "r.ncu-rep",
         prepare=sparse(2 << 30, "r.ncu-rep"), check=nothing_made),

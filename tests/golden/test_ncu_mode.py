@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ncu_captures
 from golden_files import assert_golden
-
 from kernelwright.pipeline.ncu_profile import Setting, build_profile
 from kernelwright.report import render_contract
 from kernelwright.report.contract import TOKEN_LIMIT, token_count

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.gpu
 
 
 def profile(out: Path, *words: str) -> Path:
-    command = [sys.executable, "-m", "kernelwright", "profile_kernel", *words, "--mode", "ncu", "--python", sys.executable, "--out", str(out)]
+    command = [sys.executable, "-m", "kernelwright", "profile_kernel", *words, "--mode", "ncu", "--python", sys.executable,
+               "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return out
@@ -51,4 +52,4 @@ def test_a_capture_reads_the_same_without_the_workload(tmp_path: Path):
     assert subprocess.run(command, capture_output=True, timeout=200, cwd=ROOT).returncode == 0
     first, again = (json.loads((place / "profile.json").read_text()) for place in (folder, tmp_path / "again"))
     names = {stage["name"] for stage in first["stages"]}
-    assert [stage for stage in again["stages"] if stage["name"] in names][0]["duration_ns"] == first["stages"][0]["duration_ns"]
+    assert next(stage for stage in again["stages"] if stage["name"] in names)["duration_ns"] == first["stages"][0]["duration_ns"]
