@@ -29,7 +29,8 @@ from ..model.profile import (
 from ..model.workload import ParamValue, TensorSpec
 from ..readers.ncu import NvtxRange, parse_range
 from ..readers.ncu_records import KernelDetails, NcuDetails
-from ..roofline.knowledge import bottlenecks, metrics
+from ..roofline.counters import metric_names
+from ..roofline.knowledge import bottlenecks
 from ..roofline.ncu_knowledge import busiest_pipe, counter, ncu_knowledge
 from .ncu_rules import RankedRule, groups, metric_label, ranked_rules
 
@@ -125,11 +126,17 @@ def _metrics(kernel: KernelDetails, kernel_id: str) -> Metrics:
     return Metrics(raw=bounded_metrics(kernel), origin="measured", measured_kernel_id=kernel_id)
 
 
+def capability(kernel: KernelDetails) -> str | None:
+    """Compute capability of the device, "9.0"; None where the report does not say."""
+    parts = [kernel.metrics.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
+    return None if None in parts else ".".join(str(int(part or 0)) for part in parts)
+
+
 def bounded_metrics(kernel: KernelDetails) -> dict[str, float]:
     """The counters that reports and rules read, then those that the report's sections show, at most MOST_RAW."""
     table = ncu_knowledge()
     wanted = [name for shown in table.counters.values() for name in shown.names]
-    wanted += [name for metric in metrics().values() for name in metric.names]
+    wanted += metric_names(capability(kernel), "full")
     small = len(kernel.metrics) <= MOST_RAW
     wanted += [name for name in kernel.metrics if not name.startswith(("device__", "numa__", "nvlink__"))] if small else [
         name for section in kernel.sections if "Roofline" not in section.identifier for _label, name in section.metrics]
