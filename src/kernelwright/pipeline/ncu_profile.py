@@ -236,7 +236,9 @@ def _with_rules(profile: Profile, launches: Sequence[KernelDetails]) -> Profile:
     for one in ranked:
         if one.order == 0:
             first.setdefault(one.kernel, one.action)
-    stages = tuple(stage.model_copy(update={"key_issue": first.get(stage.name, stage.key_issue)}) for stage in profile.stages)
+    stages = tuple(stage.model_copy(update={"key_issue": first.get(stage.name, stage.key_issue),
+                                            "bottleneck": stage.bottleneck or classify(stage.compute_pct, stage.dram_pct)})
+                   for stage in profile.stages)
     merged = sorted([*profile.findings, *findings], key=lambda one: (-one.estimated_gain_pct, one.rule))
     judged = _bottleneck(profile)
     words = f"{judged.root_cause.strip()} {ncu_knowledge().durations}".strip()
