@@ -222,7 +222,7 @@ def _stages(launches: Sequence[KernelDetails]) -> tuple[Stage, ...]:
         rows.append(Stage(
             name=name, marked=False, calls=len(held), kernel_count=len(held), duration_ns=duration,
             share_pct=100 * duration / whole if whole > 0 else 0.0,
-            compute_pct=_weighted([(pipe[1] if pipe else None, kernel.duration_ns) for pipe, kernel in zip(pipes, held, strict=True)]),
+            pipe_pct=_weighted([(pipe[1] if pipe else None, kernel.duration_ns) for pipe, kernel in zip(pipes, held, strict=True)]),
             tc_pct=weighted(held, "tensor"), dram_pct=weighted(held, "dram"), occupancy_pct=weighted(held, "occupancy"),
             dominant_kernel=held[0].name))
     return tuple(rows)
@@ -237,7 +237,7 @@ def _with_rules(profile: Profile, launches: Sequence[KernelDetails]) -> Profile:
         if one.order == 0:
             first.setdefault(one.kernel, one.action)
     stages = tuple(stage.model_copy(update={"key_issue": first.get(stage.name, stage.key_issue),
-                                            "bottleneck": stage.bottleneck or classify(stage.compute_pct, stage.dram_pct)})
+                                            "bottleneck": stage.bottleneck or classify(stage.pipe_pct, stage.dram_pct)})
                    for stage in profile.stages)
     merged = sorted([*profile.findings, *findings], key=lambda one: (-one.estimated_gain_pct, one.rule))
     judged = _bottleneck(profile)
@@ -251,7 +251,7 @@ def _bottleneck(profile: Profile) -> Bottleneck:
     if profile.bottleneck.kind is not None:
         return profile.bottleneck
     compute, dram = (_weighted([(value, stage.duration_ns) for stage, value in zip(profile.stages, values, strict=True)])
-                     for values in ([stage.compute_pct for stage in profile.stages], [stage.dram_pct for stage in profile.stages]))
+                     for values in ([stage.pipe_pct for stage in profile.stages], [stage.dram_pct for stage in profile.stages]))
     if compute is None or dram is None:
         return profile.bottleneck
     return Bottleneck(kind=classify(compute, dram), root_cause=bottlenecks().texts["counters"].format(compute=compute, bandwidth=dram))
