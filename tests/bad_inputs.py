@@ -229,6 +229,28 @@ USAGE = [
     _usage("doctor's missing value", ("doctor", "--python"), "expected one argument"),
 ]
 
+REPORTS = [
+    Row("text file named as a report", ("profile_kernel", "r.ncu-rep"), 2, "not_a_report", "Nsight Compute", "r.ncu-rep", "ncu",
+        files={"r.ncu-rep": "kernel,duration"}, check=nothing_made),
+    Row("empty report", ("profile_kernel", "r.ncu-rep"), 2, "empty_report", "empty", "r.ncu-rep",
+        files={"r.ncu-rep": b""}, check=nothing_made),
+    Row("no such report", ("profile_kernel", "r.ncu-rep"), 2, "no_such_report", "no such file", "r.ncu-rep", check=nothing_made),
+    Row("report of 2 GB", ("profile_kernel", "r.ncu-rep"), 2, "report_too_large", "larger than", "r.ncu-rep",
+        prepare=sparse(2 << 30, "r.ncu-rep"), check=nothing_made),
+    Row("folder without reports", ("profile_kernel", "d", "--mode", "ncu"), 2, "no_reports", "holds no", "d",
+        prepare=lambda folder: (folder / "d").mkdir(), check=nothing_made),
+    Row("report in another mode", ("profile_kernel", "r.ncu-rep", "--mode", "event"), 2, "report_not_taken", "mode ncu", "r.ncu-rep",
+        files={"r.ncu-rep": b"NVR"}),
+    Row("report with parameters", ("profile_kernel", "r.ncu-rep", "--b=3"), 2, "report_not_run", "--b", "r.ncu-rep",
+        files={"r.ncu-rep": b"NVR"}),
+    Row("choice of launches in another mode", ("profile_kernel", "w.py", "--kernel", "gemm"), 2, "only_ncu", "--kernel", "--mode",
+        files={"w.py": GOOD}),
+    Row("report against a workload", ("compare", "r.ncu-rep", "w.py"), 2, "mixed_modes", "mode ncu", "compare",
+        files={"r.ncu-rep": b"NVR", "w.py": GOOD}),
+    Row("three reports", ("compare", "r.ncu-rep", "r.ncu-rep", "r.ncu-rep"), 2, "two_captures", "two at a time", "compare",
+        files={"r.ncu-rep": b"NVR"}),
+]
+
 MACHINE = [
     Row("mode without GPU", ("profile_kernel", "w.py", "--mode", "ncu"), 3, "no_ncu", "GPU", "--mode ncu", "--mode event",
         files={"w.py": GOOD},
@@ -447,4 +469,4 @@ JUDGED = [
         files={"w.py": "while True:\n    pass\n" + ENTRY}, how=PROCESS, begun=True),
 ]
 
-ROWS = [*FILES, *USAGE, *MACHINE, *OUTPUT, *PROJECTS, *STORED, *CANDIDATES, *WORKLOADS, *JUDGED]
+ROWS = [*FILES, *USAGE, *REPORTS, *MACHINE, *OUTPUT, *PROJECTS, *STORED, *CANDIDATES, *WORKLOADS, *JUDGED]

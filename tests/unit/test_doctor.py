@@ -51,18 +51,25 @@ def test_a_bare_machine_is_told_every_fix(tmp_path: Path) -> None:
 
 
 def test_modes_that_this_version_lacks_do_not_work_anywhere(h200: Machine) -> None:
-    modes = examine(h200.view(), ("event", "annotation")).modes
-    assert [name for name, mode in modes.items() if mode.works] == ["event", "annotation"]
-    assert "not in this version" in modes["ncu"].evidence and "has what it needs" in modes["ncu"].evidence
+    modes = examine(h200.view(), verb.AVAILABLE_MODES).modes
+    assert [name for name, mode in modes.items() if mode.works] == ["event", "annotation", "ncu"]
+    assert "not in this version" in modes["nsys"].evidence and "has what it needs" in modes["nsys"].evidence
 
 
-def test_the_verb_claims_exactly_the_modes_that_profile_has(tmp_path: Path) -> None:
+def test_the_verb_claims_exactly_the_modes_that_profile_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelwright.pipeline import profile as module
+    from kernelwright.pipeline.ncu import Selection
+    from kernelwright.pipeline.ncu_live import profile_ncu
     from kernelwright.pipeline.profile import ProfileOptions, profile
 
+    monkeypatch.setattr(module, "gpu_visible", lambda: True)
     workload = WorkloadRef(path=tmp_path / "absent.py", name="absent")
     for mode in ALL_MODES:
         with pytest.raises(KernelwrightError) as caught:
-            profile(workload, mode, tmp_path / "out", ProfileOptions(device="cpu"))
+            if mode == "ncu":
+                profile_ncu(workload, tmp_path / "out", ProfileOptions(), Selection())
+            else:
+                profile(workload, mode, tmp_path / "out", ProfileOptions(device="cpu"))
         assert (caught.value.code == "no_such_workload") == (mode in verb.AVAILABLE_MODES), mode
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
 from ..model.profile import Profile
 from ..model.saying import Say
+from ..pipeline.ncu import is_report_target, read_stored
 from ..pipeline.source import exists
 from ..pipeline.stored import load_profile, read_params
 from ..report.compare import Comparison, compare, letter, render_comparison
 from ..report.figures import mismatch, title
+from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, no_params
 
 HELP = "show profiles side by side; gate on a slow-down"
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The profiles and the gate."""
     parser.add_argument("profiles", metavar="PROFILE", nargs="+",
                         help="a profile's folder or profile.json; or a kernel, a version or KERNEL:VERSION, for its newest profile under "
-                             "out/profiles")
+                             "out/profiles; or two reports of Nsight Compute (.ncu-rep)")
     parser.add_argument("--fail-above", type=limit, metavar="P", help="fail when slower than the first by more than this, e.g. 3%% or 3")
 
 
@@ -47,6 +49,9 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     no_params(params, verb="compare")
     if len(args.profiles) < 2:
         raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")
+    captures = _captures(args)
+    if captures is not None:
+        return captures
     places = [find_profile(named, Path.cwd() / "out" / "profiles") for named in args.profiles]
     loaded = [load_profile(place) for place in places]
     if args.fail_above is not None:
@@ -56,6 +61,37 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     data = {"profiles": [str(place.resolve()) for place in places], **result.as_dict()}
     failed = result.gate is not None and bool(result.gate.failed)
     return Answer(data, render_comparison(result).rstrip("\n"), exit_code=EXIT_NOT_ACCEPTABLE if failed else EXIT_OK)
+
+
+def _captures(args: argparse.Namespace) -> Answer | None:
+    """Two captures of ncu, counter by counter and line by line; None where the comparison is one of profiles. Raises BadInput."""
+    root = Path.cwd() / "out" / "profiles"
+    named = [Path(name) if is_report_target(name) else None for name in args.profiles]
+    if None in named and any(named):
+        named = [place or find_profile(name, root) for place, name in zip(named, args.profiles, strict=True)]
+        if not all(place is not None and (is_report_target(str(place)) or _is_ncu(place)) for place in named):
+            raise BadInput("mixed_modes", "a report of ncu can only be compared with another, or with a profile of mode ncu",
+                           where="compare", fix="name two reports or profiles of mode ncu")
+    elif None in named:
+        if len(args.profiles) != 2:
+            return None
+        named = [find_profile(name, root) for name in args.profiles]
+        if not all(place is not None and _is_ncu(place) for place in named):
+            return None
+    if len(named) != 2:
+        raise BadInput("two_captures", "captures of ncu are compared two at a time", where="compare", fix="compare A B")
+    if args.fail_above is not None:
+        raise BadInput("gate_refused", "the times of ncu's replays are no ground for a gate", where="--fail-above",
+                       fix="compare profiles of mode event or annotation")
+    before, after = (read_stored(place) for place in named if place is not None)
+    result = compare_captures(before, after)
+    return Answer({"captures": [str(place.resolve()) for place in named if place is not None], **result.as_dict()},
+                  render_captures(result).rstrip("\n"))
+
+
+def _is_ncu(place: Path) -> bool:
+    """Whether a stored profile is of mode ncu and has its reports."""
+    return (place / "raw").is_dir() and bool(is_report_target(str(place / "raw"))) and load_profile(place).capture_metadata.mode == "ncu"
 
 
 def _check_gate(profiles: list[Profile]) -> None:

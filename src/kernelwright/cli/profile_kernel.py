@@ -13,6 +13,7 @@ from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..pipeline.counters import CounterOptions
+from ..pipeline.ncu import Selection, is_report_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
@@ -20,7 +21,8 @@ from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
 from ..report.figures import duration_warning
 from ..report.numbers import us
-from .common import Answer, add_profile_options, add_run_options, clocks_of
+from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
+from .ncu_reports import run_ncu_mode, run_reports
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -29,11 +31,17 @@ DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
     parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
-                        "or a kernel or version of the project file")
+                        "a kernel or version of the project file, or a report of Nsight Compute (.ncu-rep) or a folder of them")
     parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
-    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), default="annotation", help="default: annotation")
+    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), help="default: annotation; ncu for a report")
     add_run_options(parser)
     add_profile_options(parser)
+    group = parser.add_argument_group("mode ncu", "Which launches are looked at; of a report all, else the heaviest kernels.")
+    group.add_argument("--kernel", metavar="REGEX", help="kernels whose name matches")
+    group.add_argument("--launch", type=count, metavar="N", help="the N-th launch (of those that match), from 0, as ncu numbers them")
+    group.add_argument("--operator", metavar="NAME",
+                       help="launches inside an operator or NVTX range whose name holds NAME, e.g. aten::addmm")
+    group.add_argument("--heaviest", type=positive_count, metavar="K", help="the K kernels that take the most time")
     group = parser.add_argument_group(
         "scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
     group.add_argument("--steps-from", metavar="RANGE", help="a step is the record_function or NVTX range of this name "
@@ -45,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Profile and write the artifacts."""
+    selection = Selection(kernel=args.kernel, launch=args.launch, operator=args.operator, heaviest=args.heaviest)
+    if is_report_target(args.target, as_folder=args.mode == "ncu"):
+        return run_reports(args, params, selection, say)
+    mode = args.mode or "annotation"
+    if mode != "ncu" and not selection.is_all():
+        raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
+                       fix="add --mode ncu, or leave them out")
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
     _check_script_options(args, workload)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
@@ -54,7 +69,9 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
     )
-    done = profile(workload, args.mode, args.out, options, say=say)
+    if mode == "ncu":
+        return run_ncu_mode(workload, args, options, selection, named, say)
+    done = profile(workload, mode, args.out, options, say=say)
     baseline = named
     if args.baseline and named is None:
         try:

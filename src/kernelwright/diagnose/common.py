@@ -33,9 +33,13 @@ def call_share_pct(profile: Profile, duration_ns: int) -> float | None:
     """Share of the whole call's time that some device (CPU: operator) time is, 0..100.
 
     duration_ns: over all steps. The whole: on CUDA the unprofiled call's median where there is one (the profiler stretches the
-    host's part, not the device's), else the span of the steps, idle time included; on the CPU the measured time.
+    host's part, not the device's), else the span of the steps, idle time included; on the CPU the measured time. In mode ncu all
+    replayed time: the call's is not known there.
     """
     timeline = profile.timeline
+    if timeline is None and profile.capture_metadata.mode == "ncu":
+        replayed = sum(kernel.duration_ns for kernel in all_kernels(profile))
+        return min(100.0 * duration_ns / replayed, 100.0) if replayed > 0 else None
     if timeline is None:
         return None
     if is_cpu_timeline(profile):

@@ -86,14 +86,15 @@ def profile(
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
     options = options or ProfileOptions()
-    _check_mode(mode)
-    if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
+    if mode == "ncu":
+        raise ValueError("mode ncu has a function of its own: ncu_live.profile_ncu")
+    check_mode(mode)
+    check_file(workload)
     if workload.script is not None:
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
-    folder = _working_folder(workload, mode, out_dir)
+    folder = working_folder(workload, mode, out_dir)
     capture = _capture if workload.script is None else _capture_script
     try:
         run = capture(workload, mode, folder, interpreter, options, say)
@@ -106,8 +107,8 @@ def profile(
             say(line)
         write_artifacts(folder, run.result, document, workload.name)
     except (KernelwrightError, OSError, KeyboardInterrupt) as error:
-        final = folder if out_dir is not None else _move(folder, workload, mode, workload.params)
-        fault = _fault(error, final)
+        final = folder if out_dir is not None else move_folder(folder, workload, mode, workload.params)
+        fault = fault_of(error, final)
         fault.where, fault.fix = (text.replace(str(folder), str(final)) for text in (fault.where, fault.fix))
         if fault.where and is_file(final / "raw" / fault.where):  # readers name their file alone
             fault.where = str(final / "raw" / fault.where)
@@ -115,11 +116,12 @@ def profile(
         if fault is not error and isinstance(error, OSError):
             raise fault from error
         raise
-    final = folder if out_dir is not None else _move(folder, workload, mode, document.parameters)
+    final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
     return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
 
 
-def _fault(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
+def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
+    """What ended a run, as the error that is told."""
     if isinstance(error, KernelwrightError):
         return error
     if isinstance(error, OSError):
@@ -127,13 +129,21 @@ def _fault(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path)
     return Interrupted(str(folder))
 
 
-def _check_mode(mode: str) -> None:
-    if mode in ("event", "annotation"):
+def check_file(workload: WorkloadRef) -> None:
+    """Raises BadInput where the workload's file went away."""
+    if not workload.path.is_file():
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
+
+
+def check_mode(mode: str) -> None:
+    """Raises BadInput for a word that is no mode, MachineLacks for a mode that can't run here."""
+    if mode in ("event", "annotation") or (mode == "ncu" and gpu_visible()):
         return
     if mode not in ("ncu", "nsys"):
         raise BadInput("unknown_mode", f"unknown mode {mode!r}", where="--mode", fix="one of: annotation, event, ncu, nsys")
     lacks = "is not in this version of kernelwright" if gpu_visible() else "needs an NVIDIA GPU, and none is visible"
-    raise MachineLacks(f"no_{mode}", f"{mode} mode {lacks}", where=f"--mode {mode}", fix="use --mode annotation or --mode event")
+    report = "; or name a report made elsewhere: profile_kernel FILE.ncu-rep" if mode == "ncu" else ""
+    raise MachineLacks(f"no_{mode}", f"{mode} mode {lacks}", where=f"--mode {mode}", fix=f"use --mode annotation or --mode event{report}")
 
 
 def _capture(
@@ -154,7 +164,7 @@ def _capture(
             second.prepare()
         _import_stages()
 
-    with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
+    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         began = time.monotonic()
         result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=beside)
@@ -182,7 +192,7 @@ def _capture_script(
         script=probe_script(workload, steps_from=options.steps_from, run_to_end=options.run_to_end),
     )
     leave_out = folder if ".running-" not in folder.name else Path.cwd() / "out" / "profiles"
-    with device_lock(f"profile {workload.name}", say), _clocks(options, interpreter, say) as clocks:
+    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
         if not (options.sandbox or options.run_to_end):
             say(EARLY_EXIT)
         say(f"profiling the script {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
@@ -194,7 +204,8 @@ def _capture_script(
                counters=_SCRIPT if mode == "annotation" else None)
 
 
-def _clocks(options: ProfileOptions, interpreter: Interpreter, say: Say) -> DeviceClocks:
+def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -> DeviceClocks:
+    """The clocks around a run."""
     return DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
 
 
@@ -227,7 +238,8 @@ def _gpu_names() -> str:
     return ",".join(sorted(part.name for part in folder.iterdir())) if folder.is_dir() else ""
 
 
-def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> Path:
+def working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> Path:
+    """out_dir, or a new folder that `move_folder` gives its name once the parameters are known. Raises NotWritable."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(workload.name) / f".running-{stamp}-{os.getpid()}"
     try:
@@ -238,7 +250,8 @@ def _working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> P
     return folder.resolve()
 
 
-def _move(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, Any]) -> Path:
+def move_folder(folder: Path, workload: WorkloadRef, mode: str, params: Mapping[str, Any]) -> Path:
+    """The folder at its final place."""
     stamp = folder.name.removeprefix(".running-").rsplit("-", 1)[0]
     parent = folder.parent / params_folder(params)
     parent.mkdir(parents=True, exist_ok=True)

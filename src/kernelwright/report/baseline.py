@@ -35,6 +35,8 @@ def baseline_rows(profile: Profile, baseline: Profile) -> list[Change]:
     duration = faster_or_slower(change_pct(before.duration_ns, now.duration_ns))
     if duration != NA and intervals_overlap(before, now):
         duration += " (within noise)"
+    if now.duration_evidence == "counters":
+        duration = f"{signed(change_pct(before.duration_ns, now.duration_ns))} (one replay each, noise not known)"
     rows = [
         Change("Duration (us)", us(before.duration_ns), us(now.duration_ns), duration),
         Change("Achieved TFLOP/s", two(before.tflops), two(now.tflops), signed(change_pct(before.tflops, now.tflops))),

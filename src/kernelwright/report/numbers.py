@@ -118,3 +118,20 @@ def faster_or_slower(change: float | None) -> str:
     if number is None:
         return NA
     return f"{abs(number):.1f}% {'slower' if number >= WITHIN_ROUNDING_PCT else 'faster'}"
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A counter with its unit: times in us, bytes with a prefix, large counts with commas."""
+    number = usable(value)
+    if number is None:
+        return NA
+    if unit == "%":
+        return percent(number)
+    if unit == "ns":
+        return f"{two(number / 1000)} us"
+    if unit in ("byte", "byte/block") and abs(number) >= 1000:
+        return si(number, "B")
+    if unit in ("hz", "Hz", "byte/s"):
+        return si(number, "Hz" if unit != "byte/s" else "B/s")
+    text = f"{number:,.0f}" if abs(number) >= 1000 or number == int(number) else f"{number:.4g}"
+    return f"{text} {unit}".strip()

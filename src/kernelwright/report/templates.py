@@ -9,7 +9,7 @@ import jinja2
 
 from ..model.resources import resource
 from . import numbers
-from .text import bullet, cell, code
+from .text import bullet, cell, code, named
 
 TEXT_LIMIT = 400
 
@@ -25,8 +25,9 @@ def environment() -> jinja2.Environment:
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(resource("templates"))), undefined=jinja2.StrictUndefined, autoescape=False,
         finalize=_inert, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    env.filters.update(cell=cell, bullet=bullet, code=code)
-    for name in ("us", "pct", "percent", "whole_pct", "two", "x_xx", "amount", "si", "figure", "signed", "gain", "faster_or_slower"):
+    env.filters.update(cell=cell, bullet=bullet, code=code, named=named)
+    for name in ("us", "pct", "percent", "whole_pct", "two", "x_xx", "amount", "si", "figure", "signed", "gain", "faster_or_slower",
+                 "quantity"):
         env.filters[name] = getattr(numbers, name)
     return env
 

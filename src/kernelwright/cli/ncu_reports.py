@@ -1,0 +1,84 @@
+"""profile_kernel in mode ncu: captures made elsewhere (FILE.ncu-rep, or a folder of them), and workloads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..model.errors import BadInput, KernelwrightError
+from ..model.files import leave_error
+from ..model.profile import Profile
+from ..model.saying import Say
+from ..model.workload import WorkloadRef
+from ..pipeline.ncu import NcuRun, Selection, analyse
+from ..pipeline.ncu_live import profile_ncu
+from ..pipeline.profile import ProfileOptions
+from ..pipeline.source import exists
+from ..pipeline.stored import find_baseline, load_profile
+from ..report import render_contract
+from ..report.ncu_write import write_ncu_profile
+from .common import Answer
+
+_RUNNING = (("--warmup", "warmup"), ("--steps", "steps"), ("--steps-from", "steps_from"), ("--run-to-end", "run_to_end"),
+            ("--sandbox", "sandbox"), ("--flush-l2", "flush_l2"), ("--clocks", "clocks"))
+
+
+def run_reports(args: argparse.Namespace, params: dict[str, str], selection: Selection, say: Say) -> Answer:
+    """Analyse and write the artifacts. Raises BadInput for options that only a run has."""
+    _check_options(args, params)
+    baseline = _baseline(args)
+    done = analyse(Path(args.target), args.out, selection=selection, name=args.model_name, device_name=args.device_name,
+                   command=tuple(sys.argv), say=say)
+    return _answer(done, baseline)
+
+
+def run_ncu_mode(workload: WorkloadRef, args: argparse.Namespace, options: ProfileOptions, selection: Selection, named: Profile | None,
+                 say: Say) -> Answer:
+    """Capture a workload under ncu and write the artifacts. named: a baseline that was given as a folder."""
+    done = profile_ncu(workload, args.out, options, selection, say=say)
+    baseline = named
+    if args.baseline and named is None:
+        try:
+            baseline = find_baseline(args.baseline, done.profile, workload)
+        except BadInput as error:
+            write_ncu_run(done)  # the capture is whole, and kept
+            leave_error(done.out_dir, error)
+            raise
+    return _answer(done, baseline)
+
+
+def _answer(done: NcuRun, baseline: Profile | None) -> Answer:
+    files = write_ncu_run(done, baseline)
+    data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}}
+    return Answer(data, render_contract(done.profile, baseline).rstrip("\n"), tail=f"\nreport: {files['report']}")
+
+
+def write_ncu_run(done: NcuRun, baseline: Profile | None = None) -> dict[str, Path]:
+    """Write a finished run's documents; leaves error.json when that fails."""
+    try:
+        return write_ncu_profile(done.profile, done.reports, done.out_dir, baseline=baseline, params_doc=done.params)
+    except KernelwrightError as error:
+        leave_error(done.out_dir, error)
+        raise
+
+
+def _check_options(args: argparse.Namespace, params: dict[str, str]) -> None:
+    if args.mode not in (None, "ncu"):
+        raise BadInput("report_not_taken", f"a report of ncu is analysed in mode ncu, not {args.mode}", where=args.target,
+                       fix="leave --mode out")
+    given = [name for name, key in _RUNNING if getattr(args, key)]
+    given += ["VERSION"] if args.version is not None else []
+    given += ["--"] if args.script_args is not None else []
+    given += [f"--{name}" for name in params]
+    if given:
+        raise BadInput("report_not_run", f"{given[0]} is for a run, and a report is only read", where=args.target, fix="leave it out")
+
+
+def _baseline(args: argparse.Namespace) -> Profile | None:
+    if not args.baseline:
+        return None
+    if not exists(Path(args.baseline)):
+        raise BadInput("no_baseline", "of a report only a profile's folder can be the baseline", where=f"--baseline {args.baseline}",
+                       fix="name the folder of an earlier profile of mode ncu")
+    return load_profile(Path(args.baseline))
