@@ -22,7 +22,7 @@ FOLDER = ROOT / "tests" / "gpu" / "counters"
 LACKING = [tool for tool in ("ncu", "nvcc") if shutil.which(tool) is None]
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is visible"),
               pytest.mark.skipif(bool(LACKING), reason=f"not found: {', '.join(LACKING)}")]
-MOST_PASSES = 13
+MOST_PASSES = 12
 
 
 @pytest.fixture(scope="module")
