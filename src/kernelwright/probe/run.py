@@ -117,7 +117,8 @@ class Session:
             with self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate
 
-                self.result["peaks"] = calibrate.peaks(workload.device)
+                self.result["peaks"], warnings = calibrate.peaks(workload.device)
+                self.warn(*warnings)
 
     def _counters(self, workload: Any, call: Callable[[], Any]) -> None:
         from . import counters
