@@ -124,8 +124,9 @@ def _why_stopped(found: Estimate, plan: Plan, used_s: float, max_timing_s: float
         return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: the answer was clear"
     if used_s >= max_timing_s:
         return f"timing used up its {max_timing_s:g} s"
-    more = "" if plan.looks[-1] >= MAX_LONGER * MAX_QUADS else "; a longer --max-timing allows more"
-    return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: all {2 * plan.looks[-1]} pairs that it allows were made{more}"
+    most = plan.looks[-1]
+    more = "" if most >= MAX_LONGER * MAX_QUADS else "; a longer --max-timing allows more"
+    return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: all {2 * most} pairs that it allows were made{more}"
 
 
 def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:

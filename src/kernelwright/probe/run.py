@@ -92,9 +92,10 @@ class Session:
         with self.phase("import_torch"):
             _import_torch()
         from . import compiled_inductor, environment
+        from .machine import busy_machine
 
         environment.check_torch()
-        self.busy = environment.busy_machine()
+        self.busy = busy_machine()
         with compiled_inductor.listening(self.warn) as self.choices:
             self._run()
 

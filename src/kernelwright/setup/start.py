@@ -24,6 +24,9 @@ print(" ".join(name for name in sys.argv[1:] if importlib.util.find_spec(name) i
 def start(verb: str, argv: Sequence[str]) -> int:
     """Run `verb` with argv[1:]. On POSIX this process becomes the verb's, so it returns only on an error: the exit code."""
     try:
+        if not may_be_written_to(CHECKOUT):
+            # A plugin's copy stays as it was installed, root's too (it passes every permission): the byte code goes beside the environment.
+            os.environ["KERNELWRIGHT_BYTECODE"] = os.fspath(environment_folder(CHECKOUT, os.environ) / "pycache")
         command = [*interpreter(), os.fspath(LAUNCH), verb, *argv[1:]]
         os.environ["KERNELWRIGHT_SCRIPT"] = argv[0]
         return _become(command)
