@@ -139,7 +139,8 @@ def configuration(profile: Profile) -> list[tuple[str, str]]:
     """(name, value) of each parameter in the workload's order; without parameters, input shapes and the dtype."""
     if profile.script is not None:
         dtype = [] if "dtype" in profile.parameters else [("dtype", profile.capture_metadata.dtype)]
-        return [*((name, str(value) or '""') for name, value in profile.parameters.items()), *dtype]
+        none = [] if profile.parameters else [("arguments", "none")]
+        return [*none, *((name, str(value) or '""') for name, value in profile.parameters.items()), *dtype]
     if profile.parameters:
         return [(name, '""' if value == "" else str(value)) for name, value in profile.parameters.items()]
     inputs = [(input_name(spec.path), shape(spec.shape)) for spec in profile.inputs]
