@@ -389,6 +389,16 @@ def test_all_too_noisy_reads_as_undecided_not_as_nothing_found(workload):
     assert "## Warnings" in report and "judgements were too noisy to tell (AMBIGUOUS)" in report and ", alone;" not in report
 
 
+def test_progress_names_what_is_being_judged_now(workload):
+    """The line that a quiet log repeats is the newest one: what runs, not the result before it."""
+    said: list[str] = []
+    run(workload, FakeStages({"cuda_graph": 1.5}), said)
+    for start, end in (("judging cuda_graph", " cuda_graph: FASTER"),
+                       ("judging optimized.py (cuda_graph)", "optimized.py (cuda_graph): FASTER")):
+        place = said.index(start)
+        assert end in said[place + 1]
+
+
 def test_some_too_noisy_is_said_beside_what_was_decided(workload):
     line = run(workload, FakeStages({"cuda_graph": verdict("AMBIGUOUS", 0.99, spread=0.5)})).line
     assert line.startswith("Nothing better than the original was proved (") and "1 of them too noisy to tell" in line

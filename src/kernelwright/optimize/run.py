@@ -217,6 +217,7 @@ class _Run:
         fresh = row.model_copy(update={
             "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){', longer' if attempt.longer else ''}",
             "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(), "tags": tags})
+        self.say(f"judging {fresh.name}")
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
         with self.stages.judging(self.workload) as judge:
             self.search.judge = judge

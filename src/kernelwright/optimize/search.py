@@ -153,6 +153,7 @@ class Search:
         passes = [CATALOGUE[name] for name in item.passes]
         source = render_source(self.workload, self.context.facts, passes, device=self.context.environment.device)
         write_source(self.folder / row.candidate_file, source)
+        self.say(f"judging {row.name}")
         row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "failed" and NO_COMPILER.search(row.reason):
             self.no_compiler = row.reason

@@ -22,7 +22,7 @@ from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.profile import Profile
-from ..model.saying import Say, silent
+from ..model.saying import Say, own_lines, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops
@@ -192,6 +192,7 @@ def _capture_script(
         out_dir=str(folder / "raw"), warmup=options.warmup, steps=options.steps, stacks=options.stacks,
         script=probe_script(workload, steps_from=options.steps_from, run_to_end=options.run_to_end),
     )
+    say = own_lines(say)  # the script's own lines stand among them
     leave_out = folder if ".running-" not in folder.name else Path.cwd() / "out" / "profiles"
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
         if not (options.sandbox or options.run_to_end):
