@@ -78,7 +78,8 @@ def source() -> str:
 
 def test_all_kinds_are_there() -> None:
     assert {path.parent.name for path in SKILLS} == {"optimize", "profile-kernel"}
-    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "background", "devlog", "unconfirmed"}
+    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "background", "devlog",
+                                                "unconfirmed"}
     assert len(AGENTS) == 3 and len(PLAYBOOKS) >= 16
     modes = next(action.choices for action in build_parser("profile_kernel")._actions if "--mode" in action.option_strings)
     assert tuple(modes or ()) == MODES, "one page a mode"
@@ -247,7 +248,8 @@ FACTS: list[tuple[str, tuple[float, ...]]] = [
 COUNTER = r"^\| (\w+) \(`(\w+)`\) \| (above|at most) ([\d.]+)%? \|"
 ADVICE = (
     r"time-out of 600 seconds", r"budget over 7m", r"2 minutes", r"5 minutes past", r"at least 5%", r"go back to 1\b",
-    r"within 10 minutes", r"mostly above 1\b", r"interval that excludes 1\.0", r"`speedup` 1\.0", r"above 100%", r"95% interval", r"[Tt]op 3 Opportunities",
+    r"within 10 minutes", r"mostly above 1\b",
+    r"interval that excludes 1\.0", r"`speedup` 1\.0", r"above 100%", r"95% interval", r"[Tt]op 3 Opportunities",
     r"copy_share=9%", r"\[0\.99, 1\.01\]",
     r"\b(?:L2|float64|tf32|TF32|bf16|float32)\b", r"exits? \d+(?:, \d)*(?: or \d)?", r"^\| \d+ \| .*$",
     r"same exit 3 or 4", r"Exit 2, 3 or 4",
