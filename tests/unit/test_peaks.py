@@ -63,6 +63,14 @@ def test_a_sound_peak_is_neither_measured_nor_doubted_again() -> None:
     assert found[1].value == 0.30 and warnings == ()
 
 
+def test_convolutions_that_may_use_tf32_do_not_refute_float32s_peak() -> None:
+    told = result((*peaks(0.05), ProbePeak(name="matmul:tf32", value=0.4, unit="TFLOP/s", method="matmul")))
+    gpu = told.environment.model_copy(update={"device": "cuda", "cudnn_tf32": True, "device_name": "a GPU"})
+    told = told.model_copy(update={"environment": gpu})
+    found, warnings = measured_peaks(told, [], "key", lambda: pytest.fail("calibrated"), say_nothing)
+    assert len(found) == 3 and len(warnings) == 1 and "TF32" in warnings[0]
+
+
 def test_of_two_calibrations_the_higher_ceilings_count() -> None:
     assert [peak.value for peak in best_of_both(peaks(0.2), peaks(0.1))] == [10.0, 0.2]
 

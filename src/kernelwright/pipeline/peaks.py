@@ -16,6 +16,8 @@ from ..roofline import roof, work_summary
 
 SUSPECT_PEAK_PCT = 110.0
 """A compute share above this: the ceiling was measured too low (a busy machine), or fewer FLOPs are done than are counted."""
+MIXED = ("the call ran faster than float32's measured compute peak: convolutions may use TF32, whose peak is higher, so the compute share "
+         "is too large")
 AGAIN = "the call ran faster than the measured compute peak: the peaks are measured again"
 UNKNOWN = ("the call ran faster than the measured compute peak{again}: the peaks count as unknown (the machine was busy while they were "
            "measured, or the call does fewer FLOPs than are counted); profile again when the machine is quiet")
@@ -48,18 +50,23 @@ def measured_peaks(
             return (), (UNKNOWN.format(again=", measured twice"),)
     if calibrated:
         store_peaks(key, name, peaks)
-    return peaks, ()
+    return peaks, (MIXED,) if beaten(result, ops, peaks, tf32=False) else ()
 
 
-def beaten(result: ProbeResult, ops: Sequence[OpRecord], peaks: Sequence[ProbePeak]) -> bool:
-    """Whether the timed call did more FLOPs a second than the measured peak allows."""
-    if result.work is None or result.timing is None or result.facts is None or result.environment is None or not result.timing.samples_ns:
+def beaten(result: ProbeResult, ops: Sequence[OpRecord], peaks: Sequence[ProbePeak], *, tf32: bool = True) -> bool:
+    """Whether the timed call did more FLOPs a second than the measured peak allows. tf32: where its float32 convolutions may use TF32,
+    that peak counts (float32's own is no ceiling for them)."""
+    environment = result.environment
+    if result.work is None or result.timing is None or result.facts is None or environment is None or not result.timing.samples_ns:
         return False
-    ceiling = roof(peaks, result.environment, result.facts, ops=ops)
-    if ceiling.peak_compute is None:
+    ceiling = roof(peaks, environment, result.facts, ops=ops)
+    achieved = work_summary(result.work, Measurement.of(result.timing.samples_ns, timer=result.timing.timer), ceiling).achieved_compute
+    if ceiling.peak_compute is None or achieved is None:
         return False
-    share = work_summary(result.work, Measurement.of(result.timing.samples_ns, timer=result.timing.timer), ceiling).compute_pct
-    return share is not None and share > SUSPECT_PEAK_PCT
+    names = {f"matmul:{ceiling.dtype}"}
+    if tf32 and ceiling.dtype == "float32" and environment.device == "cuda" and environment.cudnn_tf32:
+        names.add("matmul:tf32")
+    return achieved.value > SUSPECT_PEAK_PCT / 100 * max(peak.value for peak in peaks if peak.name in names)
 
 
 def beaten_by_stages(profile: Profile) -> bool:
