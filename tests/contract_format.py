@@ -21,9 +21,9 @@ def check_devlog_entry(text: str) -> list[str]:
     lines = Lines(text)
     lines.match(r"\*\*Performance\*\* \(.+, (?:locked clocks|clocks not locked), [^,]+(?:, [^,=]+=[^,]+)*\):", "**Performance** (...)")
     lines.exactly("", "| Metric | Value | vs Previous |", "| ----------------- | ------- | ----------- |")
-    lines.match(r"\| Duration \| (?:\d+\.\d\d μs|n/a) \| (?:\d+\.\d% (?:faster|slower)|--) \|", "the Duration row")
+    lines.match(r"\| Duration \| (?:<?\d+\.\d\d μs|n/a) \| (?:\d+\.\d% (?:faster|slower)|--) \|", "the Duration row")
     for name in ("Achieved TFLOPs/s", "Achieved GB/s"):
-        lines.match(rf"\| {name} \| (?:\d+\.\d\d|n/a) \| (?:[+-]\d+\.\d%|--) \|", f"the {name} row")
+        lines.match(rf"\| {name} \| (?:<?\d+\.\d\d|n/a) \| (?:[+-]\d+\.\d%|--) \|", f"the {name} row")
     for name in ("Occupancy", "TC Util"):
         lines.match(rf"\| {name} \| (?:\d+%|n/a) \| -- \|", f"the {name} row")
     lines.exactly("")

@@ -19,6 +19,8 @@ from kernelwright.judge.options import JudgeOptions
 from kernelwright.judge.statistics import PROCESS_DIFFERENCE
 from kernelwright.model import errors
 from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.pipeline.peaks import SUSPECT_PEAK_PCT
+from kernelwright.probe.script_window import BARE_STEPS
 from kernelwright.report.top import MOST_ROWS
 from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
 
@@ -76,7 +78,8 @@ def source() -> str:
 
 def test_all_kinds_are_there() -> None:
     assert {path.parent.name for path in SKILLS} == {"optimize", "profile-kernel"}
-    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "background", "devlog"}
+    assert {path.stem for path in REFERENCES} == {*(f"mode-{mode}" for mode in MODES), "metrics", "loop", "background", "devlog",
+                                                "unconfirmed"}
     assert len(AGENTS) == 3 and len(PLAYBOOKS) >= 16
     modes = next(action.choices for action in build_parser("profile_kernel")._actions if "--mode" in action.option_strings)
     assert tuple(modes or ()) == MODES, "one page a mode"
@@ -237,12 +240,15 @@ FACTS: list[tuple[str, tuple[float, ...]]] = [
     (r"the top (\d+) over", (MOST_ROWS,)),
     (r"[Ww]ithin (\d+)%", (100 - RULES["roof_distance"].thresholds["near_pct"],)),
     (r"`--steps N`, default (\d+)", (5,)),
+    (r"and (\d+) bare ones", (BARE_STEPS,)),
+    (r"the call beats by (\d+)%", (SUSPECT_PEAK_PCT - 100,)),
     (r"\(default `(\d+)s`\)", (JudgeOptions.model_fields["max_timing_s"].default,)),
 ]
 """Phrases with numbers -> what the code has. All of the phrase's groups that matched are compared."""
 COUNTER = r"^\| (\w+) \(`(\w+)`\) \| (above|at most) ([\d.]+)%? \|"
 ADVICE = (
     r"time-out of 600 seconds", r"budget over 7m", r"2 minutes", r"5 minutes past", r"at least 5%", r"go back to 1\b",
+    r"within 10 minutes", r"mostly above 1\b",
     r"interval that excludes 1\.0", r"`speedup` 1\.0", r"above 100%", r"95% interval", r"[Tt]op 3 Opportunities",
     r"copy_share=9%", r"\[0\.99, 1\.01\]",
     r"\b(?:L2|float64|tf32|TF32|bf16|float32)\b", r"exits? \d+(?:, \d)*(?: or \d)?", r"^\| \d+ \| .*$",

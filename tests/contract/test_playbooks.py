@@ -17,8 +17,8 @@ PLAYBOOKS = sorted((ROOT / "knowledge" / "playbooks").glob("*"))
 PARTS = ["Trigger", "Check", "Change", "Expect", "Source"]
 ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", re.MULTILINE)
 OFFICIAL = ("https://docs.pytorch.org/", "https://pytorch.org/", "https://docs.nvidia.com/", "https://triton-lang.org/")
-REPORT = (ROOT / "templates" / "report.md.j2").read_text(encoding="utf-8") + (ROOT / "src/kernelwright/report/baseline.py").read_text(
-    encoding="utf-8")
+REPORT = "".join((ROOT / file).read_text(encoding="utf-8") for file in (
+    "templates/report.md.j2", "src/kernelwright/report/baseline.py", "src/kernelwright/report/figures.py"))
 
 
 def each() -> pytest.MarkDecorator:

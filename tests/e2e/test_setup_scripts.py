@@ -145,6 +145,19 @@ def test_an_unpacked_archive_is_not_written_into(tmp_path: Path) -> None:
     assert {path for path in copy.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc"} == files
 
 
+def test_no_byte_code_is_written_into_an_installed_copy(tmp_path: Path) -> None:
+    """Under root too, who may write anywhere. The verb's own goes beside the environment, so that the next start is quick."""
+    copy, env = copy_to(tmp_path / "installed"), tmp_path / "data" / "env"
+    variables = {"KERNELWRIGHT_PYTHON": sys.executable, "KERNELWRIGHT_ENV": str(env), "KERNELWRIGHT_CACHE": str(tmp_path / "cache")}
+    workload = ROOT / "tests" / "data" / "workloads" / "mlp.py"
+    said = run([sys.executable, copy / "scripts" / "profile_kernel.py", workload, "--mode", "event", "--steps", "3", "--device", "cpu",
+                "--python", sys.executable, "--out", tmp_path / "out"], **variables)
+    assert said.returncode == 0, said.stderr
+    assert [path for path in copy.rglob("*") if path.name == "__pycache__"] == []
+    kept = {path.name.split(".")[0] for path in (tmp_path / "data" / "env-pycache").rglob("*.pyc")}
+    assert {"main", "timers", "loaders"} <= kept
+
+
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A clone, as far as its place is concerned, and the user's own variables: a real first use."""

@@ -34,10 +34,18 @@ def test_golden_with_baseline() -> None:
 
 
 def test_change_within_noise_is_called_so() -> None:
-    before, now = builders.event(timing=builders.timing(1000.0, 0.2)), builders.event(timing=builders.timing(995.0, 0.2))
+    before, now = builders.event(timing=builders.timing(1000.0, 0.05)), builders.event(timing=builders.timing(995.0, 0.05))
     text = render_contract(now, before)
     assert "| Duration (us) | 1000.00 | 995.00 | 0.5% faster (within noise) |" in text
     assert check_contract(text, baseline=True) == []
+
+
+@pytest.mark.parametrize(("spread", "mark"), [(0.3, "(too noisy to compare)"), (0.05, "(within noise)")])
+def test_every_row_that_rests_on_a_noisy_duration_says_so(spread: float, mark: str) -> None:
+    before, now = (builders.cpu_annotation(timing=builders.timing(us, spread), work=builders.work(us),
+                                           stages=(builders.stage("aten::mm", us, 100.0),)) for us in (1000.0, 990.0))
+    rows = [line for line in render_contract(now, before).split("### vs Baseline")[1].splitlines() if "(us)" in line or "Achieved" in line]
+    assert len(rows) == 4 and all(mark in row for row in rows) and rows[3].startswith("| Operator time (us) |")
 
 
 def test_unmeasured_figures_are_na() -> None:

@@ -41,7 +41,7 @@ def test_small_figures_keep_the_form_and_their_value(tmp_path: Path) -> None:
     small = builders.event(timing=builders.timing(0.0423), work=builders.work(5e9))
     entry = add_entry(small, log)
     text = render_entry(entry)
-    assert check_devlog_entry(text) == [] and "| Duration | 0.04 μs |" in text and "| Achieved TFLOPs/s | 0.00 |" in text
+    assert check_devlog_entry(text) == [] and "| Duration | 0.04 μs |" in text and "| Achieved TFLOPs/s | <0.01 |" in text
     assert entry.figures.tflops is not None and 0 < entry.figures.tflops < 0.005
     assert read_log(log.with_suffix(".jsonl"))[0][0].figures.tflops == entry.figures.tflops
 
@@ -92,6 +92,12 @@ def test_a_timing_in_doubt_is_not_compared(tmp_path: Path, noisy_first: bool) ->
     assert check_devlog_entry(text) == [] and text.count(" | -- |") == 5 and "faster" not in text and "slower" not in text
     whose = "the previous one" if noisy_first else "this entry"
     assert f"- Too noisy to compare with the previous entry: {whose}: noisy: the interquartile range is 25% of the median" in text
+
+
+def test_a_noisy_timing_is_an_issue_of_the_first_entry_too(tmp_path: Path) -> None:
+    text = render_entry(add_entry(builders.with_counters(timing=builders.timing(400.0, 0.25)), tmp_path / "mla.devlog.md"))
+    assert check_devlog_entry(text) == []
+    assert "- The duration is in doubt: noisy: the interquartile range is 25% of the median" in text.split("**Insights**")[0]
 
 
 def test_a_log_from_before_the_warnings_reads_and_is_compared(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ def machine(tmp_path: Path) -> Machine:
         made.program(f"/usr/bin/{name}", f"echo '{name} (Debian 12.2.0) 12.2.0'")
     made.program("/usr/bin/apt-get", "exit 0")
     made.file("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable:   33554432 kB\n")
+    made.file("/proc/loadavg", "0.50 0.40 0.30 1/200 4242\n")
+    made.file("/proc/self/status", "Name:\tpython\nCpus_allowed_list:\t0-3,8\n")
     return made
 
 

@@ -100,3 +100,12 @@ def test_a_time_that_was_not_measured_is_not_told():
 
 def test_help_says_where_the_time_of_a_whole_call_is():
     assert "median time of one whole call" in " ".join(build_parser("profile_kernel").format_help().split())
+
+
+@pytest.mark.parametrize(("started", "command"), [("/plugin/scripts/judge.py", ["python3", "/plugin/scripts/judge.py"]),
+                                                  ("/env/bin/kernelwright", ["kernelwright", "judge"])])
+def test_the_command_that_repeats_a_judgement_can_be_run_as_it_stands(started, command, monkeypatch):
+    from kernelwright.cli.judge import _command
+
+    monkeypatch.setattr("sys.argv", [started, "w.py", "c.py"])
+    assert _command() == command

@@ -268,7 +268,7 @@ def test_other_requests_are_not_valid(text):
 def test_the_cpu_has_nothing_to_lock(gpu):
     with DeviceClocks("lock", device="cpu") as clocks:
         pass
-    assert "used no GPU" in clocks.reading().note and gpu.journal() == []
+    assert clocks.reading().note == "the run used no GPU" and gpu.journal() == []
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

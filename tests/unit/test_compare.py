@@ -30,7 +30,7 @@ def test_a_comparison_needs_two():
 
 @pytest.mark.parametrize(("second", "spread", "word", "change"), [
     (900.0, 0.01, "faster", -10.0), (1100.0, 0.01, "slower", 10.0), (1001.0, 0.01, "within noise", 0.1),
-    (1020.0, 0.3, "within noise", 2.0)])
+    (1020.0, 0.05, "within noise", 2.0), (1020.0, 0.3, "too noisy", 2.0)])
 def test_words_follow_the_intervals(second, spread, word, change):
     row = _pair(1000.0, second, spread).rows[1]
     assert row.change == word and row.duration_change_pct == pytest.approx(change)
@@ -143,3 +143,11 @@ def test_an_unstable_warm_up_is_warned_of_in_the_words_that_are_looked_for():
 def test_unlike_parameters_are_told_with_whose_they_are():
     result = compare([("a", builders.event()), ("b", builders.event(parameters={"b": 4}))])
     assert "B is not comparable with A: B's parameters are b=4, A's are b=32, s=16, t=4096, dtype=bfloat16" in result.warnings
+
+
+def test_on_a_cpu_operators_and_stages_carry_the_durations_noise():
+    noisy = [builders.cpu_annotation(timing=builders.timing(us, 0.3)) for us in (1000.0, 900.0)]
+    result = compare([("a", noisy[0]), ("b", noisy[1])])
+    assert "Operator time (us)" in render_comparison(result) and "Kernel time" not in render_comparison(result)
+    assert any(warning.startswith("B: its rates, operators and stages are no surer") for warning in result.warnings)
+    assert "Kernel time (us)" in render_comparison(compare([("a", builders.gpu_annotation()), ("b", builders.gpu_annotation())]))

@@ -10,7 +10,7 @@ import builders
 from contract_format import check_contract
 from kernelwright.attribute.owned import aggregate
 from kernelwright.diagnose import diagnose
-from kernelwright.diagnose.bottleneck import classify
+from kernelwright.diagnose.bottleneck import bottleneck, classify
 from kernelwright.diagnose.rules import RULES
 from kernelwright.model.base import Figure
 from kernelwright.model.measurement import Measurement
@@ -269,3 +269,19 @@ def test_a_suspect_timing_is_said_in_the_root_cause() -> None:
     noisy = suspect.model_copy(update={"timing": suspect.timing.model_copy(update={"warning": "only 3 samples"})})
     assert diagnose(noisy).bottleneck.root_cause.endswith(" The timing is suspect: only 3 samples.")
     assert "suspect" not in diagnose(suspect.model_copy(update={"timing": None})).bottleneck.root_cause
+
+
+def test_cpu_stages_that_add_up_to_far_more_than_the_call_say_so() -> None:
+    """Seen on a busy machine: 24.8 ms of stages in a call of 1.77 ms."""
+    rows = (builders.stage("aten::mm", 24800.0, 100.0),)
+    cause = bottleneck(builders.cpu_annotation(timing=builders.timing(1770.0), stages=rows)).root_cause
+    assert "are 14.0 times the call: read their shares" in cause and sentences(cause) <= 2
+    alike = bottleneck(builders.cpu_annotation(timing=builders.timing(24000.0), stages=rows)).root_cause
+    assert "times the call" not in alike
+
+
+def test_a_corrected_share_says_so_beside_a_stage_row_that_is_not() -> None:
+    profile = builders.cpu_annotation(timing=builders.timing(1e9))
+    line = profile.timeline.model_copy(update={"idle_share_pct": 0.0, "profiled_idle_share_pct": 21.0})
+    cause = bottleneck(profile.model_copy(update={"timeline": line})).root_cause
+    assert "0% of the step passed outside operators, corrected for the profiler's overhead (21% under it)." in cause

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_complete_machine_has_all_modes(h200: Machine) -> None:
     report = examine(h200.view(), ALL_MODES)
     names = ("python", "environment", "torch", "gpu", "gpu users", "counters", "ncu", "nsys", "compiler", "triton", "disk", "memory",
-             "lock")
+             "load", "lock")
     # An ordinary user can't lock clocks.
     assert {check.name: check.status for check in report.checks} == dict.fromkeys(names, "ok") | {"clocks": "warn"}
     assert all(mode.works and not mode.fix for mode in report.modes.values())
@@ -143,6 +143,19 @@ def test_a_disk_that_is_almost_full_is_named(machine: Machine, name: str, fix: s
     machine.free = {name: 2**30}
     check = machine.checks()["disk"]
     assert check.status == "warn" and f"1.0 GiB free in {machine.root / name}" in check.detail and fix in check.fix
+
+
+@pytest.mark.parametrize(("load", "status", "says"), [
+    ("0.50", "ok", "load average 0.5 (last minute) on 5 usable CPUs"), ("5.10", "warn", "busy: load average 5.1 (last minute) on 5")])
+def test_the_load_is_held_against_the_usable_cpus(machine: Machine, load: str, status: str, says: str) -> None:
+    machine.file("/proc/loadavg", f"{load} 0.40 0.30 1/200 4242\n")
+    check = machine.checks()["load"]
+    assert check.status == status and check.detail.startswith(says) and bool(check.fix) == (status == "warn")
+
+
+def test_a_machine_that_tells_no_load(machine: Machine) -> None:
+    machine.file("/proc/loadavg", "")
+    assert machine.checks()["load"].detail.startswith("n/a")
 
 
 def test_memory_is_what_the_control_group_leaves(machine: Machine) -> None:

@@ -1,10 +1,12 @@
 """The judge's statistics: exact levels, few false alarms under ugly noise, real effects found."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from kernelwright.judge import timing
 from kernelwright.judge.run import _words
 from kernelwright.judge.statistics import (
     MIN_QUADS,
@@ -101,6 +103,26 @@ def test_a_longer_timing_has_more_quads_of_the_same_length():
         assert (longer.samples, longer.lead_in) == (usual.samples, usual.lead_in)
         assert 4 * usual.looks[-1] <= longer.looks[-1] <= 200
     assert plan_of(1, 4e-4, 4e-4, 3600.0).looks[-1] == 200 and plan_of(1, 4e-4, 4e-4, 6.0).looks[-1] == 40
+
+
+@pytest.mark.parametrize(("block_s", "noise", "stopped", "pairs"), [
+    (0.04, 0.5, "timing used up its 30 s", range(360, 380)),
+    (0.001, 0.5, "all 400 pairs that it allows were made", range(400, 401)),
+    (0.001, 0.001, "the answer was clear", range(16, 40)),
+])
+def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_it_ended(monkeypatch, block_s, noise, stopped, pairs):
+    """Planned from a busy warm-up: calls of 50 ms, which then take less."""
+    clock, rng = [0.0], np.random.default_rng(7)
+
+    def block(who, plan, first):
+        clock[0] += block_s
+        return timing.Block(block_s, [], [1e6 * (1.3 if who == "reference" else 1.0) * math.exp(rng.normal(0, noise))] * plan.samples)
+
+    monkeypatch.setattr(timing, "_block", block)
+    monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
+    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0), 1, 30.0, 0.05)
+    assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in _words(timed)
 
 
 def test_too_little_or_broken_data_is_refused():

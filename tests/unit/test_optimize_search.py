@@ -282,7 +282,8 @@ def test_nothing_better_leaves_no_optimized_py_but_report_and_devlog(workload):
 @pytest.mark.parametrize("bad", ["WRONG", "CHEAT", "FAILED", "AMBIGUOUS", "SAME"])
 def test_only_faster_is_kept(workload, bad):
     speedup = 9.0 if bad in ("AMBIGUOUS", "SAME") else None
-    outcome = run(workload, FakeStages({"compile_max_autotune": verdict(bad, speedup, reason="because")}))
+    outcome = run(workload, FakeStages({"compile_max_autotune": verdict(bad, speedup, reason="because"),
+                                        "optimized:compile_max_autotune, no_grad": 1.0}))
     assert outcome.kept == ()
     assert ("because" in outcome.report.read_text()) == (speedup is None)
 
@@ -345,6 +346,85 @@ def test_every_winner_has_its_turn_while_the_budget_lasts(workload):
     outcome = run(workload, stages, budget_s=5000.0)
     assert outcome.kept == ("cudnn_benchmark", "no_grad") and len(stages.efforts) == 5
     assert sum(effort.alpha / 2 for effort in stages.efforts) < 0.05, "one side of each interval: 5% in all"
+
+
+def test_what_is_left_of_the_budget_goes_into_the_most_promising_noisy_candidate_once(workload):
+    said: list[str] = []
+    stages = FakeStages({"no_grad": verdict("AMBIGUOUS", 2.9, spread=2.0), "cuda_graph": verdict("AMBIGUOUS", 1.5, spread=0.4),
+                         "channels_last": verdict("AMBIGUOUS", 1.4, spread=0.3), "optimized:cuda_graph, no_grad": 1.4})
+    outcome = run(workload, stages, said)
+    assert outcome.kept == ("cuda_graph", "no_grad") and outcome.interval == pytest.approx((1.38, 1.42)), "its own data, not pooled"
+    assert stages.efforts == [Effort(0.05, 30.0)] and any("cuda_graph was too noisy: once more" in line for line in said)
+    assert "by a longer judgement, the first being AMBIGUOUS" in outcome.line
+    report = outcome.report.read_text()
+    assert "cuda_graph was AMBIGUOUS; what was left of the budget went into one longer judgement of it, which said FASTER." in report
+    assert "| equal | cuda_graph | 1.40x" in report
+    assert run(workload, stages, resume=True) == outcome and len(stages.efforts) == 1
+
+
+@pytest.mark.parametrize("answer", [NOISY, 1.0, 0.8])
+def test_a_noisy_candidate_is_asked_no_third_time_nor_is_another(workload, answer):
+    stages = FakeStages({"cuda_graph": verdict("AMBIGUOUS", 1.5, spread=0.4), "channels_last": verdict("AMBIGUOUS", 1.4, spread=0.3),
+                         "optimized:cuda_graph, no_grad": answer})
+    outcome = run(workload, stages)
+    assert outcome.kept == () and outcome.optimized is None and len(stages.efforts) == 1
+    assert run(workload, stages, resume=True) == outcome and len(stages.efforts) == 1
+
+
+def test_a_noisy_candidate_is_left_alone_without_time_or_promise(workload):
+    slower = {"cuda_graph": verdict("AMBIGUOUS", 0.9, spread=0.5), "channels_last": verdict("AMBIGUOUS", 1.005, spread=0.5)}
+    assert FakeStages(slower).efforts == [] and (stages := FakeStages(slower)) and run(workload, stages).kept == () and not stages.efforts
+    stages = FakeStages({"cuda_graph": verdict("AMBIGUOUS", 1.5, spread=0.4)}, seconds={"compile": 80.0, "autotune": 80.0})
+    run(workload, stages, budget_s=100.0)
+    assert not stages.efforts and stages.clock.now <= 160
+
+
+def test_all_too_noisy_reads_as_undecided_not_as_nothing_found(workload):
+    every = {name: verdict("AMBIGUOUS", 0.99, spread=0.5) for name in CATALOGUE}
+    outcome = run(workload, stages := FakeStages(every))
+    assert outcome.line.startswith("Nothing could be decided: ") and "too noisy to tell" in outcome.line and "found" not in outcome.line
+    insights = stages.logged[0]
+    assert insights[0] == outcome.line and "no_grad AMBIGUOUS 0.99x [0.49, 1.49]" in insights[1]
+    report = outcome.report.read_text()
+    assert "## Warnings" in report and "judgements were too noisy to tell (AMBIGUOUS)" in report and ", alone;" not in report
+
+
+def test_progress_names_what_is_being_judged_now(workload):
+    """The line that a quiet log repeats is the newest one: what runs, not the result before it."""
+    said: list[str] = []
+    run(workload, FakeStages({"cuda_graph": 1.5}), said)
+    for start, end in (("judging cuda_graph", " cuda_graph: FASTER"),
+                       ("judging optimized.py (cuda_graph)", "optimized.py (cuda_graph): FASTER")):
+        place = said.index(start)
+        assert end in said[place + 1]
+
+
+def test_some_too_noisy_is_said_beside_what_was_decided(workload):
+    line = run(workload, FakeStages({"cuda_graph": verdict("AMBIGUOUS", 0.99, spread=0.5)})).line
+    assert line.startswith("Nothing better than the original was proved (") and "1 of them too noisy to tell" in line
+
+
+def test_the_report_has_the_baselines_warnings_and_the_spread_of_the_originals_durations(workload):
+    def slow(name: str, factor: float) -> Verdict:
+        whole = verdict(name, 0.9)
+        times = Measurement.of([factor * 1e6] * 9, timer="perf_counter")
+        return whole.model_copy(update={"comparison": whole.comparison.model_copy(update={"reference": times})})
+
+    stages = FakeStages({"no_grad": slow("SLOWER", 18.0)})
+    noisy = Measurement.of([1e6, 2e6, 3e6, 4e6, 5e6], timer="perf_counter")
+    real = stages.profile
+
+    def profile(*args):
+        made = real(*args)
+        loud = made.profile.model_copy(update={"timing": noisy, "warnings": ("the machine was busy (load 4.1 on 2 CPUs)",)})
+        return ProfileRun(loud, made.out_dir, made.result)
+
+    stages.profile = profile
+    report = run(workload, stages).report.read_text()
+    warnings = report.split("## Warnings")[1].split("## Limits")[0]
+    assert "the original's duration differed 18.0-fold within this run (1000.00 to 18000.00 us)" in warnings
+    assert "the baseline's timing: noisy" in warnings and "load 4.1 on 2 CPUs" in warnings
+    assert "1000.00 to 18000.00 us (" in report.split("## Kept")[0]
 
 
 def test_with_too_little_time_for_a_longer_confirmation_the_next_candidate_is_confirmed(workload):
@@ -814,5 +894,5 @@ def test_the_report_has_the_clocks_of_the_whole_run(workload):
     outcome = optimize(workload, OptimizeOptions(budget_s=1000.0), stages=stages, clock=stages.clock, clocks=lambda: clocks)
     report = outcome.report.read_text()
     assert "Clocks: locked at 1500 MHz (asked for: lock); SM 1500 to 1500 MHz seen in 9 samples under load, median 1500." in report
-    assert "train (process 7, 3 MiB)" in report.partition("## Limits")[2]
+    assert "train (process 7, 3 MiB)" in report.partition("## Warnings")[2].partition("## Limits")[0]
     assert json.loads((outcome.out_dir / "report.json").read_text())["clocks"]["locked_mhz"] == 1500

@@ -154,3 +154,24 @@ def test_a_large_cache_still_gets_a_bandwidth_and_a_small_memory_none(monkeypatc
         monkeypatch.setattr(calibrate, "_free_bytes", lambda device, free_gib=free_gib: free_gib << 30)
         found = calibrate._bandwidth("cpu")
         assert (found and found["method"]) == (size_mib and f"copy of {size_mib} MiB, read + written"), cache_mib
+
+
+def test_a_ceiling_counts_only_when_two_of_its_spread_rounds_agree():
+    """Other work hides a ceiling for a while: one round of 0.0027 TFLOP/s beside rounds of 0.30 must not become the peak."""
+    def told(name, values):
+        left = iter(values)
+        return lambda: {"name": name, "value": next(left), "unit": "TFLOP/s", "method": "m"}
+
+    quiet, hidden, wild = calibrate.rounds([told("a", [0.30, 0.29]), told("b", [0.0027, 0.30, 0.29]), told("c", [1, 9, 81, 729, 6561])])
+    assert [len(found) for found in (quiet, hidden, wild)] == [2, 3, calibrate.MAX_ROUNDS]
+    assert calibrate.agreed(hidden) and max(one["value"] for one in hidden) == 0.30
+    assert not calibrate.agreed(wild, calibrate.WILD) and not calibrate.agreed(quiet[:1])
+
+
+def test_what_no_two_rounds_agree_on_is_left_out_and_said(monkeypatch):
+    values = iter([1.0, 100.0, 1e4, 1e6, 1e8])
+    monkeypatch.setattr(calibrate, "_bandwidth", lambda device: {"name": "bandwidth", "value": next(values), "unit": "GB/s"})
+    monkeypatch.setattr(calibrate, "_matmul", lambda dtype, device: {"name": f"matmul:{dtype}", "value": 1.0, "unit": "TFLOP/s"})
+    found, warnings = calibrate.peaks("cpu")
+    assert {peak["name"] for peak in found} == {"matmul:float32", "matmul:float64", "matmul:bfloat16"}
+    assert len(warnings) == 1 and "bandwidth (1 to 1e+08 GB/s)" in warnings[0] and "quiet" in warnings[0]

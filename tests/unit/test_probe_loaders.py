@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.probe import environment, loaders, tree
+from kernelwright.probe import loaders, machine, script, tree
 from kernelwright.probe.failures import ProbeFailure
 from kernelwright.probe.run import carry_out
 
@@ -140,7 +140,28 @@ def test_a_candidate_imports_the_workload_beside_its_folder(tmp_path):
 def test_a_busy_machine_is_told_with_its_load_and_cores(load_average, expected, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (load_average, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert environment.busy_machine() == expected
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
+    assert machine.busy_machine() == expected
+
+
+def test_load_is_held_against_the_cpus_that_may_be_used(monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (4.1, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3, 5}, raising=False)
+    assert machine.busy_machine() == "the machine is busy: load average 4.1 on the 2 usable of 8 cores"
+
+
+def test_a_scripts_profile_carries_the_warning_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 0.0, 0.0))
+    asked = {"action": "event", "workload": {"path": "train.py"}, "device": "cpu", "out_dir": str(tmp_path),
+             "script": {"argv0": "", "argv": []}}
+    run = script.ScriptRun(asked)
+    run.window.device = "cpu"
+    monkeypatch.setattr(run, "_facts", lambda weights: None)
+    monkeypatch.setattr(run, "_collect_compiled", lambda: None)
+    monkeypatch.setattr(run, "leave_later", lambda grace_s: None)
+    run._finish()
+    assert run.result["warnings"][0].startswith("the machine is busy: load average 99.0")
 
 
 def test_a_machine_without_a_load_average_is_not_called_busy(monkeypatch):
@@ -148,7 +169,7 @@ def test_a_machine_without_a_load_average_is_not_called_busy(monkeypatch):
         raise OSError("no load average")
 
     monkeypatch.setattr("os.getloadavg", none)
-    assert environment.busy_machine() is None
+    assert machine.busy_machine() is None
 
 
 def test_a_cpu_measurement_carries_the_warning_and_reads_the_load_before_its_own_work(tmp_path, monkeypatch):

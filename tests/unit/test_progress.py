@@ -11,6 +11,7 @@ import pytest
 
 from kernelwright.cli import progress
 from kernelwright.cli.progress import QUIET_S, Heartbeat, Progress
+from kernelwright.model.saying import own_lines
 from kernelwright.setup import hold
 
 PROMISED_S = 20.0
@@ -80,3 +81,12 @@ def test_waiting_for_another_set_up_is_said_again(tmp_path: Path, monkeypatch: p
     assert times[0] == 0 and times[-1] >= 75
     assert max(after - before for before, after in itertools.pairwise(times)) <= PROMISED_S
     assert "waiting for it" in said[0][1]
+
+
+def test_our_lines_are_told_from_a_scripts_own():
+    said: list[str] = []
+    own_lines(said.append)("profiling the script train")
+    beat = Heartbeat(0.0)
+    beat.said(said[0], 0.0)
+    assert said == ["kernelwright: profiling the script train"]
+    assert beat.line(30.0) == "kernelwright: still working after 30 s: profiling the script train"

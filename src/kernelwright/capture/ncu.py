@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     command = command_line(tool, interpreter.path, request_file, metrics=metrics, op_ids=op_ids, extra=extra, report=report, log=log)
     variables = {NO_DEPLOYMENT: "1", **allowed(probe_environment(request.device)), "PYTHONUNBUFFERED": "1",
-                 "KERNELWRIGHT_STARTER": myself(), "KERNELWRIGHT_UNDER": "ncu"}
+                 "KERNELWRIGHT_STARTER": myself(), "KERNELWRIGHT_UNDER": "ncu", "KERNELWRIGHT_PYCACHE": sys.pycache_prefix or ""}
     if sudo:
         command = as_root(command, variables)
     began = time.monotonic()

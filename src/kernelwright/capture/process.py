@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -48,7 +49,8 @@ def spawn(
     """
     with contextlib.ExitStack() as stack:
         log: IO[bytes] | int = subprocess.PIPE if log_path is None else stack.enter_context(log_path.open("ab"))
-        environment = {**probe_environment(device), **(variables or {}), "KERNELWRIGHT_STARTER": myself()}
+        environment = {**probe_environment(device), **(variables or {}), "KERNELWRIGHT_STARTER": myself(),
+                       "KERNELWRIGHT_PYCACHE": sys.pycache_prefix or ""}
         try:
             return _popen([str(interpreter), str(PROBE_START), *probe_args], environment, cwd, log, pass_fds)
         except OSError as error:

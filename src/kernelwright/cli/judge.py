@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -85,13 +86,21 @@ def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, clocks: Clock
 
 def _again(verdict: Verdict, workload: WorkloadRef, args: argparse.Namespace) -> str:
     """The command that repeats this judgement with the same inputs and weights."""
-    words = ["judge.py", str(workload.path), verdict.candidate, "--seed", str(verdict.seed), "--precision", verdict.precision]
+    words = [*_command(), str(workload.path), verdict.candidate, "--seed", str(verdict.seed), "--precision", verdict.precision]
     words += ["--version", workload.version] if workload.version else []
     words += ["--rounds", str(args.rounds), "--max-timing", f"{args.max_timing:g}s", "--device", args.device]
     words += ["--clocks", clocks_of(args, workload)]
     words += ["--python", args.python] if args.python else []
     words += ["--timeout", f"{args.timeout:g}s"] if args.timeout else []
     return shlex.join([*words, *(f"--{name}={value}" for name, value in workload.params.items())])
+
+
+def _command() -> list[str]:
+    """How this very program was started: the script by its full path, or `kernelwright judge`."""
+    started = Path(sys.argv[0])
+    if started.suffix == ".py" and started.stem == "judge":
+        return ["python3", str(started.absolute())]
+    return ["kernelwright", "judge"]
 
 
 def _folder(out: Path | None, workload: WorkloadRef) -> Path:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..model.errors import printable
+from ..model.saying import OWN
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -38,7 +39,8 @@ class Heartbeat:
         if self.wait_s(now) > 0:
             return None
         self._last = now
-        return f"still working after {now - self._start:.0f} s: {self._newest}"
+        own, newest = (OWN, self._newest.removeprefix(OWN)) if self._newest.startswith(OWN) else ("", self._newest)
+        return f"{own}still working after {now - self._start:.0f} s: {newest}"
 
 
 class Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model.profile import Bottleneck, BottleneckKind, Profile
 from ..roofline.counters import busiest_pipe_pct, covered_pct, mean, weighted
 from ..roofline.knowledge import bottlenecks
-from .common import all_kernels, best_of, is_cpu_timeline, peak_origin
+from .common import all_kernels, best_of, is_cpu_timeline, peak_origin, stage_stretch
 
 
 def classify(compute_pct: float | None, bandwidth_pct: float | None) -> BottleneckKind | None:
@@ -91,5 +91,12 @@ def _second_sentence(profile: Profile) -> str:
     if timeline is None or timeline.idle_share_pct is None:
         suspect = profile.timing.warning if profile.timing is not None else None
         return bottlenecks().texts["and_suspect"].format(warning=suspect) if suspect else ""
-    key = "and_outside" if is_cpu_timeline(profile) else "and_idle"
-    return bottlenecks().texts[key].format(idle=timeline.idle_share_pct)
+    texts = bottlenecks().texts
+    if not is_cpu_timeline(profile):
+        return texts["and_idle"].format(idle=timeline.idle_share_pct)
+    if (times := stage_stretch(profile)) is not None:
+        return texts["stretched"].format(times=times)
+    profiled = timeline.profiled_idle_share_pct
+    differs = profiled is not None and round(profiled) != round(timeline.idle_share_pct)
+    corrected = texts["corrected"].format(profiled=profiled) if differs else ""
+    return texts["and_outside"].format(idle=timeline.idle_share_pct, corrected=corrected)

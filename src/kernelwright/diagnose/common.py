@@ -13,6 +13,8 @@ from ..roofline.peaks import binding_peaks
 
 Outcome = Finding | Abstained | None
 """A finding; why the rule could not be decided; or None: decided, and healthy."""
+NOTABLE_STRETCH = 1.5
+"""Operators of a CPU are slowed by the profiler and by whatever else ran; above this factor their times are no times of the call."""
 NO_TIMELINE = "no timeline in this capture"
 NO_COUNTERS = "no hardware counters in this capture"
 
@@ -47,6 +49,14 @@ def call_share_pct(profile: Profile, duration_ns: int) -> float | None:
     else:
         whole = profile.timing.median_ns * timeline.steps if profile.timing is not None else timeline.span_ns
     return min(100.0 * duration_ns / whole, 100.0) if whole > 0 else None
+
+
+def stage_stretch(profile: Profile) -> float | None:
+    """How many times the unprofiled call a CPU's stages add up to, where that is so much that their times mislead; else None."""
+    if not is_cpu_timeline(profile) or profile.timing is None or profile.timing.median_ns <= 0:
+        return None
+    times = sum(stage.duration_ns for stage in profile.stages) / profile.timing.median_ns
+    return times if times > NOTABLE_STRETCH else None
 
 
 def matching(operators: Iterable[Operator], pattern: str) -> list[Operator]:

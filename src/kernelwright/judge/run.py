@@ -212,11 +212,13 @@ class _Judgement:
 
 def _words(timed: Timed) -> str:
     comparison, (low, high) = timed.comparison, timed.comparison.interval
-    level = f"{100 * (1 - timed.alpha):.4g}%"
+    level, stopped = f"{100 * (1 - timed.alpha):.4g}%", f"; {timed.stopped}" if timed.stopped else ""
     interval = f"speed-up {comparison.speedup:.3f}x, {level} interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
     seen = f"a difference of {comparison.smallest_detectable_effect_pct:.1f}% would have been seen"
     effect = 100 * math.expm1(abs(math.log(comparison.speedup)))
     if timed.decision == "AMBIGUOUS" and not low <= 1 <= high and effect < comparison.smallest_detectable_effect_pct:
         return (f"too noisy to tell: {interval}, which excludes 1; but the effect of {effect:.1f}% is below the smallest one that this "
-                f"much noise would reliably show, {comparison.smallest_detectable_effect_pct:.1f}%")
-    return f"{interval}; {seen}" if timed.decision != "AMBIGUOUS" else f"too noisy to tell: {interval}; {seen}, a smaller one may be there"
+                f"much noise would reliably show, {comparison.smallest_detectable_effect_pct:.1f}%{stopped}")
+    if timed.decision == "AMBIGUOUS":
+        return f"too noisy to tell: {interval}; {seen}, a smaller one may be there{stopped}"
+    return f"{interval}; {seen}{stopped}"

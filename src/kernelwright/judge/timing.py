@@ -62,6 +62,8 @@ class Timed:
     notes: list[str] = field(default_factory=list)
     alpha: float = ALPHA
     """Chance that the interval misses the true speed-up."""
+    stopped: str = ""
+    """Why the timing ended, and after how long."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Plan:
     samples: int
     lead_in: bool
     looks: tuple[int, ...]
-    """Quads after which the interval is looked at."""
+    """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
 
 
 def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA) -> Timed:
@@ -86,10 +88,12 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
     with same_cores([who.worker.process.pid for who in sides], threads):
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
-        return _run(sides, plan, pool, time.monotonic() + max_timing_s, alpha)
+        return _run(sides, plan, pool, max_timing_s, alpha)
 
 
-def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: float, alpha: float) -> Timed:
+def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float) -> Timed:
+    begin = time.monotonic()
+    stop_at_s = begin + max_timing_s
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
     use_host, first, last = False, 0, 0
@@ -104,14 +108,25 @@ def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, stop_at_s: flo
         if settled(found) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
+    stopped = _why_stopped(found, plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     decision = decide(found)
     mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
     clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         return Timed(_comparison(blocks, clock.seen, plan, use_host, "speed-up by the judge's own clock"), "AMBIGUOUS", last % pool,
-                     clock.cheat, clock.doubt, notes, alpha)
-    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes, alpha)
+                     clock.cheat, clock.doubt, notes, alpha, stopped)
+    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes, alpha, stopped)
+
+
+def _why_stopped(found: Estimate, plan: Plan, used_s: float, max_timing_s: float) -> str:
+    if settled(found) and used_s < max_timing_s:
+        return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: the answer was clear"
+    if used_s >= max_timing_s:
+        return f"timing used up its {max_timing_s:g} s"
+    most = plan.looks[-1]
+    more = "" if most >= MAX_LONGER * MAX_QUADS else "; a longer --max-timing allows more"
+    return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: all {2 * most} pairs that it allows were made{more}"
 
 
 def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:
@@ -141,7 +156,8 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
     quad_s = 2 * ring * (reference_s + candidate_s) * (samples + lead_in)
     most = int(MAX_QUADS * min(MAX_LONGER, max(1.0, max_timing_s / USUAL_TIMING_S)))
     quads = max(MIN_QUADS, min(most, int(max_timing_s / quad_s)))
-    return Plan(ring, samples, lead_in, plan_looks(quads, alpha))
+    # The warm-up on a busy machine makes a call look slow (seen: 62 quads planned for 30 s, done after 12 s): time ends the last look.
+    return Plan(ring, samples, lead_in, (*plan_looks(quads, alpha)[:-1], most))
 
 
 def _block(who: Exchange, plan: Plan, first: int) -> Block:

@@ -8,5 +8,14 @@ Say = Callable[[str], None]
 """Takes one progress line; for a user it goes to stderr."""
 
 
+OWN = "kernelwright: "
+"""Starts our lines where the workload's own stand among them (scripts)."""
+
+
+def own_lines(say: Say) -> Say:
+    """The same, with OWN before each line."""
+    return lambda line: say(f"{OWN}{line}")
+
+
 def silent(_line: str) -> None:
     """The Say of a caller that shows nothing."""

@@ -8,18 +8,20 @@ however the candidates were chosen (Bonferroni's inequality with unequal weights
 adjusted p values, Psychological Bulletin 94; the same as spending alpha over looks: Lan & DeMets 1983, Biometrika 70).
 
 AMBIGUOUS says that the noise hid the answer, so it is asked once more, longer; that second judgement replaces the first and shares no
-data with it. SAME is an answer (the interval lies within 2%), SLOWER, WRONG, CHEAT and FAILED are too: nothing is asked again.
+data with it. Where no candidate is left that was FASTER, the most promising AMBIGUOUS one gets such a longer judgement of its
+optimized.py, once: it counts as a confirmation, at the level of the next one, so the error budget holds for it too. SAME is an answer
+(the interval lies within 2%), SLOWER, WRONG, CHEAT and FAILED are too: nothing is asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..judge.options import USUAL_TIMING_S
-from ..judge.statistics import ALPHA
+from ..judge.statistics import ALPHA, PROCESS_DIFFERENCE
 from ..model.verdict import Experiment, Verdict
-from .budget import RESERVE_MARGIN
+from .budget import RESERVE_MARGIN, reference_start_s
 
 CONFIRMATION = "confirmation"
 ROLE, OF, LONGER = "role", "of", "longer"
@@ -71,8 +73,20 @@ def refuted(rows: Iterable[Experiment]) -> dict[str, Verdict]:
 
 
 def undecided(rows: Sequence[Experiment]) -> set[str]:
-    """Candidates whose only confirmation was AMBIGUOUS: a longer one may still decide."""
-    return {name for name, said in verdicts(rows).items() if [one.verdict for one in said] == ["AMBIGUOUS"]}
+    """Candidates whose only confirmation, of the usual length, was AMBIGUOUS: a longer one may still decide."""
+    longer = {row.tags[OF] for row in rows if is_confirmation(row) and row.verdict is not None and LONGER in row.tags}
+    return {name for name, said in verdicts(rows).items() if [one.verdict for one in said] == ["AMBIGUOUS"] and name not in longer}
+
+
+def counted(rows: Iterable[Experiment], confirmations: Iterable[Experiment]) -> list[Experiment]:
+    """The candidates' rows; one that was AMBIGUOUS and whose last confirmation is FASTER has that verdict."""
+    said = {name: found[-1] for name, found in verdicts(confirmations).items() if found[-1].verdict == "FASTER"}
+    return [row.model_copy(update={"verdict": said[row.name]}) if row.name in said and noisy(row) else row for row in rows]
+
+
+def noisy(row: Experiment) -> bool:
+    """Whether the candidate's own judgement was AMBIGUOUS."""
+    return row.verdict is not None and row.verdict.verdict == "AMBIGUOUS"
 
 
 def next_attempt(winners: Iterable[Experiment], rows: Sequence[Experiment], left_s: float) -> Attempt | None:
@@ -89,20 +103,41 @@ def next_attempt(winners: Iterable[Experiment], rows: Sequence[Experiment], left
     return None
 
 
+def last_hope(candidates: Iterable[Experiment], rows: Sequence[Experiment], left_s: float) -> Attempt | None:
+    """The longer judgement of the most promising AMBIGUOUS candidate, once an optimisation: intervals above 1 first, then the largest
+    speed-up. None without such a candidate, or where left_s is too short."""
+    said = verdicts(rows)
+    candidates = list(candidates)
+    names = {row.name for row in candidates if noisy(row)}
+    if any(name in said for name in names):
+        return None
+    hopeful = [(verdict.interval[0] > 1, verdict.speedup, row) for row in candidates if noisy(row) and (verdict := row.verdict) is not None
+               and verdict.speedup is not None and verdict.interval is not None and verdict.speedup > 1 + PROCESS_DIFFERENCE]
+    if not hopeful:
+        return None
+    row = max(hopeful, key=lambda item: item[:2])[2]
+    seconds = longer_timing_s(row.elapsed_s + reference_start_s(candidates), left_s)
+    made = sum(len(found) for found in said.values())
+    return None if seconds is None else Attempt(row, Effort(ALPHA / 2**made, seconds), longer=True)
+
+
 def longer_timing_s(first_s: float, left_s: float) -> float | None:
     """Seconds of timing that the time left allows after a first confirmation that took first_s; None: too few to help."""
     seconds = min(LONG_TIMING_S, left_s - RESERVE_MARGIN * first_s + USUAL_TIMING_S)
     return seconds if seconds >= WORTH_TIMING_S else None
 
 
-def history(rows: Iterable[Experiment]) -> list[str]:
-    """One sentence on each candidate whose first confirmation failed: how often optimized.py was judged, and what came out."""
+def history(rows: Iterable[Experiment], noisy_names: Collection[str] = ()) -> list[str]:
+    """One sentence on each candidate whose first confirmation failed, or that was AMBIGUOUS itself (noisy_names): how often optimized.py
+    was judged, and what came out."""
     rows = list(rows)
     lines, open_ = [], undecided(rows)
     for name, said in verdicts(rows).items():
         words = [one.verdict if one.verdict in ("FASTER", "SLOWER", "SAME", "AMBIGUOUS") or not one.reasons
                  else f"{one.verdict} ({one.reasons[0]})" for one in said]
-        if words[-1] == "FASTER" and len(words) > 1:
+        if name in noisy_names:
+            lines.append(f"{name} was AMBIGUOUS; what was left of the budget went into one longer judgement of it, which said {words[-1]}.")
+        elif words[-1] == "FASTER" and len(words) > 1:
             lines.append(f"{name} was confirmed by its judgement number {len(words)}: the earlier said {', '.join(words[:-1])}.")
         elif words[-1] != "FASTER":
             count = "the second judgement said" if len(words) == 1 else f"{len(words)} more judgements of it said"

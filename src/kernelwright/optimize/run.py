@@ -22,7 +22,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from . import state as states
 from .budget import Budget
-from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, next_attempt
+from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
@@ -30,7 +30,7 @@ from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
-from .summary import Ending, Kept, document, render_report, result_line
+from .summary import Ending, Kept, document, render_report, result_line, verdict_words
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -170,6 +170,10 @@ class _Run:
                 elif self.search.ready():
                     self.say(f"no candidate was confirmed and {self.budget.left_s():.0f} s are left: the search goes on")
                     self._search()
+                elif (hope := self._last_hope()) is not None:
+                    done, kept = self._confirm(hope)
+                    if done:
+                        return kept
                 else:
                     return self._keep_best()
             return self._stopped(self.search.stopped)
@@ -182,6 +186,9 @@ class _Run:
             self.search.failure = self.search.failure or error
             return self._stopped(f"the original does not start: {error.message}")
         return self._keep_best()
+
+    def _last_hope(self) -> Attempt | None:
+        return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
 
     def _search(self) -> None:
         with self.stages.judging(self.workload) as judge:
@@ -205,10 +212,12 @@ class _Run:
         tags = {ROLE: CONFIRMATION, OF: row.name, "alpha": f"{attempt.effort.alpha:g}"}
         if attempt.longer:
             tags[LONGER] = f"{attempt.effort.timing_s:g}"
-            self.say(f"the confirmation of {row.name} was too noisy: once more, with up to {attempt.effort.timing_s:.0f} s of timing")
+            what = row.name if noisy(row) else f"the confirmation of {row.name}"
+            self.say(f"{what} was too noisy: once more, with up to {attempt.effort.timing_s:.0f} s of timing")
         fresh = row.model_copy(update={
             "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){', longer' if attempt.longer else ''}",
             "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(), "tags": tags})
+        self.say(f"judging {fresh.name}")
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
         with self.stages.judging(self.workload) as judge:
             self.search.judge = judge
@@ -249,7 +258,8 @@ class _Run:
             return False
         top = next(iter(self.search.best()), None)
         if top is None:  # a larger budget may have room for what was left undecided
-            return next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s()) is None
+            again = next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s())
+            return again is None and self._last_hope() is None
         files = (self.folder / OPTIMIZED, self.folder / "after" / "contract.md", self.folder / "report.md")
         return self.earlier.get("profiled") is True and self._confirmation(top) is not None and all(file.is_file() for file in files)
 
@@ -323,7 +333,7 @@ class _Run:
             source = PAIRED if end.kept else "baseline profile"
             old, _ = _paired(end.kept)
             role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
-            entries.append((restated(end.baseline, old), [] if end.after else [line], role))
+            entries.append((restated(end.baseline, old), [] if end.after else [line, *verdict_words(end)], role))
             if end.after is not None and end.kept is not None:
                 role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
                 entries.append((end.after, [f"{line} {DURATIONS}"], role))

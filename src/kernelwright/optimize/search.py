@@ -14,7 +14,7 @@ from ..model.saying import Say
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
-from .confirm import USUAL, Effort, is_confirmation, refuted, undecided
+from .confirm import USUAL, Effort, counted, is_confirmation, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
@@ -81,7 +81,9 @@ class Search:
         """FASTER candidates that no confirmation (of this run or the one resumed) refuted, the one to keep first. or_undecided: those
         too that a longer confirmation may still decide."""
         gone = refuted(self.ledger.rows).keys() - (undecided(self.ledger.rows) if or_undecided else set())
-        return ranked(row for row in self.rows() if row.name not in gone)
+        own = {row.name: row for row in self.rows()}
+        order = ranked(row for row in counted(own.values(), self.ledger.rows) if row.name not in gone)
+        return [own[row.name] for row in order]
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""
@@ -151,6 +153,7 @@ class Search:
         passes = [CATALOGUE[name] for name in item.passes]
         source = render_source(self.workload, self.context.facts, passes, device=self.context.environment.device)
         write_source(self.folder / row.candidate_file, source)
+        self.say(f"judging {row.name}")
         row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "failed" and NO_COMPILER.search(row.reason):
             self.no_compiler = row.reason

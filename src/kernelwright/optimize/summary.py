@@ -15,13 +15,15 @@ from ..model.workload import WorkloadRef
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
-from .confirm import LONGER, history, verdicts
+from .confirm import LONGER, OF, counted, history, noisy, verdicts
 from .paired import paired
 from .passes import CATALOGUE
 from .plan import LADDER, best
 from .state import State
 
 NA = "n/a"
+NOTABLE_SPREAD = 1.5
+"""The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +76,42 @@ def _outcome(end: Ending) -> str:
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
             return f"Nothing was kept: no candidate could be judged ({where})."
+        noise = sum(noisy(row) for row in end.rows)
+        if noise == tried:
+            return f"Nothing could be decided: {noise} of {tried} candidate{'' if tried == 1 else 's'} judged too noisy to tell ({where})."
         judged = f"{tried} candidate{'' if tried == 1 else 's'} judged{_unconfirmed(end)}"
+        if noise:
+            return f"Nothing better than the original was proved ({judged}, {noise} of them too noisy to tell; {where})."
         return f"Nothing better than the original was found ({judged}; {where})."
     kept, verdict = end.kept, end.kept.verdict
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
     if kept.confirmation and LONGER in kept.confirmation.tags:
         sure = "confirmed by a longer judgement, the first confirmation being AMBIGUOUS"
+        if noisy(kept.row):
+            sure = "by a longer judgement, the first being AMBIGUOUS"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {gain(verdict)} faster than the original at {precision} ({sure}; {where})."
 
 
 def _unconfirmed(end: Ending) -> str:
     """", 2 of them FASTER once, none of 3 confirmations was"; nothing where nothing was to be confirmed."""
-    count, said = len(best(end.rows)), verdicts(end.confirmations)
+    count, said = len(best(end.rows)), verdicts(row for row in end.confirmations if row.tags.get(OF) not in _noisy_names(end))
     made = sum(len(found) for found in said.values())
     if not count:
         return ""
     none = f"none of {made} confirmations was" if made > 1 else "the confirmation was not" if made else "not confirmed"
     return f", {count} of them FASTER once, {none}"
+
+
+def _noisy_names(end: Ending) -> set[str]:
+    return {row.name for row in end.rows if noisy(row)}
+
+
+def verdict_words(end: Ending) -> list[str]:
+    """One line for the log of a run that kept nothing: each candidate's verdict with its interval, and the confirmations'."""
+    words = [f"{row.name} {row.verdict.verdict}{f' {gain(row.verdict)}' if row.verdict.speedup is not None else ''}"
+             for row in (*end.rows, *end.confirmations) if row.verdict is not None]
+    return [f"Verdicts (speed-up, 95% interval): {'; '.join(words)}."] if words else []
 
 
 def gain(verdict: Verdict | None) -> str:
@@ -109,10 +129,11 @@ def values(end: Ending) -> dict[str, Any]:
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
         "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
+        "spread": _spread(end), "warnings": _warnings(end),
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "kept": _kept(end), "by_precision": _by_precision(end),
-        "notes": [*end.notes, *history(end.confirmations), *(end.clocks.warnings if end.clocks else ())],
+        "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
         "optimized": str(end.folder / "optimized.py") if end.kept else None,
@@ -179,7 +200,8 @@ def _by_precision(end: Ending) -> list[dict[str, str]]:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
     said = {name: [one.verdict for one in found] for name, found in verdicts(end.confirmations).items()}
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
-    tops = {level: next(iter(best(end.rows, (level,))), None) for level in allowed}
+    rows = counted(end.rows, end.confirmations)
+    tops = {level: next(iter(best(rows, (level,))), None) for level in allowed}
     equal = _speedup(tops["equal"]) or 1.0
     found = []
     for level, row in tops.items():
@@ -236,6 +258,38 @@ def _before_after(end: Ending) -> list[dict[str, str]]:
 def _comparisons(end: Ending) -> list[Comparison]:
     verdicts = [row.verdict for row in (*end.rows, *end.confirmations) if row.verdict is not None]
     return [verdict.comparison for verdict in verdicts if verdict.comparison is not None]
+
+
+def _before_ns(end: Ending) -> list[float]:
+    """The original's median in the baseline's profile and in each of the judge's timings, ns, in the order that they were made."""
+    first = [end.baseline.timing.median_ns] if end.baseline.timing is not None else []
+    return [*first, *(item.reference.median_ns for item in _comparisons(end))]
+
+
+def _spread(end: Ending) -> dict[str, Any] | None:
+    """The range of the original's durations in this run; None with fewer than two."""
+    known = _before_ns(end)
+    if len(known) < 2:
+        return None
+    low, high = min(known), max(known)
+    return {"low": us(low), "high": us(high), "count": len(known), "factor": high / low if low > 0 else None}
+
+
+def _warnings(end: Ending) -> list[str]:
+    """What makes the figures doubtful: the original's own spread, the noise of the judgements, the baseline's warnings, the clocks."""
+    found, spread, timing = [], _spread(end), end.baseline.timing
+    if spread is not None and (spread["factor"] or 0.0) > NOTABLE_SPREAD:
+        ends = f"{spread['low']} to {spread['high']} us"
+        found.append(f"the original's duration differed {spread['factor']:.1f}-fold within this run ({ends}): "
+                     "other work ran on the machine, or its clocks changed; pairs cancel most of that, single durations do not")
+    judged = [row for row in end.rows if row.verdict is not None]
+    if noise := sum(noisy(row) for row in judged):
+        found.append(f"{noise} of {len(judged)} judgements were too noisy to tell (AMBIGUOUS)")
+    if timing is not None and timing.warning:
+        found.append(f"the baseline's timing: {timing.warning}")
+    found += [f"baseline: {warning}" for warning in end.baseline.warnings]
+    clocks = end.clocks.warnings if end.clocks else ()
+    return [*found, *(warning for warning in clocks if warning not in end.baseline.warnings)]
 
 
 def _rate(amount: float | None, duration_ns: float | None, scale: float) -> str:

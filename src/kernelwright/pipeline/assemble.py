@@ -46,6 +46,8 @@ class Run:
     version: str
     counters: CounterCapture | NoCounters | None = None
     """What the counter process left, or why there is nothing; None where counters have no place (event mode)."""
+    warnings: tuple[str, ...] = ()
+    """What the capture itself has to say, beside the probe's and the clocks'."""
 
 
 def assemble(run: Run) -> Profile:
@@ -55,7 +57,7 @@ def assemble(run: Run) -> Profile:
     if facts is None or environment is None or not (may_lack_timing or (timing is not None and timing.samples_ns)):
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
     measurement = Measurement.of(timing.samples_ns, timer=timing.timer) if timing is not None else None
-    ops = _ops(run)
+    ops = read_ops(run.raw, run.result)
     ceiling = roof(run.peaks, environment, facts, ops=ops)
     draft = Profile(
         capture_metadata=_metadata(run, facts, environment), parameters=facts.params, inputs=facts.inputs, timing=measurement,
@@ -63,7 +65,8 @@ def assemble(run: Run) -> Profile:
         peak_memory_bytes=timing.peak_memory_bytes if timing is not None else None,
         work=work_summary(run.result.work, measurement, ceiling) if run.result.work and measurement is not None else None,
         script=script_steps(run.result) if run.result.script is not None else None,
-        roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""), warnings=run.result.warnings + run.clocks.warnings,
+        roofline=ceiling, bottleneck=Bottleneck(kind=None, root_cause=""),
+        warnings=run.result.warnings + run.warnings + run.clocks.warnings,
         evidence=_evidence(run),
     )
     return diagnose(with_roofline(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run)))
@@ -139,10 +142,11 @@ def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
             "and the shares of small operators are rather too large",)
 
 
-def _ops(run: Run) -> list[OpRecord]:
-    if run.result.ops_file is None:
+def read_ops(raw: Path, result: ProbeResult) -> list[OpRecord]:
+    """One step's counted operators; none where the capture has none. Raises BadInput."""
+    if result.ops_file is None:
         return []
-    file = run.raw / run.result.ops_file
+    file = raw / result.ops_file
     try:
         if file.stat().st_size > MAX_OPS_BYTES:
             raise BadInput("ops_too_large", f"is larger than {MAX_OPS_BYTES >> 20} MiB", where=str(file),

@@ -5,38 +5,37 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..capture.calibration import forget_peaks, load_peaks, store_peaks
+from ..capture.calibration import forget_peaks, load_peaks
 from ..capture.clocks import DeviceClocks, torch_load
 from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
-from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
+from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.profile import Profile
-from ..model.saying import Say, silent
+from ..model.saying import Say, own_lines, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
-from .assemble import Run, assemble
+from .assemble import Run, assemble, read_ops
 from .counters import CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
+from .peaks import UNKNOWN, beaten_by_stages, measured_peaks, peaks_key
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
 from .stored import params_folder, safe_name
 
-SUSPECT_PEAK_PCT = 110.0
 _SCRIPT = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
     fix="use --mode ncu, which runs the script under ncu")
-PEAK_WARNING = "the call ran faster than the measured compute peak: the peak is too low; it is measured again in the next run"
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ def profile(
     try:
         run = capture(workload, mode, folder, interpreter, options, say)
         document = assemble(run)
-        if document.work is not None and (document.work.compute_pct or 0.0) > SUSPECT_PEAK_PCT:
-            # More than the ceiling was reached: the calibration ran on a busy machine (seen: 16 instead of 90 GFLOP/s).
+        if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))
-            document = document.model_copy(update={"warnings": (*document.warnings, PEAK_WARNING)})
+            run = replace(run, peaks=(), warnings=(UNKNOWN.format(again=""),))
+            document = assemble(run)
         if document.no_counters is not None and (line := said(document.no_counters)):
             say(line)
         write_artifacts(folder, run.result, document, workload.name)
@@ -169,16 +168,18 @@ def _capture(
         began = time.monotonic()
         result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=beside)
         took_s = time.monotonic() - began
-        peaks = _peaks(result, key, lambda: run_probe(
-            request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")}),
-            interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say))
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")})
+        peaks, doubts = measured_peaks(
+            result, read_ops(folder / "raw", result), key,
+            lambda: run_probe(again, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say), say)
         if second is not None:
             timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
             counters = second.collect(request, result, interpreter, raw=folder / "raw", cwd=Path.cwd(), timeout_s=options.timeout_s,
                                       first_s=took_s)
     reading = timed if isinstance(counters, CounterCapture) else clocks.reading()
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks,
-               clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters)
+               clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters,
+               warnings=doubts)
 
 
 def _capture_script(
@@ -191,6 +192,7 @@ def _capture_script(
         out_dir=str(folder / "raw"), warmup=options.warmup, steps=options.steps, stacks=options.stacks,
         script=probe_script(workload, steps_from=options.steps_from, run_to_end=options.run_to_end),
     )
+    say = own_lines(say)  # the script's own lines stand among them
     leave_out = folder if ".running-" not in folder.name else Path.cwd() / "out" / "profiles"
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
         if not (options.sandbox or options.run_to_end):
@@ -209,33 +211,13 @@ def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -
     return DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
 
 
-def _peaks(result: ProbeResult, key: str, calibrate: Callable[[], ProbeResult]) -> tuple[ProbePeak, ...]:
-    """This device's peaks: measured in this run, else the cached ones, measured now where those are another device's."""
-    assert result.environment is not None
-    name, measured = result.environment.device_name, result.peaks
-    cached = () if measured else load_peaks(key, name)
-    if not measured and not cached:
-        measured = calibrate().peaks
-    if measured:
-        store_peaks(key, name, measured)
-    return measured or cached
-
-
 def _import_stages() -> None:
     # jinja2 and the analysis take 0.2 s to import: done while the workload's process imports torch.
     import jinja2  # noqa: F401
 
 
 def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = os.environ.get("OMP_NUM_THREADS") or cores
-    where = "cpu" if options.device == "cpu" or not gpu_visible() else f"cuda {os.environ.get('CUDA_VISIBLE_DEVICES', '')} {_gpu_names()}"
-    return f"{where}|{interpreter.torch_version}|{threads}|{__version__}"
-
-
-def _gpu_names() -> str:
-    folder = Path("/proc/driver/nvidia/gpus")
-    return ",".join(sorted(part.name for part in folder.iterdir())) if folder.is_dir() else ""
+    return peaks_key(interpreter, options.device, __version__)
 
 
 def working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> Path:

@@ -96,19 +96,6 @@ def tf32_flag(backend: Any) -> bool:
         return str(getattr(getattr(backend, "conv", backend), "fp32_precision", "")) == "tf32"
 
 
-def busy_machine() -> str | None:
-    """A warning when more wants to run than the machine has cores: the load average of the last minute, which counts all of them.
-
-    To be read before the run's own work starts, which would count too. None where the machine is not busy, or does not say.
-    """
-    try:
-        load = os.getloadavg()[0]
-    except (OSError, AttributeError):  # AttributeError: Windows has none
-        return None
-    cores = os.cpu_count() or 1
-    return f"the machine is busy: load average {load:.1f} on {cores} core{'' if cores == 1 else 's'}" if load > cores else None
-
-
 def cpu_name() -> str:
     """The processor's model name."""
     for line in _read("/proc/cpuinfo").splitlines():

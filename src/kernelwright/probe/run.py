@@ -92,9 +92,10 @@ class Session:
         with self.phase("import_torch"):
             _import_torch()
         from . import compiled_inductor, environment
+        from .machine import busy_machine
 
         environment.check_torch()
-        self.busy = environment.busy_machine()
+        self.busy = busy_machine()
         with compiled_inductor.listening(self.warn) as self.choices:
             self._run()
 
@@ -117,7 +118,8 @@ class Session:
             with self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate
 
-                self.result["peaks"] = calibrate.peaks(workload.device)
+                self.result["peaks"], warnings = calibrate.peaks(workload.device)
+                self.warn(*warnings)
 
     def _counters(self, workload: Any, call: Callable[[], Any]) -> None:
         from . import counters

@@ -18,6 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .failures import EXIT_INTERRUPTED, ProbeFailure, bad_input, describe, workload_failed
+from .machine import busy_machine
 from .results import write_json
 from .script_steps import OptimizerSteps, RangeSteps, watch_torch
 from .script_window import MOST_TRIES, Plan, Step, StopScript, Window
@@ -60,6 +61,7 @@ class ScriptRun:
                              if isinstance(self.steps, OptimizerSteps) else [])
         name = self.script.get("steps_from")
         self.steps: OptimizerSteps | RangeSteps = RangeSteps(self.window, name) if name else OptimizerSteps(self.window)
+        self.busy = busy_machine()
         self.started = time.perf_counter()
         self.result: dict[str, Any] = {
             "status": "ok", "error": None, "environment": None, "facts": None, "timing": None, "work": None, "peaks": [],
@@ -188,7 +190,7 @@ class ScriptRun:
                                        "a step at that border may hold several")
         unprofiled, profiled, later = (_durations(part) for part in (window.unprofiled, window.profiled, window.later))
         free = profiled if self.plan.mode == "event" else unprofiled + later
-        warnings = list(window.warnings)
+        warnings = [*([self.busy] if self.busy and window.device == "cpu" else ()), *window.warnings]
         if isinstance(steps, OptimizerSteps) and steps.skipped:
             warnings.append(f"GradScaler skipped the optimizer in {steps.skipped} step(s); they count as steps")
         self.result.update(

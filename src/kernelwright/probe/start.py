@@ -15,6 +15,8 @@ import signal
 import sys
 import threading
 import time
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType
 
 PACKAGE = "kernelwright_probe"
 USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py load SECONDS DEVICE\n"
@@ -22,13 +24,54 @@ WATCH_S = 1.0
 MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
 
 
+class OwnLoader(SourceFileLoader):
+    """Keeps the byte code of one of our modules below `prefix`; that of everything else stays where the user has it."""
+
+    prefix = ""
+
+    @classmethod
+    def at(cls, name: str, file: str, prefix: str) -> OwnLoader:
+        """A loader of one module."""
+        loader = cls(name, file)
+        loader.prefix = prefix
+        return loader
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """See SourceFileLoader."""
+        before, sys.pycache_prefix = sys.pycache_prefix, self.prefix
+        try:
+            return super().get_code(fullname)
+        finally:
+            sys.pycache_prefix = before
+
+
+class OwnModules:
+    """Finds this package's modules for `OwnLoader`: an installed plugin stays as it was installed."""
+
+    def __init__(self, folder: str, prefix: str) -> None:
+        self.folder, self.prefix = folder, prefix
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """See importlib.abc.MetaPathFinder."""
+        if not name.startswith(PACKAGE + "."):
+            return None
+        file = os.path.join(self.folder, *name.split(".")[1:]) + ".py"
+        if not os.path.isfile(file):
+            return None
+        return importlib.util.spec_from_file_location(name, file, loader=OwnLoader.at(name, file, self.prefix))
+
+
 def load_package(folder: str) -> None:
     """Import `folder` as the package PACKAGE and drop it from sys.path."""
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != os.path.realpath(folder)]
     init = os.path.join(folder, "__init__.py")
-    spec = importlib.util.spec_from_file_location(PACKAGE, init, submodule_search_locations=[folder])
+    prefix = os.environ.pop("KERNELWRIGHT_PYCACHE", "")
+    loader = OwnLoader.at(PACKAGE, init, prefix) if prefix else None
+    spec = importlib.util.spec_from_file_location(PACKAGE, init, loader=loader, submodule_search_locations=[folder])
     if spec is None or spec.loader is None:
         raise ImportError("cannot load " + init)
+    if prefix:
+        sys.meta_path.insert(0, OwnModules(folder, prefix))
     package = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = package
     spec.loader.exec_module(package)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.profile import Profile
-from .figures import headline, intervals_overlap, mismatch
+from .figures import duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
 from .numbers import amount, change_pct, faster_or_slower, pct, signed, two, us
 from .text import NA
 
@@ -29,21 +29,34 @@ def baseline_refusal(profile: Profile, baseline: Profile) -> str | None:
     return None if reason is None else f"the baseline cannot be compared: {reason}"
 
 
+def noise_mark(profile: Profile, baseline: Profile) -> str:
+    """What stands behind changes of the duration and of rates over it: "" where it shows a difference."""
+    if duration_warning(profile) or duration_warning(baseline):
+        return " (too noisy to compare)"
+    return " (within noise)" if intervals_overlap(headline(baseline), headline(profile)) else ""
+
+
 def baseline_rows(profile: Profile, baseline: Profile) -> list[Change]:
     """Rows of the `vs Baseline` table; a row that neither profile measured is left out, but for the first three."""
     now, before = headline(profile), headline(baseline)
-    duration = faster_or_slower(change_pct(before.duration_ns, now.duration_ns))
-    if duration != NA and intervals_overlap(before, now):
-        duration += " (within noise)"
+    mark = noise_mark(profile, baseline)
+    on_cpu = profile.capture_metadata.device == "cpu"
+
+    def marked(change: str, *, noisy: bool = True) -> str:
+        return change + mark if noisy and change != NA else change
+
+    kernel = faster_or_slower(change_pct(before.kernel_ns, now.kernel_ns))
+    duration = marked(faster_or_slower(change_pct(before.duration_ns, now.duration_ns)))
     if now.duration_evidence == "counters":
         duration = f"{signed(change_pct(before.duration_ns, now.duration_ns))} (one replay each, noise not known)"
     rows = [
         Change("Duration (us)", us(before.duration_ns), us(now.duration_ns), duration),
-        Change("Achieved TFLOP/s", two(before.tflops), two(now.tflops), signed(change_pct(before.tflops, now.tflops))),
-        Change("Achieved GB/s", two(before.gbps), two(now.gbps), signed(change_pct(before.gbps, now.gbps))),
+        Change("Achieved TFLOP/s", two(before.tflops), two(now.tflops), marked(signed(change_pct(before.tflops, now.tflops)))),
+        Change("Achieved GB/s", two(before.gbps), two(now.gbps), marked(signed(change_pct(before.gbps, now.gbps)))),
     ]
     optional = [
-        Change("Kernel time (us)", us(before.kernel_ns), us(now.kernel_ns), faster_or_slower(change_pct(before.kernel_ns, now.kernel_ns))),
+        # On a CPU operators share the cores with whatever made the duration noisy; a GPU's kernels do not.
+        Change(kernel_time_name(on_cpu=on_cpu), us(before.kernel_ns), us(now.kernel_ns), marked(kernel, noisy=on_cpu)),
         Change("Launches a step", amount(before.launches), amount(now.launches), signed(change_pct(before.launches, now.launches))),
     ]
     for metric, old, new in (("Idle%", before.idle_pct, now.idle_pct), ("TC%", before.tc_pct, now.tc_pct),

@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..model.profile import Profile
-from .figures import Headline, configuration, duration_warning, headline, intervals_overlap, mismatch
+from .figures import Headline, configuration, duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
 from .numbers import change_pct
 from .templates import render
 
 MOST_STAGES = 25
+NOISE = {"within noise": "within noise", "too noisy": "too noisy to compare"}
+"""Words for changes of the duration that show no difference."""
 ChangeWord = Literal["first", "faster", "slower", "within noise", "too noisy", "not comparable", "no interval"]
 
 
@@ -126,10 +128,10 @@ def _word(first_profile: Profile, profile: Profile, first: Headline, own: Headli
     if change is None or mismatch(profile, first_profile) is not None or first.duration_evidence != own.duration_evidence:
         return "not comparable"
     overlap = intervals_overlap(first, own)
-    if overlap:
-        return "within noise"
     if duration_warning(first_profile) or duration_warning(profile):
         return "too noisy"
+    if overlap:
+        return "within noise"
     if overlap is None:
         return "no interval"
     return "slower" if change > 0 else "faster"
@@ -181,6 +183,8 @@ def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequenc
     for row, profile in zip(rows, profiles, strict=True):
         if doubt := (profile.timing.warning if profile.timing else None) or duration_warning(profile):
             found.append(f"{row.letter}: {doubt}")
+        if row.change in NOISE and row.kernel_us is not None and profile.capture_metadata.device == "cpu":
+            found.append(f"{row.letter}: its rates, operators and stages are no surer than its duration, which is {NOISE[row.change]}")
         if profile.capture_metadata.clocks.throttle_reasons:
             found.append(f"{row.letter}: the clocks were throttled ({', '.join(profile.capture_metadata.clocks.throttle_reasons)})")
     if len({profile.capture_metadata.clocks.locked for profile in profiles}) > 1:
@@ -196,7 +200,8 @@ def _doubts_of_gate(rows: Sequence[Row], gate: Gate | None) -> tuple[str, ...]:
 
 def render_comparison(comparison: Comparison) -> str:
     """The comparison as Markdown."""
-    return render("compare.md.j2", rows=comparison.rows, stages=comparison.stages[:MOST_STAGES],
+    on_cpu = all(row.launches is None for row in comparison.rows if row.kernel_us is not None)
+    return render("compare.md.j2", kernel_time=kernel_time_name(on_cpu=on_cpu), rows=comparison.rows,
+                  stages=comparison.stages[:MOST_STAGES],
                   stages_left=max(0, len(comparison.stages) - MOST_STAGES), warnings=comparison.warnings, gate=comparison.gate,
-                  words={"first": "-", "within noise": "within noise", "too noisy": "too noisy to compare",
-                         "not comparable": "not comparable"})
+                  words={"first": "-", "not comparable": "not comparable", **NOISE})

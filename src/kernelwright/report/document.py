@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..diagnose.common import stage_stretch
 from ..model.profile import Profile
 from ..roofline.peaks import binding_peaks
 from .compiled import compiled_section
@@ -42,7 +43,7 @@ def render_report(profile: Profile, *, picture: str | None = None, no_picture: s
         root_cause=first_sentences(profile.bottleneck.root_cause), shares=shares,
         ceilings=ceiling_rows(profile), roofline_rows=point_rows(profile), picture=Safe(picture) if picture else None,
         no_picture=no_picture,
-        stages=list(zip(rows, shown, strict=True)), left=left,
+        stages=list(zip(rows, shown, strict=True)), left=left, stretch=stage_stretch(profile),
         has_counters=any(value is not None for s in profile.stages for value in (s.tc_pct, s.dram_pct, s.occupancy_pct)),
         step_wall_ns=walls[len(walls) // 2] if walls else None,
         attributed_pct=100 * line.attributed_ns / line.measured_ns if line and line.measured_ns else None,

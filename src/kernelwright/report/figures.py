@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..model.base import Evidence, Figure
 from ..model.measurement import PAIRED, Measurement
 from ..model.profile import Profile, Stage
-from .numbers import usable
+from .numbers import us, usable
 
 UNSTABLE = "the call was not stable"
 """How the warning of a capture starts whose warm-up ended before the call's time had settled."""
@@ -98,7 +98,23 @@ def duration_warning(profile: Profile) -> str | None:
     timing = profile.timing
     if timing is None or timing.timer.endswith(PAIRED):
         return None
-    return timing.warning or next((warning for warning in profile.warnings if warning.startswith(UNSTABLE)), None)
+    unstable = next((warning for warning in profile.warnings if warning.startswith(UNSTABLE)), None)
+    doubts = (timing.warning, unstable, _slower_unprofiled(profile))
+    return "; ".join(doubt for doubt in doubts if doubt) or None
+
+
+def _slower_unprofiled(profile: Profile) -> str | None:
+    """A profiler only adds time: where a script's steps without it were the slower ones, something else slowed them."""
+    script = profile.script
+    free, profiled = (script.unprofiled_step, script.profiled_step) if script is not None else (None, None)
+    if free is None or profiled is None or free.value <= profiled.value:
+        return None
+    return f"slower than the steps under the profiler ({us(profiled.value)} us), so other work or warming up slowed it"
+
+
+def kernel_time_name(*, on_cpu: bool) -> str:
+    """What the sum of the stages is called."""
+    return "Operator time (us)" if on_cpu else "Kernel time (us)"
 
 
 def title(profile: Profile) -> str:
@@ -123,7 +139,8 @@ def configuration(profile: Profile) -> list[tuple[str, str]]:
     """(name, value) of each parameter in the workload's order; without parameters, input shapes and the dtype."""
     if profile.script is not None:
         dtype = [] if "dtype" in profile.parameters else [("dtype", profile.capture_metadata.dtype)]
-        return [*((name, str(value) or '""') for name, value in profile.parameters.items()), *dtype]
+        none = [] if profile.parameters else [("arguments", "none")]
+        return [*none, *((name, str(value) or '""') for name, value in profile.parameters.items()), *dtype]
     if profile.parameters:
         return [(name, '""' if value == "" else str(value)) for name, value in profile.parameters.items()]
     inputs = [(input_name(spec.path), shape(spec.shape)) for spec in profile.inputs]

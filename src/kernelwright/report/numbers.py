@@ -34,9 +34,13 @@ def two(value: float | None) -> str:
 
 
 def x_xx(value: float | None) -> str:
-    """Always two decimals, as the development log's form has it; the log's .jsonl file keeps the full figure."""
+    """Always two decimals, as the development log's form has it; the log's .jsonl file keeps the full figure. What is above zero and
+    would read 0.00 is "<0.01"."""
     number = usable(value)
-    return NA if number is None else _fixed(number, 2)
+    if number is None:
+        return NA
+    text = _fixed(number, 2)
+    return "<0.01" if number > 0 and text == "0.00" else text
 
 
 def us(value_ns: float | None) -> str:

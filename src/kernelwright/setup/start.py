@@ -24,7 +24,7 @@ print(" ".join(name for name in sys.argv[1:] if importlib.util.find_spec(name) i
 def start(verb: str, argv: Sequence[str]) -> int:
     """Run `verb` with argv[1:]. On POSIX this process becomes the verb's, so it returns only on an error: the exit code."""
     try:
-        command = [*interpreter(), os.fspath(LAUNCH), verb, *argv[1:]]
+        command = [*interpreter(), *byte_code(), os.fspath(LAUNCH), verb, *argv[1:]]
         os.environ["KERNELWRIGHT_SCRIPT"] = argv[0]
         return _become(command)
     except SetupError as error:
@@ -47,6 +47,14 @@ def interpreter() -> list[str]:
 
         ensure(environment, say)
     return [os.fspath(python_of(environment)), "-I", "-X", "utf8"]
+
+
+def byte_code() -> list[str]:
+    """Options that send byte code beside the environment, for an installed copy: it stays as it was installed, under root too, who may
+    write anywhere. A git checkout keeps its own."""
+    if (CHECKOUT / ".git").exists():
+        return []
+    return ["-X", f"pycache_prefix={os.fspath(environment_folder(CHECKOUT, os.environ))}-pycache"]
 
 
 def _as_it_is(asked: str) -> str:

@@ -121,8 +121,8 @@ class DeviceClocks:
 
     def _all_notes(self, seen: Samples) -> list[str]:
         notes = [*self._notes, *(self._lock.notes if self._lock is not None else []), *([seen.note] if seen.note else [])]
-        if self._requested != "none" and self._sampler is None:
-            notes.append(switch.forbidden() + ": clocks not locked" if switch.forbidden() else "clocks not locked: the run used no GPU")
+        if self._requested != "none" and self._sampler is None:  # "not locked" stands before the notes wherever they are shown
+            notes = [switch.forbidden() or "the run used no GPU"]
         if self._target is not None and not seen.held(self._target):
             notes.append(f"set to {self._target} MHz, but " + ("the clock under load was another" if seen.sm_mhz
                                                               else "no sample under load shows the clock"))

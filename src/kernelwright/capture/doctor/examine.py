@@ -10,7 +10,7 @@ from ..nsight import Tool
 from ..remedies import container
 from ..system_view import SystemView
 from .gpu import check_clocks, check_counters, check_gpu, check_users
-from .host import PACKAGES, check_disk, check_lock, check_memory, check_packages, check_python, disk_places, lock_of, memory_of
+from .host import PACKAGES, check_disk, check_load, check_lock, check_memory, check_packages, check_python, disk_places, lock_of, memory_of
 from .modes import abilities
 from .report import Check, Examination, Facts, GpuFacts, GpuProcessFacts, Status, ToolFacts, TorchFacts
 from .seen import Seen, look
@@ -29,7 +29,7 @@ def examine(
     checks = (
         check_python(view), check_packages(view), check_torch(view, seen), check_gpu(view, seen), check_users(view, seen),
         check_counters(view, seen), check_clocks(view, seen), check_tool(seen.ncu), check_tool(seen.nsys), check_compiler(view, seen),
-        check_triton(view, seen), check_disk(view), check_memory(view), check_lock(view),
+        check_triton(view, seen), check_disk(view), check_memory(view), check_load(view), check_lock(view),
     )
     modes = abilities({check.name: check for check in checks}, seen, available_modes)
     facts = facts_of(view, seen)

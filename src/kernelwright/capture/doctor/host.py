@@ -101,6 +101,21 @@ def check_memory(view: SystemView) -> Check:
                  advice="end what is not needed of these, or use smaller inputs")
 
 
+def check_load(view: SystemView) -> Check:
+    """What else wants the CPUs: the load average of the last minute against those that this process may use."""
+    load = re.match(r"(\d+(?:\.\d+)?) ", view.read("/proc/loadavg") or "")
+    allowed = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)$", view.read("/proc/self/status") or "", re.MULTILINE)
+    if load is None or allowed is None:
+        return Check(name="load", status="warn", detail="n/a: /proc does not say", advice="see that nothing else runs before you time")
+    parts = [part.partition("-") for part in allowed[1].split(",") if part]
+    usable = sum(int(last or first) - int(first) + 1 for first, _, last in parts)
+    detail = f"load average {float(load[1]):.1f} (last minute) on {usable} usable CPU{'' if usable == 1 else 's'}"
+    if float(load[1]) <= usable:
+        return Check(name="load", status="ok", detail=detail)
+    return Check(name="load", status="warn", detail=f"busy: {detail}", fix="ps -eo pid,pcpu,comm --sort=-pcpu | head -n 6",
+                 advice="times taken now are noisy: end what is not needed of these, or wait a few minutes")
+
+
 def lock_of(view: SystemView) -> tuple[dict[str, str] | None, str]:
     """(the run that holds the device lock, why it can't be told)."""
     try:
