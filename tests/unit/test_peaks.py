@@ -27,7 +27,8 @@ def result(measured: tuple[ProbePeak, ...] = ()) -> ProbeResult:
     """One call of 0.1 GFLOP in 1 ms: 0.1 TFLOP/s."""
     return ProbeResult.model_construct(
         facts=WorkloadFacts.model_construct(dtype="float32"), peaks=measured,
-        environment=ProbeEnvironment.model_construct(device="cpu", device_name="a CPU", matmul_tf32=False, cudnn_tf32=False),
+        environment=ProbeEnvironment.model_construct(device="cpu", device_name="a CPU", matmul_tf32=False, cudnn_tf32=False,
+                                                     compute_capability="9.0", l2_bytes=None, sm_count=1),
         timing=ProbeTiming.model_construct(samples_ns=(1e6,) * 9, timer="perf_counter"),
         work=ProbeWork.model_construct(flops=1e8, flops_source="counted", min_bytes=1e6, bytes_source="counted"))
 
