@@ -33,7 +33,7 @@ def simulated(trace: Trace, plan: CounterPlan) -> NcuReport:
     around: dict[str, tuple[int, ...]] = {}
     owned = owned_work(Calls(trace))
     kernels = [kernel for rows in owned.by_call.values() for kernel in rows]
-    kernels += [*owned.unattributed, *(kernel for operator in owned.graph_launches for kernel in operator.kernels)]
+    kernels += [*owned.unattributed, *(kernel for operator in owned.launches for kernel in operator.kernels)]
     by_id = {kernel.kernel_id: kernel for kernel in kernels}
     for op_id, ids in plan.launched.items():
         around.update(dict.fromkeys(ids, ranges.with_ancestors(op_id)[::-1]))

@@ -26,7 +26,8 @@ def test_l2_is_faster_than_memory_and_slower_than_l1() -> None:
 
     done = subprocess.run([sys.executable, "-c", CODE.format(folder=str(PROBE.parent))], capture_output=True, text=True, check=True,
                           timeout=120)
-    raw, where = json.loads(done.stdout)
+    (raw, warnings), where = json.loads(done.stdout)
+    assert not warnings
     peaks = [ProbePeak.model_validate(peak) for peak in raw]
     print([(peak.name, round(peak.value, 1), peak.method) for peak in peaks])
     found = {ceiling.name: value_of(ceiling).value for ceiling in ceilings(peaks, ProbeEnvironment.model_validate(where), "float32")}

@@ -65,6 +65,18 @@ def test_what_has_no_operator_is_kept_and_said(tmp_path: Path) -> None:
     assert any("no launch call" in text for text in result.warnings)
 
 
+def test_own_triton_kernels_outside_operators_stand_for_themselves(tmp_path: Path) -> None:
+    builder = (TraceBuilder().step(0, 1000).range("stage:x", 0, 900).launch(1, 10, 20).kernel("row_kernel", 30, 80, 1)
+               .op("aten::empty_like", 90, 95).launch(2, 100, 110).kernel("row_kernel", 120, 150, 2).launch(3, 200, 210)
+               .kernel("somebody's", 220, 230, 3).kernel("row_kernel", 300, 307, 99))
+    result = attribute(read(builder, tmp_path), own={"row_kernel": "softmax.row_kernel"})
+    found = by_id(result)
+    assert set(found) == {"softmax.row_kernel_0", "softmax.row_kernel_1"} and adds_up(result)
+    assert all(operator.own_launch and operator.stage == "x" and operator.step == 0 for operator in found.values())
+    assert {kernel.attribution.confidence for operator in found.values() for kernel in operator.kernels} == {"high"}
+    assert [kernel.kernel_name for kernel in result.unattributed] == ["somebody's", "row_kernel"]  # the last has no launch call
+
+
 def test_graph_launches_take_the_region_around_them_or_stand_for_themselves(tmp_path: Path) -> None:
     builder = (TraceBuilder().step(0, 1000).op("Torch-Compiled Region: 0/0", 10, 100).launch(1, 20, 30, name="cudaGraphLaunch")
                .range("stage:replay", 200, 400).launch(2, 210, 230, name="cudaGraphLaunch")

@@ -30,9 +30,9 @@ def every_kernel(attributed: Attributed) -> list[Kernel]:
     return [*(kernel for operator in attributed.operators for kernel in operator.kernels), *attributed.unattributed]
 
 
-def attached(trace: Trace, plan: CounterPlan, report: NcuReport) -> tuple[dict[str, Kernel], Counters]:
+def attached(trace: Trace, plan: CounterPlan, report: NcuReport, own: dict[str, str] | None = None) -> tuple[dict[str, Kernel], Counters]:
     """Kernels by id, after checking that no kernel and no time went missing."""
-    before = attribute(trace)
+    before = attribute(trace, own=own)
     operators, rest, counters = attach_counters(before.operators, before.unattributed, plan, report)
     after = [*(kernel for operator in operators for kernel in operator.kernels), *rest]
     assert [kernel.kernel_id for kernel in after] == [kernel.kernel_id for kernel in every_kernel(before)]
@@ -142,7 +142,8 @@ def test_collectives_are_never_replayed(tmp_path: Path) -> None:
     assert not any(kernel.metrics.origin for kernel in kernels.values() if "nccl" in kernel.kernel_name)
 
 
-def test_a_kernel_outside_any_operator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [None, {"softmax_kernel": "softmax"}], ids=["unattributed", "the workload's own"])
+def test_a_kernel_outside_any_operator(tmp_path: Path, own: dict[str, str] | None) -> None:
     """A Triton kernel that the workload launches itself: only the step's own range holds it."""
     builder = TraceBuilder()
     for step in range(2):
@@ -152,8 +153,9 @@ def test_a_kernel_outside_any_operator(tmp_path: Path) -> None:
     trace = read(builder, tmp_path)
     plan = plan_counters(trace)
     assert (plan.op_ids, plan.expected_share_pct, plan.signatures[0].operator) == ((1,), 100.0, "")
-    kernels, counters = attached(trace, plan, simulated(trace, plan))
+    kernels, counters = attached(trace, plan, simulated(trace, plan), own)
     assert [kernel.metrics.origin for kernel in kernels.values()] == ["measured", "propagated"] and counters.disagreements == ()
+    assert {kernel.attribution.confidence for kernel in kernels.values()} == {"high" if own else "none"}
 
 
 def test_a_small_kernel_outside_operators_is_not_worth_the_whole_step(tmp_path: Path) -> None:

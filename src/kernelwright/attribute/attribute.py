@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,22 +54,23 @@ class Attributed:
 
 
 def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | None = None,
-              lines: Sequence[UserStack] = ()) -> Attributed:
+              lines: Sequence[UserStack] = (), own: Mapping[str, str] | None = None) -> Attributed:
     """Attribute the steps' work to operator calls.
 
     ops: counted operators of one step, in dispatch order. stacks: a recording of one step with Python stacks and module
-    ranges. lines: the user's stacks that its line markers name; without them sources are the lines of definitions.
+    ranges. lines: the user's stacks that its line markers name; without them sources are the lines of definitions. own: kernel name ->
+    Python function of the workload's own Triton kernels, whose launches outside any operator then stand for themselves.
     CUDA: a kernel belongs to the innermost operator around its launch call. CPU: an operator's self time is its row.
     Raises KernelwrightError when the sums disagree (a defect of ours, never of the input).
     """
     calls = Calls(trace)
-    owned = cuda.owned_work(calls) if trace.is_cuda else cpu.owned_work(calls)
+    owned = cuda.owned_work(calls, own or {}) if trace.is_cuda else cpu.owned_work(calls)
     places = Places(calls, stacks, lines)
     heaviest = {row: max(kernel.duration_ns for kernel in kernels) for row, kernels in owned.by_call.items()}
     work, warnings = counted_work(calls, ops, heaviest)
     operators = [_operator(calls, row, kernels, places, work.get(row, (None, None))) for row, kernels in owned.by_call.items()]
     operators += [operator.model_copy(update=_where(places.of_runtime(row)))
-                  for operator, row in zip(owned.graph_launches, owned.graph_rows, strict=True)]
+                  for operator, row in zip(owned.launches, owned.launch_rows, strict=True)]
     operators, table = _interned(operators, lines)
     result = Attributed(
         operators=tuple(sorted(operators, key=lambda operator: (operator.kernels[0].start_ns, operator.operator_id))),

@@ -60,7 +60,7 @@ def attach_counters(
     for found in pool.values():
         found.sort(key=lambda one: one.kernel_id is None)
     carried = _Carried(plan, pool)
-    done = tuple(_with_aggregates(operator, carried.of(operator.kernels, operator.operator_name, operator.input_shapes), value)
+    done = tuple(_with_aggregates(operator, carried.of(operator.kernels, _operator_name(operator), operator.input_shapes), value)
                  for operator in operators)
     rest = carried.of(unattributed, "", ())
     counters = _summary(known, plan, report, pool, (*(kernel for operator in done for kernel in operator.kernels), *rest))
@@ -79,7 +79,7 @@ class _Known:
         self.by_launch: dict[tuple[object, ...], list[Signature]] = defaultdict(list)
         self.time_ns: dict[Signature, int] = defaultdict(int)
         for operator in operators:
-            self._add(operator.kernels, operator.operator_name, operator.input_shapes)
+            self._add(operator.kernels, _operator_name(operator), operator.input_shapes)
         self._add(unattributed, "", ())
         self.annotations = frozenset(one.name for one in plan.ranges if not one.is_operator)
 
@@ -108,6 +108,11 @@ class _Known:
         if 0 <= at < len(self.plan.ranges) and self.plan.ranges[at].name == one.name:
             return not self.plan.ranges[at].is_operator
         return one.name in self.annotations
+
+
+def _operator_name(operator: Operator) -> str:
+    """As in its launches' signatures: the counter run knows no operator around an own launch."""
+    return "" if operator.own_launch else operator.operator_name
 
 
 def _is_launch(key: Signature, launch: NcuLaunch) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,12 +17,15 @@ GRAPH_LAUNCH = "cudaGraphLaunch"
 _GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
 
 
-def owned_work(calls: Calls) -> Owned:
+def owned_work(calls: Calls, own: Mapping[str, str] | None = None) -> Owned:
     """All device rows that the steps launched, by operator call.
 
     A graph launch's kernels share its correlation id: they belong to the operator around the launch, else to an operator
     named after the launch, both with low confidence, since the operators that recorded them are not in the trace.
+    own: kernel name -> Python function of the workload's own Triton kernels. Their launches outside any operator are operators of that
+    name; without it they are unattributed.
     """
+    own = own or {}
     trace = calls.trace
     work = device_work(trace)
     runtime = trace.runtime
@@ -30,24 +34,30 @@ def owned_work(calls: Calls) -> Owned:
     launch = work.launch[known]
     owner[known] = calls.nesting.innermost(runtime.process[launch], runtime.thread[launch], runtime.start_ns[launch])
     by_call: dict[int, list[Kernel]] = defaultdict(list)
-    graphs: dict[int, list[Kernel]] = defaultdict(list)
+    loose: dict[int, tuple[str, list[Kernel]]] = {}
     unattributed: list[Kernel] = []
     for place in range(work.rows.size):
         launched_by, call = int(work.launch[place]), int(owner[place])
         graph = launched_by >= 0 and runtime.name(launched_by).startswith(_GRAPH_CALLS)
-        kernel = _kernel(calls, work, place, _attribution(calls, work, place, call, graph))
+        name = GRAPH_LAUNCH if graph else own.get(trace.device.name(int(work.rows[place]))) if launched_by >= 0 else None
+        kernel = _kernel(calls, work, place, _attribution(calls, work, place, call >= 0 or name is not None, graph))
         if call >= 0:
             by_call[call].append(kernel)
-        elif graph:
-            graphs[launched_by].append(kernel)
+        elif name is not None:
+            loose.setdefault(launched_by, (name, []))[1].append(kernel)
         else:
             unattributed.append(kernel)
-    launches = tuple(_graph_operator(calls, index, row, graphs[row]) for index, row in enumerate(sorted(graphs)))
-    return Owned(dict(by_call), tuple(unattributed), launches, tuple(sorted(graphs)), _warnings(calls, work, unattributed))
+    seen: Counter[str] = Counter()
+    launches = []
+    for row in sorted(loose):
+        name, kernels = loose[row]
+        launches.append(_launch_operator(calls, name, seen[name], row, kernels))
+        seen[name] += 1
+    return Owned(dict(by_call), tuple(unattributed), tuple(launches), tuple(sorted(loose)), _warnings(calls, work, unattributed))
 
 
-def _attribution(calls: Calls, work: DeviceWork, place: int, call: int, graph: bool) -> Attribution:
-    if call < 0 and not graph:
+def _attribution(calls: Calls, work: DeviceWork, place: int, known: bool, graph: bool) -> Attribution:
+    if not known:
         return Attribution(method="none", confidence="none")
     confidence: Confidence = "low" if graph else "high"
     if not graph and is_generated(calls.trace.device.name(int(work.rows[place]))):
@@ -73,12 +83,12 @@ def _three(sizes: list[int] | None) -> tuple[int, int, int] | None:
     return (sizes[0], sizes[1], sizes[2]) if sizes is not None and len(sizes) == 3 else None
 
 
-def _graph_operator(calls: Calls, index: int, launch: int, kernels: list[Kernel]) -> Operator:
+def _launch_operator(calls: Calls, name: str, index: int, launch: int, kernels: list[Kernel]) -> Operator:
     names = [kernel.kernel_name for kernel in kernels]
     runtime = calls.trace.runtime
     start = int(runtime.start_ns[launch])
     return Operator(
-        operator_id=f"{GRAPH_LAUNCH}_{index}", operator_name=GRAPH_LAUNCH, call_index=index, step=calls.step_at(start),
+        operator_id=f"{name}_{index}", operator_name=name, call_index=index, step=calls.step_at(start), own_launch=name != GRAPH_LAUNCH,
         is_fused=any(is_generated(name) for name in names),
         fused_ops=tuple(dict.fromkeys(part for name in names for part in fused_operators(name))),
         stage=calls.stage_at(int(runtime.process[launch]), int(runtime.thread[launch]), start), kernels=tuple(kernels),

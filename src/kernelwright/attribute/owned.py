@@ -15,9 +15,9 @@ class Owned:
     by_call: dict[int, list[Kernel]]
     """Row of trace.operators -> its kernels in start order, never empty."""
     unattributed: tuple[Kernel, ...]
-    graph_launches: tuple[Operator, ...] = ()
-    """CUDA-graph launches outside any operator, each an operator of its own."""
-    graph_rows: tuple[int, ...] = ()
+    launches: tuple[Operator, ...] = ()
+    """Launches outside any operator that stand for themselves: CUDA graphs, and the workload's own Triton kernels."""
+    launch_rows: tuple[int, ...] = ()
     """Their launch calls, rows of trace.runtime."""
     warnings: tuple[str, ...] = ()
 

@@ -140,7 +140,7 @@ class _Launches:
         for row, kernels in owned.by_call.items():
             for kernel in kernels:
                 self._add(kernel, signature(kernel, calls.name(row), calls.shapes(row)))
-        for kernel in (kernel for operator in owned.graph_launches for kernel in operator.kernels):
+        for kernel in (kernel for operator in owned.launches for kernel in operator.kernels):
             self._add(kernel, signature(kernel, GRAPH_LAUNCH, ()))
         for kernel in owned.unattributed:
             self._add(kernel, signature(kernel, "", ()))

@@ -142,6 +142,8 @@ class Operator(Record):
     """Which profiled step it ran in, from 0."""
     is_fused: bool = False
     fused_ops: tuple[str, ...] = ()
+    own_launch: bool = False
+    """True: no PyTorch operator, but a launch of the workload's own Triton kernel outside any; named after its Python function."""
     stage: str | None = None
     """Name of the innermost `stage:NAME` range; None when unmarked."""
     module: str | None = None

@@ -13,6 +13,7 @@ from ..attribute import attribute
 from ..diagnose import diagnose
 from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
+from ..model.compiled import CompiledIndex
 from ..model.counters import Counters, NoCounters
 from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
@@ -69,13 +70,13 @@ def assemble(run: Run) -> Profile:
         warnings=run.result.warnings + run.warnings + run.clocks.warnings,
         evidence=_evidence(run),
     )
-    return diagnose(with_roofline(_with_compiled(_with_timeline(draft, run, ops) if run.result.trace_file else draft, run)))
-
-
-def _with_compiled(draft: Profile, run: Run) -> Profile:
-    """Adds what Triton and Inductor compiled, and the Python names of the workload's own Triton kernels."""
     index, warnings = read_index(run.raw, run.result.compiled_file)
-    draft = draft.model_copy(update={"warnings": draft.warnings + warnings})
+    whole = _with_timeline(draft, run, ops, index) if run.result.trace_file else draft
+    return diagnose(with_roofline(_with_compiled(whole.model_copy(update={"warnings": whole.warnings + warnings}), run, index)))
+
+
+def _with_compiled(draft: Profile, run: Run, index: CompiledIndex | None) -> Profile:
+    """Adds what Triton and Inductor compiled, and the Python names of the workload's own Triton kernels."""
     if index is None:
         return draft
     stages = plan(index, run.raw, draft.operators, draft.unattributed_kernels, None if draft.timeline else run.workload.name)
@@ -87,12 +88,13 @@ def _with_compiled(draft: Profile, run: Run) -> Profile:
     return named.model_copy(update={"compiled_kernels": compiled, "evidence": evidence})
 
 
-def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord]) -> Profile:
+def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: CompiledIndex | None) -> Profile:
     assert run.result.trace_file is not None and draft.roofline is not None
     trace = run.counters.trace if isinstance(run.counters, CounterCapture) else read_kineto(run.raw / run.result.trace_file)
     stacks, unread = _stacks(run)
     lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
-    attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines)
+    own = {name: function for name, (function, _) in python_names(index).items()} if index is not None else {}
+    attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines, own=own)
     operators, unattributed = with_product_work(attributed.operators), attributed.unattributed
     counters: Counters | NoCounters | None = None
     if isinstance(run.counters, CounterCapture):
