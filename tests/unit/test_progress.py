@@ -88,5 +88,5 @@ def test_our_lines_are_told_from_a_scripts_own():
     own_lines(said.append)("profiling the script train")
     beat = Heartbeat(0.0)
     beat.said(said[0], 0.0)
-    assert said == ["kernelwright: profiling the script train"]
-    assert beat.line(30.0) == "kernelwright: still working after 30 s: profiling the script train"
+    assert said == ["[kernelwright] profiling the script train"]
+    assert beat.line(30.0) == "[kernelwright] still working after 30 s: profiling the script train"

@@ -91,7 +91,8 @@ def _captures(args: argparse.Namespace) -> Answer | None:
 
 def _is_ncu(place: Path) -> bool:
     """Whether a stored profile is of mode ncu and has its reports."""
-    return (place / "raw").is_dir() and bool(is_report_target(str(place / "raw"))) and load_profile(place).capture_metadata.mode == "ncu"
+    raw = str(place / "raw")
+    return os.path.isdir(raw) and is_report_target(raw) and load_profile(place).capture_metadata.mode == "ncu"
 
 
 def _check_gate(profiles: list[Profile]) -> None:

@@ -8,8 +8,8 @@ Say = Callable[[str], None]
 """Takes one progress line; for a user it goes to stderr."""
 
 
-OWN = "kernelwright: "
-"""Starts our lines where the workload's own stand among them (scripts)."""
+OWN = "[kernelwright] "
+"""Starts our lines where the workload's own stand among them (scripts). A line with "kernelwright: " is an error."""
 
 
 def own_lines(say: Say) -> Say:

@@ -62,7 +62,7 @@ class NcuRun:
 
 def is_report_target(target: str, *, as_folder: bool = False) -> bool:
     """Whether TARGET names a report of ncu: by its suffix, or a folder that holds one. as_folder: any folder is meant as one of reports."""
-    return target.endswith(SUFFIX) or (bool(target) and Path(target).is_dir() and (as_folder or bool(_reports_in(Path(target)))))
+    return target.endswith(SUFFIX) or (os.path.isdir(target) and (as_folder or bool(_reports_in(Path(target)))))
 
 
 def _reports_in(folder: Path) -> list[Path]:
@@ -74,7 +74,7 @@ def _reports_in(folder: Path) -> list[Path]:
 
 def find_reports(target: Path) -> list[Path]:
     """The file itself, or the reports in the folder, by name. Raises BadInput."""
-    if not target.is_dir():
+    if not os.path.isdir(target):
         return [target]
     found = _reports_in(target)
     if not found:
