@@ -11,6 +11,7 @@ import pytest
 
 import builders
 from kernelwright.devlog import add_entry
+from kernelwright.diagnose import diagnose
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import BadInput, WorkloadFailed
@@ -731,6 +732,10 @@ def test_restated_rates_are_over_the_new_time():
     assert new.work.achieved_compute.value == pytest.approx(2 * document.work.achieved_compute.value)
     assert new.work.compute_pct == pytest.approx(2 * document.work.compute_pct) and new.timing == half and new.warnings
     assert restated(document, None) == document
+    # What rests on the time goes with it: the roof's distance of the call, and nothing is told twice.
+    gain = {name: next(f.estimated_gain_pct for f in one.findings if f.rule == "roof_distance")
+            for name, one in (("old", diagnose(document.model_copy(update={"abstained": ()}))), ("new", new))}
+    assert gain["new"] < gain["old"] and len({one.name for one in new.abstained}) == len(new.abstained)
 
 
 def test_where_nothing_is_kept_the_duration_before_is_the_judges_where_it_timed(workload):

@@ -5,6 +5,7 @@ Two profiles taken minutes apart differ by the machine's drift, which can exceed
 
 from __future__ import annotations
 
+from ..diagnose import diagnose
 from ..model.base import Figure
 from ..model.measurement import PAIRED, Measurement
 from ..model.profile import Profile
@@ -26,7 +27,8 @@ def paired(comparison: Comparison) -> tuple[Measurement, Measurement]:
 
 
 def restated(profile: Profile, timing: Measurement | None) -> Profile:
-    """The profile with this timing for its own, and its achieved rates and shares of the roofs at it. None: as it is."""
+    """The profile with this timing for its own, and all that rests on it: achieved rates, shares of the roofs, bottleneck and findings.
+    None: as it is."""
     if timing is None:
         return profile
     own, work = profile.timing, profile.work
@@ -36,7 +38,7 @@ def restated(profile: Profile, timing: Measurement | None) -> Profile:
             "achieved_compute": _scaled(work.achieved_compute, factor), "achieved_bandwidth": _scaled(work.achieved_bandwidth, factor),
             "compute_pct": None if work.compute_pct is None else work.compute_pct * factor,
             "bandwidth_pct": None if work.bandwidth_pct is None else work.bandwidth_pct * factor})
-    return profile.model_copy(update={"timing": timing, "work": work, "warnings": (*profile.warnings, NOTE)})
+    return diagnose(profile.model_copy(update={"timing": timing, "work": work, "warnings": (*profile.warnings, NOTE), "abstained": ()}))
 
 
 def _named(timing: Measurement) -> Measurement:

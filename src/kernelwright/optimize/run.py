@@ -280,7 +280,8 @@ class _Run:
         headline = [
             f"Made {self.state.started_utc[:10]} for {environment.device_name}, torch {environment.torch_version}; what it gains is in"
             " report.md beside this file.",
-            "Needs torch alone; WORKLOAD is read only by get_model_and_input() and by `python optimized.py`.",
+            "Needs torch alone (and a C++ compiler where it uses torch.compile); WORKLOAD is read only by get_model_and_input() and by"
+            " `python optimized.py`.",
         ]
         passes = [CATALOGUE[name] for name in row.passes]
         return render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,

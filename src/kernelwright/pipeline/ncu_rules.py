@@ -66,12 +66,13 @@ def _ranked(kernel: str, launch: KernelDetails, rule: Rule, share: float) -> Ran
     table = ncu_knowledge()
     known = table.rules.get(rule.identifier)
     needs = known.needs if known is not None else ""
+    case = known.case(rule.title) if known is not None else None
     whole = rule.speedup_pct is not None and rule.scope == "global"
     order: Literal[0, 1, 2, 3] = 3 if rule.speedup_pct is None else 2 if rule.scope == "local" else 1 if needs else 0
     return RankedRule(
         kernel=kernel, launch=launch, rule=rule, needs=needs,
-        action=known.action_for(rule.title) if known is not None else rule.title or rule.name,
-        playbook=f"knowledge/playbooks/{known.playbook if known is not None else table.other_rule_playbook}",
+        action=case.action if case is not None else rule.title or rule.name,
+        playbook=f"knowledge/playbooks/{case.playbook if case is not None else table.other_rule_playbook}",
         gain_pct=share * rule.speedup_pct if whole and rule.speedup_pct is not None else None, order=order)
 
 

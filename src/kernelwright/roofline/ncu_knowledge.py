@@ -29,21 +29,27 @@ class ShownCounter(Record):
         return next((name for name in self.names if name in metrics), None)
 
 
-class NcuRule(Record):
-    """What we say of one of ncu's rules."""
+class NcuCase(Record):
+    """What to do, and our page on it."""
 
     action: str
+    """Short imperative words."""
     playbook: str
+
+
+class NcuRule(NcuCase):
+    """What we say of one of ncu's rules."""
+
     needs: str = ""
     """The condition under which alone its estimate counts."""
-    cases: dict[str, str] = Field(default_factory=dict)
-    """A word of the title of ncu's message -> the action then."""
+    cases: dict[str, NcuCase] = Field(default_factory=dict)
+    """A word of the title of ncu's message -> what to do then."""
     skip: bool = False
     """Nothing to do by itself: in the long report alone."""
 
-    def action_for(self, title: str) -> str:
+    def case(self, title: str) -> NcuCase:
         """What to do about a message of this title."""
-        return next((action for word, action in self.cases.items() if word in title), self.action)
+        return next((case for word, case in self.cases.items() if word in title), self)
 
 
 class NcuFile(Record):
