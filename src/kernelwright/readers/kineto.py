@@ -18,7 +18,7 @@ from .kineto_stream import OtherLayout, read_parts
 from .kineto_trace import LINE_PREFIX, MODULE_PREFIX, RECORD_AGAIN, STAGE_PREFIX, STEP_NAME, Trace
 
 DEFAULT_MAX_BYTES = 2 << 30
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 

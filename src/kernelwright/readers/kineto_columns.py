@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -19,8 +20,9 @@ MAX_MEMORY_BYTES = 1 << 53
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 RUNTIME_CATEGORIES = ("cuda_runtime", "cuda_driver")
 TABLES = ("device", "runtime", "operators", "ranges", "python", "lines", "steps", "overheads")
-_TABLE_OF = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python", "overhead": "overheads",
-             **dict.fromkeys(DEVICE_CATEGORIES, "device"), **dict.fromkeys(RUNTIME_CATEGORIES, "runtime")}
+TABLE_OF = {"cpu_op": "operators", "user_annotation": "ranges", "python_function": "python", "overhead": "overheads",
+            **dict.fromkeys(DEVICE_CATEGORIES, "device"), **dict.fromkeys(RUNTIME_CATEGORIES, "runtime")}
+"""By category; some names go to tables of their own."""
 _ABSENT = msgspec.Raw(b"")
 _DECODED_SHAPES = 4096
 
@@ -76,10 +78,15 @@ class DeviceProperties(msgspec.Struct):
 
 def table_of(ph: str, category: str, name: str) -> str | None:
     """Which of TABLES an event belongs to; None for one that is left out."""
-    table = _TABLE_OF.get(category) if ph == "X" else None
+    table = TABLE_OF.get(category) if ph == "X" else None
+    return moved_by_name(table, name) if table is not None else None
+
+
+def moved_by_name(table: str, name: str) -> str:
+    """The table of an event that by its category belongs to `table`."""
     if table == "ranges" and name == STEP_NAME:
         return "steps"
-    return "lines" if table is not None and name.startswith(LINE_PREFIX) else table
+    return "lines" if name.startswith(LINE_PREFIX) else table
 
 
 class Collector:
@@ -97,7 +104,8 @@ class Collector:
     def add_memory(self, events: Sequence[Event], time: Int64) -> None:
         """More allocations and frees (with a change); raises as add."""
         rows = [(at, event.args.index, event.args.change, event.args.total, event.args.address, event.args.device_type,
-                 event.args.device_id, _number(event.pid), _number(event.tid)) for at, event in zip(time.tolist(), events, strict=True)]
+                 event.args.device_id, *_numbers([event.pid, event.tid]))
+                for at, event in zip(time.tolist(), events, strict=True)]
         for column, values in zip(self._memory, zip(*rows, strict=True), strict=False):
             column.extend(values)
 
@@ -141,26 +149,25 @@ class _Columns:
         columns["start"].frombytes(start.tobytes())
         columns["end"].frombytes(end.tobytes())
         columns["name"].extend([names.setdefault(event.name, len(names)) for event in events])
-        columns["process"].extend([_number(event.pid) for event in events])
-        columns["thread"].extend([_number(event.tid) for event in events])
+        columns["process"].extend(_numbers([event.pid for event in events]))
+        columns["thread"].extend(_numbers([event.tid for event in events]))
         columns["stream"].extend([one.stream for one in args])
         columns["device"].extend([one.device for one in args])
         columns["correlation"].extend([one.correlation for one in args])
         columns["order"].extend([one.index if one.index >= 0 else row for row, one in enumerate(args, self.count)])
         if self._kind is not None:
             for name, field in self._kind.columns.items():
-                columns[name].extend([getattr(one, field) for one in args])
-            if self._kind.key is not None:
-                columns["which"].extend([self._share(self._kind.key(event)) for event in events])
+                columns[name].extend(map(attrgetter(field), args))
+            if self._kind.keys is not None:
+                columns["which"].extend(self._share(list(self._kind.keys(events, args)), self._kind.decode))
         self.count += len(events)
 
-    def _share(self, key: Any) -> int:
-        found = self._shared.get(key)
-        if found is None:
-            assert self._kind is not None
-            self._kind.decode(key)
-            found = self._shared[key] = len(self._shared)
-        return found
+    def _share(self, keys: list[Any], decode: Callable[[Any], Any]) -> list[int]:
+        shared = self._shared
+        for key in set(keys).difference(shared):
+            decode(key)
+            shared[key] = len(shared)
+        return [shared[key] for key in keys]
 
     def table(self, origin: int) -> EventTable:
         """The rows in nesting order, times from origin."""
@@ -177,7 +184,7 @@ class _Columns:
         if self._kind is None:
             return RowDetails(self.count)
         columns = {name: self._take(name, order) for name in self._kind.columns}
-        if self._kind.key is None:
+        if self._kind.keys is None:
             return RowDetails(self.count, columns=columns)
         return RowDetails(self.count, which=self._take("which", order), shared=tuple(self._shared), decode=self._kind.decode,
                           columns=columns)
@@ -190,15 +197,15 @@ def _as_array(column: array[int]) -> Int64:
     return np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, dtype=np.int64)
 
 
-def _number(identity: int | str) -> int:
-    return identity if isinstance(identity, int) else -1
+def _numbers(identities: Sequence[int | str]) -> list[int]:
+    return [one if isinstance(one, int) else -1 for one in identities]
 
 
 class _Kind(msgspec.Struct, frozen=True):
     """Which details a table's rows have: those of a key that many rows share, then columns (name -> field of Args)."""
 
     columns: Mapping[str, str]
-    key: Callable[[Event], Any] | None = None
+    keys: Callable[[Sequence[Event], Sequence[Args]], Iterable[Any]] | None = None
     decode: Callable[[Any], Mapping[str, Any]] = dict
 
 
@@ -207,8 +214,8 @@ _STRINGS = msgspec.json.Decoder(list[str] | None)
 _INTEGERS = msgspec.json.Decoder(list[int] | None)
 
 
-def _operator_key(event: Event) -> Any:
-    return bytes(event.args.dims), bytes(event.args.types)
+def _operator_keys(events: Sequence[Event], args: Sequence[Args]) -> Iterable[Any]:
+    return zip(map(bytes, [one.dims for one in args]), map(bytes, [one.types for one in args]), strict=True)
 
 
 @lru_cache(_DECODED_SHAPES)
@@ -217,9 +224,10 @@ def _operator_details(key: tuple[bytes, bytes]) -> Mapping[str, Any]:
     return {"dims": (_LIST.decode(dims) if dims else None) or [], "types": (_STRINGS.decode(types) if types else None) or []}
 
 
-def _device_key(event: Event) -> Any:
-    args = event.args
-    return event.cat, bytes(args.grid), bytes(args.block), args.bytes_, args.graph_node != 0, args.shared_bytes, args.registers
+def _device_keys(events: Sequence[Event], args: Sequence[Args]) -> Iterable[Any]:
+    return zip([event.cat for event in events], map(bytes, [one.grid for one in args]), map(bytes, [one.block for one in args]),
+               [one.bytes_ for one in args], [one.graph_node != 0 for one in args], [one.shared_bytes for one in args],
+               [one.registers for one in args], strict=True)
 
 
 @lru_cache(_DECODED_SHAPES)
@@ -231,7 +239,7 @@ def _device_details(key: tuple[Any, ...]) -> Mapping[str, Any]:
 
 
 _KEYS = {
-    "device": _Kind({}, _device_key, _device_details),
-    "operators": _Kind({"sequence": "sequence", "forward_thread": "forward_thread", "opened": "index"}, _operator_key, _operator_details),
+    "device": _Kind({}, _device_keys, _device_details),
+    "operators": _Kind({"sequence": "sequence", "forward_thread": "forward_thread", "opened": "index"}, _operator_keys, _operator_details),
     "ranges": _Kind({"opened": "index"}),
 }

@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
-import numpy as np
 
-from .kineto_columns import MAX_MEMORY_BYTES, MEMORY, TABLES, Collector, DeviceProperties, Event, table_of
+from .kineto_columns import MAX_MEMORY_BYTES, MEMORY, TABLE_OF, Collector, DeviceProperties, Event, moved_by_name, table_of
 from .kineto_times import are_plain, nanoseconds
 
 _EVENTS_BEGIN = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*\Z")
 _LOOK_BACK_BYTES = 64
+_CLOSE = ord("]")
 _FIRST_KEY = b'"ph"'
 _MOST_TRIES = 10_000
-_MAX_PART_BYTES = 64 << 20
+_MAX_PART_BYTES = 16 << 20
 
 
 class _File(msgspec.Struct):
@@ -50,15 +50,20 @@ def _read(chunks: Iterable[bytes]) -> tuple[Collector, Sequence[DeviceProperties
     decoder = msgspec.json.Decoder(list[Event])
     head, rest = b"", b""
     for chunk in chunks:
-        rest += chunk
         if not head:
-            head, rest = _split_head(rest)
-        cut = _last_cut(rest) if head else -1
+            head, rest = _split_head(rest + chunk)
+            part = bytearray(b"[" + rest)
+        else:
+            part = bytearray(b"").join((b"[", rest, chunk))
+        cut = _last_cut(part) if head else -1
         if cut >= 0:
-            _add(collector, decoder.decode(b"[" + rest[:cut] + b"]"))
-            rest = rest[cut + 1:]
-        elif len(rest) > _MAX_PART_BYTES:
+            part[cut] = _CLOSE
+            _add(collector, decoder.decode(memoryview(part)[:cut + 1]))
+            rest = bytes(memoryview(part)[cut + 1:])
+        elif len(part) > _MAX_PART_BYTES:
             raise OtherLayout("no event ends")
+        else:
+            rest = bytes(memoryview(part)[1:])
     if not head:
         raise OtherLayout("no traceEvents")
     mark = secrets.token_hex(16)
@@ -75,7 +80,7 @@ def _split_head(text: bytes) -> tuple[bytes, bytes]:
     return (text[:begin.end()], text[begin.end():]) if begin else (b"", text)
 
 
-def _last_cut(text: bytes) -> int:
+def _last_cut(text: bytearray) -> int:
     """Where the comma is before the last event that begins with "ph"; -1 if none is found."""
     place = len(text)
     for _ in range(_MOST_TRIES):
@@ -89,24 +94,39 @@ def _last_cut(text: bytes) -> int:
 
 
 def _add(collector: Collector, events: Sequence[Event]) -> None:
-    chosen: dict[str | None, list[Event]] = {name: [] for name in (*TABLES, None)}
-    memory: list[Event] = []
-    for event in events:
-        chosen[table_of(event.ph, event.cat, event.name)].append(event)
-        if event.ph == "i" and event.name == MEMORY and event.args.change is not None:
-            memory.append(event)
-    left_out = chosen.pop(None)
+    chosen, left_out = _by_table(events)
     if not (are_plain([event.ts for event in left_out]) and are_plain([event.dur for event in left_out])):
         raise OtherLayout("a time is not a plain number")
     for name, rows in chosen.items():
-        if rows:
-            start, duration = nanoseconds([event.ts for event in rows]), nanoseconds([event.dur for event in rows])
-            if (duration < 0).any():
-                raise OtherLayout("a negative duration")
-            collector.add(str(name), rows, start, start + duration)
+        start, duration = nanoseconds([event.ts for event in rows]), nanoseconds([event.dur for event in rows])
+        if (duration < 0).any():
+            raise OtherLayout("a negative duration")
+        collector.add(name, rows, start, start + duration)
+    memory = [event for event in left_out if event.ph == "i" and event.name == MEMORY and event.args.change is not None]
     if any(max(abs(event.args.change or 0), abs(event.args.total)) >= MAX_MEMORY_BYTES for event in memory):
         raise OtherLayout("an allocation too large")
-    collector.add_memory(memory, nanoseconds([event.ts for event in memory]) if memory else np.zeros(0, dtype=np.int64))
+    collector.add_memory(memory, nanoseconds([event.ts for event in memory]))
+
+
+def _by_table(events: Sequence[Event]) -> tuple[dict[str, list[Event]], list[Event]]:
+    """(the rows of each table, all other events), in the file's order; as table_of tells, but most of it once for many."""
+    by_category: dict[str | None, list[Event]] = {name: [] for name in (*TABLE_OF.values(), None)}
+    table = TABLE_OF.get
+    for event in events:
+        by_category[table(event.cat)].append(event)
+    left_out = by_category.pop(None)
+    chosen: dict[str, list[Event]] = {}
+    for name, found in by_category.items():
+        assert name is not None
+        complete = [event for event in found if event.ph == "X"]
+        if len(complete) < len(found):
+            left_out = [event for event in events if event.ph != "X" or event.cat not in TABLE_OF]
+        targets = {one: moved_by_name(name, one) for one in {event.name for event in complete}}
+        for target in set(targets.values()):
+            chosen[target] = [event for event in complete if targets[event.name] == target]
+    if "lines" in chosen:  # of any category
+        chosen["lines"] = [event for event in events if table_of(event.ph, event.cat, event.name) == "lines"]
+    return chosen, left_out
 
 
 @contextmanager
