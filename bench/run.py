@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("event_overhead", "script_overhead")
+BENCHMARKS = ("event_overhead", "script_overhead", "trace_readers")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import gzip
 import json
+import tracemalloc
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput, KernelwrightError
-from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers import kineto
+from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.readers.kineto_document import read_document
+from kernelwright.readers.kineto_stream import OtherLayout, read_parts
+from kernelwright.readers.kineto_times import are_plain, nanoseconds, rounded_ns
 from trace_builder import BASE_NS, TraceBuilder
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -121,3 +131,153 @@ def test_damaged_traces_never_end_in_a_traceback(tmp_path_factory: pytest.TempPa
         read_kineto(path)
     except KernelwrightError as error:
         assert error.exit_code == 2
+
+
+# -- the quick way gives what the slow one gives ---------------------------------------------------------------------------
+
+
+def whole(data: bytes) -> Trace:
+    collector, devices = read_document(data, "t.json")
+    return collector.trace(devices, "t.json")
+
+
+def in_parts(data: bytes, size: int) -> Trace:
+    collector, devices = read_parts(data[at:at + size] for at in range(0, len(data), size))
+    return collector.trace(devices, "t.json")
+
+
+def plain(value: Any) -> Any:
+    """Comparable with ==."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value.tolist() if isinstance(value, np.ndarray) else list(value) if isinstance(value, (list, tuple)) else (
+        list(value) if type(value).__name__ == "RowDetails" else value)
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*/*.json.gz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_recordings_read_in_parts_are_as_read_whole(path: Path) -> None:
+    data = gzip.decompress(path.read_bytes())
+    expected = plain(whole(data))
+    for size in (5_000, 1 << 20):
+        assert plain(in_parts(data, size)) == expected
+
+
+TRICKY = st.sampled_from([
+    "aten::a", 'a "b"', "a}, {\"ph\": [", "stage:x", "kernelwright.line:3", "\u00fc\U0001f525", '"traceEvents": [', "\\", "",
+])
+TIMES = st.integers(0, 2_000)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> str:
+    builder = TraceBuilder().step(0, 1000)
+    for _ in range(draw(st.integers(0, 12))):
+        start, name = draw(TIMES), draw(TRICKY)
+        end, number = start + draw(TIMES), draw(st.integers(-2, 5))
+        kind = draw(st.integers(0, 6))
+        if kind == 0:
+            builder.op(name, start, end, Input_Dims=[[number, 2], []], Input_type=["float", name], Sequence_number=number)
+        elif kind == 1:
+            builder.kernel(name, start, end, number, grid=(number, 1, 1), category=draw(st.sampled_from(["kernel", "gpu_memset"])))
+        elif kind == 2:
+            builder.range(name, start, end)
+        elif kind == 3:
+            builder.memory(start, number, 100, number)
+        elif kind == 4:
+            builder.event(draw(st.sampled_from(["python_function", "overhead", "ac2g"])), name, start, end, tid=number)
+        elif kind == 5:
+            builder.launch(number, start, end, name=name)
+        else:
+            builder.events.append(json.dumps({"ph": "M", "name": "process_name", "args": {"name": name}, "pid": name, "ts": 1.5}))
+    order = draw(st.permutations(builder.events))
+    builder.events = list(order)
+    return builder.text()
+
+
+@given(text=traces(), size=st.integers(40, 900))
+@settings(max_examples=150, deadline=None)
+def test_any_trace_read_in_parts_is_as_read_whole(text: str, size: int) -> None:
+    assert plain(in_parts(text.encode(), size)) == plain(whole(text.encode()))
+
+
+@given(text=traces(), size=st.integers(40, 900), data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_damaged_trace_read_in_parts_is_as_read_whole_or_left_to_it(text: str, size: int, data: st.DataObject) -> None:
+    damaged = bytearray(text.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.sampled_from(list(b' "{}[],:-.0e1nX\\\xff')))
+    try:
+        found = plain(in_parts(bytes(damaged), size))
+    except (OtherLayout, BadInput):
+        return
+    assert found == plain(whole(bytes(damaged)))
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: json.dumps(json.loads(text, parse_float=lambda number: f"@{number}@"), indent=1).replace('"@', "").replace('@"', ""),
+    lambda text: text.replace('{"ph": "X", ', "{").replace('"pid"', '"ph": "X", "pid"'),
+    lambda text: text.replace('"traceEvents"', '"x": {"traceEvents": [{"ph": "X", "cat": "cpu_op"}, {"ph": "X"}]}, "traceEvents"'),
+    lambda text: text.replace('"traceName"', '"other": [{"ph": "X"}, {"ph": "X", "cat": "cpu_op"}], "traceName"'),
+    lambda text: text.replace('{"ph": "X"', '{"ph": "M", "args": {"stream": "x"}, "ts": "1"}, {"ph": "X"', 1),
+    lambda text: text.replace("\"args\": {", '"args": {"nested": [{"ph": 1}, {"ph": 2}], '),
+], ids=["pretty", "other-order", "events-inside", "events-behind", "odd-metadata", "nested"])
+def test_other_layouts_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    builder = TraceBuilder().step(0, 1000)
+    for number in range(30):
+        builder.op("aten::a", 10 * number, 10 * number + 5).launch(number, 10 * number, 10 * number + 4).kernel("k", 50, 90, number)
+    text = change(builder.text())
+    monkeypatch.setattr(kineto, "_CHUNK_BYTES", 700)
+    read = read_kineto(write(tmp_path / "t.json", text))
+    assert plain(read) == plain(whole(text.encode())) and len(read.operators) == 30 and len(read.device) == 30
+
+
+def test_an_error_in_a_late_part_names_the_event_s_place_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = TraceBuilder().step(0, 1000)
+    for number in range(50):
+        builder.op("aten::a", 10 * number, 10 * number + 5)
+    monkeypatch.setattr(kineto, "_CHUNK_BYTES", 700)
+    with pytest.raises(BadInput, match="negative duration") as caught:
+        read_kineto(builder.op("aten::late", 9, 3).op("aten::b", 9, 12).write(tmp_path / "t.json"))
+    assert "event 51 (aten::late)" in caught.value.where
+
+
+def test_memory_follows_the_columns_not_the_text(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(0, 10**6)
+    for number in range(20_000):
+        builder.op(f"aten::{number % 50}", 10 * number, 10 * number + 5, Input_Dims=[[number % 7, 2]], note="x" * 300)
+    path = builder.write(tmp_path / "t.json")
+    del builder
+    read_kineto(path)
+    assert gc.isenabled()
+    tracemalloc.start()
+    try:
+        read = read_kineto(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(read.operators) == 20_000 and read.operators.args[-1]["dims"] == [[19_999 % 7, 2]]
+    assert peak < path.stat().st_size, "less than the text alone"
+
+
+# -- times -----------------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(
+    st.integers(-(4 * 10**18) + 1, 4 * 10**18 - 1).map(lambda ns: f"{'-' if ns < 0 else ''}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"),
+    st.integers(-(10**15), 10**15).map(str), st.decimals(-(10**15), 10**15, places=1).map(str),
+    st.decimals(-(10**9), 10**9, places=7).map("{:f}".format))
+
+
+@given(texts=st.lists(NUMBERS, max_size=20))
+@settings(max_examples=300, deadline=None)
+def test_times_are_those_of_decimal(texts: list[str]) -> None:
+    written = [text.encode() for text in texts]
+    assert are_plain(written)
+    assert nanoseconds(written).tolist() == [rounded_ns(Decimal(text)) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["", "1e3", "1.5E3", '"1.234"', "null", "NaN", "4000000000000000.000", "-4000000000000000", "9" * 30,
+                                  "9" * 5000, "99999999999999999999.000"])
+def test_what_is_no_plain_time_is_refused(text: str) -> None:
+    for texts in ([text], ["1.000", text], [text, "2"]):
+        with pytest.raises(ValueError):
+            nanoseconds([one.encode() for one in texts])

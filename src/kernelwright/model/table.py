@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
+Details = dict[str, Any]
+
+
+class RowDetails(Sequence[Details]):
+    """Per-row details kept as columns; a row's dict is made when asked for. Rows share the values of `shared`: don't change them."""
+
+    def __init__(self, count: int, *, which: Int64 | None = None, shared: Sequence[Any] = (),
+                 decode: Callable[[Any], Mapping[str, Any]] = dict, columns: Mapping[str, Int64] | None = None) -> None:
+        """count rows. Row i: decode(shared[which[i]]) (nothing without `which`), then the value of each of `columns`."""
+        self._count = count
+        self._which, self._shared, self._decode = which, shared, decode
+        self._columns = dict(columns or {})
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, row: int) -> Details: ...
+    @overload
+    def __getitem__(self, row: slice) -> tuple[Details, ...]: ...
+    def __getitem__(self, row: int | slice) -> Details | tuple[Details, ...]:
+        if isinstance(row, slice):
+            return tuple(self[at] for at in range(*row.indices(self._count)))
+        at = operator.index(row)
+        if not -self._count <= at < self._count:
+            raise IndexError(f"row {at} of {self._count}")
+        common = self._decode(self._shared[self._which[at]]) if self._which is not None else {}
+        return {**common, **{name: int(column[at]) for name, column in self._columns.items()}}
 
 
 @dataclass(frozen=True)
@@ -28,7 +58,7 @@ class EventTable:
     thread: Int64
     correlation: Int64
     names: tuple[str, ...]
-    args: tuple[dict[str, Any], ...] = field(default=())
+    args: Sequence[Details] = field(default=())
 
     def __len__(self) -> int:
         return int(self.start_ns.size)

@@ -1,0 +1,48 @@
+"""What a Kineto recording is read into, and the names that the probe gives to its ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.table import EventTable, MemoryEvents
+
+STEP_NAME = "kernelwright.step"
+MODULE_PREFIX = "kernelwright.module:"
+STAGE_PREFIX = "stage:"
+LINE_PREFIX = "kernelwright.line:"
+RECORD_AGAIN = "record the profile again"
+"""The mend for traces that can't be read."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One Kineto recording. Times are int64 ns from the start of the first profiled step; earlier ones are negative.
+
+    Tables are in nesting order (start, then the longer first). Rows outside the steps are kept here and left out later.
+    """
+
+    device: EventTable
+    """Kernels, copies and memsets. args: category, grid, block, bytes, graph, shared_bytes, registers."""
+    runtime: EventTable
+    """CUDA runtime and driver calls, with the correlation ids of what they launched."""
+    operators: EventTable
+    """cpu_op events. args: dims, types, sequence, forward_thread, opened (Kineto's own number, -1 for none)."""
+    ranges: EventTable
+    """User annotations: stages, modules, compiled graphs; without the steps. args: opened."""
+    python: EventTable
+    """Python frames; empty unless recorded with stacks."""
+    lines: EventTable
+    """The probe's markers of source lines; empty unless recorded with stacks."""
+    steps: EventTable
+    """The profiled steps, in order; at least one."""
+    overheads: EventTable
+    """CUPTI's own and the driver's overhead, e.g. "Lazy Function Loading"; on no thread."""
+    memory: MemoryEvents
+    """Allocations and frees; empty unless recorded with memory."""
+    device_names: tuple[str, ...]
+    sm_counts: tuple[int, ...]
+    """Multiprocessors of each device; 0 where the file does not say."""
+    is_cuda: bool
+    """True when device work was recorded."""
+    source: str
+    """File name, for messages."""
