@@ -18,7 +18,7 @@ STAGE_ROW = re.compile(rf"\| {CELL} \| {NUMBER} \| {PERCENT} \| {PERCENT} \| {PE
 OPPORTUNITY = re.compile(r"([123])\. (.+?) — est\. (?:(\d+\.\d)%|n/a) gain — trigger: ([^\s=—][^=—]*=[^—]+)")
 BASELINE_ROW = re.compile(rf"\| {CELL} \| (?:-?[\d.]+|n/a) \| (?:-?[\d.]+|n/a) \| "
                           r"(?:(?:\d+\.\d% (?:faster|slower)|[+-]\d+\.\d%)(?: "
-                          r"\((?:within noise|too noisy to compare|one replay each, noise not known)\))?"
+                          r"\((?:within noise|too noisy to compare|one replay each, noise not known|two profiles, not paired)\))?"
                           r"|[+-]\d+\.\d points|n/a) \|")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 

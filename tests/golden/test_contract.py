@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import builders
 from contract_format import check_contract, split_row
 from golden_files import assert_golden
+from kernelwright.model.measurement import PAIRED
 from kernelwright.model.profile import Bottleneck, Profile
 from kernelwright.model.workload import TensorSpec
 from kernelwright.report import render_contract
@@ -46,6 +47,17 @@ def test_every_row_that_rests_on_a_noisy_duration_says_so(spread: float, mark: s
                                            stages=(builders.stage("aten::mm", us, 100.0),)) for us in (1000.0, 990.0))
     rows = [line for line in render_contract(now, before).split("### vs Baseline")[1].splitlines() if "(us)" in line or "Achieved" in line]
     assert len(rows) == 4 and all(mark in row for row in rows) and rows[3].startswith("| Operator time (us) |")
+
+
+def test_beside_the_judges_duration_the_profiles_own_times_are_no_gain() -> None:
+    before, now = (builders.cpu_annotation(timing=builders.timing(us, 0.01), work=builders.work(us),
+                                           stages=(builders.stage("aten::mm", us, 100.0),)) for us in (1000.0, 500.0))
+    assert now.timing is not None
+    now = now.model_copy(update={"timing": now.timing.model_copy(update={"timer": f"perf_counter, {PAIRED}"})})
+    text = render_contract(now, before)
+    row = next(line for line in text.splitlines() if line.startswith("| Operator time"))
+    assert row.endswith("% (two profiles, not paired) |") and "faster" not in row, row
+    assert check_contract(text, baseline=True) == []
 
 
 def test_unmeasured_figures_are_na() -> None:
