@@ -105,17 +105,22 @@ def test_used_from_a_read_only_copy(user: Client, plugin: Path, tmp_path: Path) 
     (copy,) = (user.home / ".claude" / "plugins" / "cache" / "market" / "kernelwright").iterdir()
     for path in [copy, *copy.rglob("*")]:
         path.chmod(path.stat().st_mode & ~0o222)
-    files = {path for path in copy.rglob("*") if "__pycache__" not in path.parts}
+    files = _plugins_own(copy)
     asked = command(copy, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 {ON_CPU}")
     seen = user.session("/profile-kernel v4", runs(asked), says("done"))
     for path in [copy, *copy.rglob("*")]:
         path.chmod(path.stat().st_mode | stat.S_IWUSR)  # so that the test's folder can be removed
     assert seen.denied() == [] and check_contract(contract_in(seen.said(1))) == []
     assert list((user.work / "out" / "profiles" / "event").rglob("contract.md")), "outputs go to the user's project"
-    assert {path for path in copy.rglob("*") if "__pycache__" not in path.parts} == files, "nothing is written into the plugin"
+    assert _plugins_own(copy) == files, "nothing is written into the plugin"
     data = user.home / ".claude" / "plugins" / "data" / "kernelwright-market"
     assert environment_folder(copy, {"HOME": str(user.home)}) == data / "env"
     assert data.is_dir(), "the client's own data folder for this plugin"
+
+
+def _plugins_own(copy: Path) -> set[Path]:
+    """All files of an installed plugin, without byte code and `.in_use`: the client's own mark, of sessions that run with this copy."""
+    return {path for path in copy.rglob("*") if not {"__pycache__", ".in_use"} & set(path.relative_to(copy).parts)}
 
 
 def test_the_plugin_loads_with_its_skills_and_agents(user: Client, plugin: Path) -> None:
