@@ -13,7 +13,7 @@ from pydantic import Field
 from .base import Record
 from .workload import CompileMode, Device, WorkloadFacts
 
-Action = Literal["event", "annotation", "describe", "counters"]
+Action = Literal["event", "annotation", "describe", "counters", "nsys"]
 """"counters": one step for ncu, which the probe then runs under; nothing is timed and no file but result.json written."""
 
 

@@ -158,6 +158,9 @@ class Session:
 
         request, out_dir = self.request, self.request["out_dir"]
         steps = annotation.step_count(request.get("steps"), call_s)
+        if request["action"] == "nsys":
+            self._under_nsys(workload, call, steps)
+            return
         self.warn(*annotation.record_timeline(call, workload.device, out_dir, steps, call_s))
         self.result.update(trace_file=annotation.TRACE_FILE, trace_steps=steps)
         if request.get("stacks", True):
@@ -167,6 +170,17 @@ class Session:
                 self.result["lines_file"], warnings = annotation.record_stacks(call, model, workload.device, out_dir, folder)
                 self.result["stacks_file"] = annotation.STACKS_FILE
                 self.warn(*warnings)
+
+    def _under_nsys(self, workload: Any, call: Callable[[], Any], steps: int) -> None:
+        from . import facts, nsys
+
+        request = self.request
+        eager = request.get("compile_mode", "eager") == "eager" and not facts.is_compiled(workload.model)
+        self.result["lines_file"], warnings = nsys.record_steps(
+            call, workload.model if eager else None, workload.device, request["out_dir"],
+            os.path.dirname(os.path.abspath(request["workload"]["path"])), steps, bool(request.get("stacks", True)))
+        self.result["trace_steps"] = steps
+        self.warn(*warnings)
 
     def _count(self, workload: Any) -> None:
         from . import count
