@@ -11,7 +11,7 @@ from kernelwright.attribute.cuda import owned_work
 from kernelwright.attribute.op_ids import StepRanges
 from kernelwright.attribute.signatures import CounterPlan
 from kernelwright.model.profile import Kernel
-from kernelwright.readers.kineto import Trace
+from kernelwright.model.trace import Trace
 from kernelwright.readers.ncu import NcuLaunch, NcuReport, NvtxRange
 
 DATA = Path(__file__).parent / "data"

@@ -20,7 +20,8 @@ from kernelwright.attribute import Attributed, attribute
 from kernelwright.model.activity import Activity
 from kernelwright.model.capture import OpRecord
 from kernelwright.model.profile import Operator
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.roofline import stages
 from kernelwright.timeline import summarize
 

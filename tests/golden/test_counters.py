@@ -18,7 +18,8 @@ from kernelwright.attribute.counters import attach_counters
 from kernelwright.attribute.op_ids import StepRanges
 from kernelwright.attribute.signatures import CounterPlan, plan_counters
 from kernelwright.model.profile import Kernel, Operator
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.ncu import NcuReport, read_ncu
 from ncu_reports import DATA, recorded
 

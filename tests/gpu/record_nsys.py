@@ -3,7 +3,8 @@
     python3 tests/gpu/record_nsys.py OUT.tar.xz [NAME[:COMPILE_MODE] ...]
 
 NAME: an example, or a workload of tests/gpu/nsys/. nsys must be on PATH. Each recording runs with an allow-listed environment in a neutral
-folder, since it holds its process's environment and paths. Kept of each: result.json, the lines, the SQLite export, the report itself
+folder, since it holds its process's environment and paths; nsys also reads the environments of all other processes that it may look at,
+so those are taken out of the SQLite export. Kept of each: result.json, the lines, the SQLite export, the report itself
 (with --reports), and what nsys's own `stats` and `analyze` say of it (stats/*.csv), which the tests compare ours with.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -68,6 +70,26 @@ def record(name: str, compile_mode: str, extra: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def scrub(database: Path) -> None:
+    """Take out what tells of the machine: environments, other processes, paths of programs."""
+    connection = sqlite3.connect(database)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    steps = {
+        "StringIds": ("UPDATE StringIds SET value = '' WHERE instr(value, char(0)) OR (value LIKE '%PATH=%')",
+                      "UPDATE StringIds SET value = '' WHERE value LIKE 'kworker/%' OR value LIKE '/tmp/nvidia/%'"),
+        "PROCESSES": ("DELETE FROM PROCESSES WHERE globalPid NOT IN (SELECT globalTid & ~0xFFFFFF FROM CUPTI_ACTIVITY_KIND_RUNTIME)",
+                      "UPDATE PROCESSES SET name = 'python3'"),
+        "TARGET_INFO_SYSTEM_ENV": ("DELETE FROM TARGET_INFO_SYSTEM_ENV",),
+        "META_DATA_CAPTURE": ("DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT%' OR name LIKE 'PROCESS_0:%'",),
+    }
+    for table, statements in steps.items():
+        for statement in statements if table in tables else ():
+            connection.execute(statement)
+    connection.commit()
+    connection.execute("VACUUM")
+    connection.close()
+
+
 def main() -> None:
     words = sys.argv[1:]
     reports = "--reports" in words
@@ -81,6 +103,8 @@ def main() -> None:
         for name in names or DEFAULT:
             example, _, compile_mode = name.partition(":")
             folder = record(example, compile_mode or "eager", extra)
+            if (folder / "report.sqlite").exists():
+                scrub(folder / "report.sqlite")
             for file in (*KEPT, *(("report.nsys-rep",) if reports else ())):
                 if (folder / file).exists():
                     archive.add(folder / file, arcname=f"{folder.name}/{file}")

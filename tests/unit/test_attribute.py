@@ -11,7 +11,8 @@ from kernelwright.attribute.inductor import fused_operators
 from kernelwright.attribute.sources import user_line
 from kernelwright.model.capture import OpRecord
 from kernelwright.model.profile import Operator
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.lines import Frame, UserStack
 from trace_builder import TraceBuilder
 

@@ -13,7 +13,8 @@ from kernelwright.attribute.counters import MAX_DISAGREEMENTS, attach_counters
 from kernelwright.attribute.signatures import CounterPlan, plan_counters
 from kernelwright.model.counters import Counters
 from kernelwright.model.profile import Kernel
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.ncu import NcuLaunch, NcuReport, NvtxRange
 from ncu_reports import DATA, simulated
 from trace_builder import TraceBuilder

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput, KernelwrightError
+from kernelwright.model.trace import Trace
 from kernelwright.readers import kineto
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.kineto_document import read_document
 from kernelwright.readers.kineto_stream import OtherLayout, read_parts
 from kernelwright.readers.kineto_times import are_plain, nanoseconds, rounded_ns

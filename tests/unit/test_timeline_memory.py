@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput
-from kernelwright.readers.kineto import Trace, read_kineto
+from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.timeline.memory import thinned, usages
 from trace_builder import TraceBuilder
 

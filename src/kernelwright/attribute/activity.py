@@ -12,7 +12,7 @@ import numpy as np
 
 from ..model.activity import MOST_ROWS, Activity, Direction, HostCopy, HostMemory, HostWork, Overlap, Synchronization
 from ..model.table import EventTable, Int64
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from ..timeline.intervals import covered, union, union_length
 from ..timeline.schedule import COMPUTE, DOWNLOAD, UPLOAD, overlapped_ns
 from ..timeline.steps import DeviceWork, device_work, step_of

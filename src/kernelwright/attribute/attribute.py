@@ -10,7 +10,7 @@ from ..model.activity import Activity
 from ..model.capture import OpRecord
 from ..model.errors import KernelwrightError
 from ..model.profile import Kernel, MemoryUse, Operator
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from ..readers.lines import UserStack
 from ..timeline.summary import measured_ns
 from . import cpu, cuda

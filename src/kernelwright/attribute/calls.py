@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..model.table import EventTable, Int64
-from ..readers.kineto import STAGE_PREFIX, Trace
+from ..model.trace import STAGE_PREFIX, Trace
 from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of
 

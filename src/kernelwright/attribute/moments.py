@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..model.table import EventTable, Int64
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from ..readers.lines import UserStack
 from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of

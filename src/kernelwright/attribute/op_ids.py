@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.table import EventTable, Int64
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from ..readers.ncu import Shape, flat_shapes
 from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..model.profile import Kernel
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from ..readers.ncu import Dims, Shape
 from ..timeline.steps import DeviceWork, device_work
 from .calls import Calls

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..model.profile import SourceKind
 from ..model.table import EventTable, Int64
-from ..readers.kineto import LINE_PREFIX, MODULE_PREFIX, Trace
+from ..model.trace import LINE_PREFIX, MODULE_PREFIX, Trace
 from ..readers.lines import UserStack
 from ..timeline.nesting import Nesting, threads
 from .calls import Calls

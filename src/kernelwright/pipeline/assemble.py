@@ -18,8 +18,9 @@ from ..model.counters import Counters, NoCounters
 from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
 from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
+from ..model.trace import Trace
 from ..model.workload import WorkloadFacts, WorkloadRef
-from ..readers.kineto import Trace, read_kineto
+from ..readers.kineto import read_kineto
 from ..readers.lines import read_lines
 from ..roofline import roof, stages, with_product_work, with_roofline, work_summary
 from ..timeline import summarize, unprofiled

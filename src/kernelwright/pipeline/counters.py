@@ -25,7 +25,8 @@ from ..model.counters import Counters, NoCounters
 from ..model.errors import Interrupted, KernelwrightError, one_line
 from ..model.profile import Kernel, Operator
 from ..model.saying import Say
-from ..readers.kineto import Trace, read_kineto
+from ..model.trace import Trace
+from ..readers.kineto import read_kineto
 from ..readers.ncu import read_ncu
 from ..roofline.counters import chips, known, metric_names, unavailable
 

@@ -27,8 +27,9 @@ from ..model.errors import BadInput, KernelwrightError, MachineLacks, WorkloadFa
 from ..model.files import leave_error
 from ..model.profile import ClockReading
 from ..model.saying import Say, silent
+from ..model.trace import Trace
 from ..model.workload import WorkloadRef
-from ..readers.kineto import Trace, read_kineto
+from ..readers.kineto import read_kineto
 from .ncu import SUFFIX, NcuRun, Selection, compiled_pattern, ncu_params, read_reports
 from .ncu_profile import Setting, build_profile
 from .profile import ProfileOptions, check_file, check_mode, clocks_of_run, fault_of, move_folder, working_folder

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import BadInput
+from ..model.trace import RECORD_AGAIN, Trace
 from .kineto_document import read_document
 from .kineto_stream import OtherLayout, read_parts
-from .kineto_trace import LINE_PREFIX, MODULE_PREFIX, RECORD_AGAIN, STAGE_PREFIX, STEP_NAME, Trace
 
 DEFAULT_MAX_BYTES = 2 << 30
 _CHUNK_BYTES = 1 << 20
@@ -56,5 +56,3 @@ def _chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput("bad_trace", f"the trace can't be read: {error}", where=path.name, fix=RECORD_AGAIN) from error
 
-
-__all__ = ["LINE_PREFIX", "MODULE_PREFIX", "STAGE_PREFIX", "STEP_NAME", "Trace", "read_kineto"]

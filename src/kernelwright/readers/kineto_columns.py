@@ -13,7 +13,7 @@ import numpy as np
 
 from ..model.errors import BadInput
 from ..model.table import EventTable, Int64, MemoryEvents, RowDetails
-from .kineto_trace import LINE_PREFIX, STEP_NAME, Trace
+from ..model.trace import LINE_PREFIX, STEP_NAME, Trace
 
 MEMORY = "[memory]"
 MAX_MEMORY_BYTES = 1 << 53
@@ -118,7 +118,9 @@ class Collector:
                                f"({STEP_NAME!r})")
         origin = steps.first_start
         tables = {name: self._tables.pop(name).table(origin) for name in TABLES}
-        return Trace(**tables, memory=self._memory_events(origin), device_names=tuple(device.name for device in devices),
+        return Trace(device=tables["device"], runtime=tables["runtime"], operators=tables["operators"], ranges=tables["ranges"],
+                     python=tables["python"], lines=tables["lines"], steps=tables["steps"], overheads=tables["overheads"],
+                     memory=self._memory_events(origin), device_names=tuple(device.name for device in devices),
                      sm_counts=tuple(device.sm_count for device in devices), is_cuda=len(tables["device"]) > 0, source=file_name)
 
     def _memory_events(self, origin: int) -> MemoryEvents:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from ..model.errors import BadInput
+from ..model.trace import RECORD_AGAIN
 from .kineto_columns import MAX_MEMORY_BYTES, MEMORY, TABLES, Args, Collector, DeviceProperties, Event, table_of
 from .kineto_times import MAX_US, rounded_ns
-from .kineto_trace import RECORD_AGAIN
 
 
 class _Event(msgspec.Struct, gc=False):

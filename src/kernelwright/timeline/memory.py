@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.table import Int64, MemoryEvents
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 
 CPU = 0
 MOST_POINTS = 400

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..model.table import Int64
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from .intervals import innermost, parents
 
 

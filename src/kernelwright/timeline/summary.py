@@ -8,7 +8,7 @@ import numpy as np
 
 from ..model.profile import TimelineSummary
 from ..model.table import Int64
-from ..readers.kineto import Trace
+from ..model.trace import Trace
 from .intervals import gaps, union_length
 from .nesting import threads
 from .steps import DeviceWork, device_work, step_of

@@ -1,12 +1,18 @@
-"""What a Kineto recording is read into, and the names that the probe gives to its ranges."""
+"""The timeline that every trace reader produces, and the names that the probe gives to its ranges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ..model.table import EventTable, MemoryEvents
+from .table import EventTable, MemoryEvents
+
+Recorder = Literal["kineto", "nsys"]
+StepsFrom = Literal["kernelwright", "ProfilerStep", "range", "found", "whole"]
 
 STEP_NAME = "kernelwright.step"
+STACKS_STEP_NAME = "kernelwright.stacks_step"
+"""In an nsys recording: the step with line markers and module ranges, which nothing is timed from."""
 MODULE_PREFIX = "kernelwright.module:"
 STAGE_PREFIX = "stage:"
 LINE_PREFIX = "kernelwright.line:"
@@ -16,7 +22,7 @@ RECORD_AGAIN = "record the profile again"
 
 @dataclass(frozen=True)
 class Trace:
-    """One Kineto recording. Times are int64 ns from the start of the first profiled step; earlier ones are negative.
+    """One recording. Times are int64 ns from the start of the first profiled step; earlier ones are negative.
 
     Tables are in nesting order (start, then the longer first). Rows outside the steps are kept here and left out later.
     """
@@ -46,3 +52,10 @@ class Trace:
     """True when device work was recorded."""
     source: str
     """File name, for messages."""
+    recorder: Recorder = "kineto"
+    steps_from: StepsFrom = "kernelwright"
+    """What the steps are: the probe's, torch.profiler's own (ProfilerStep#N), ranges that the user named, repetitions that were found, or
+    the whole recording as one."""
+    rank: int | None = None
+    """Of a distributed run, as the recording says; None where it does not."""
+    world_size: int | None = None
