@@ -216,3 +216,10 @@ def test_sites_add_up_the_gaps_of_one_place(tmp_path: Path) -> None:
 def test_a_recording_without_device_work_has_no_devices(tmp_path: Path) -> None:
     found = flow_of(TraceBuilder(device="").step(0, 100).op("aten::a", 10, 60), tmp_path)
     assert (found.devices, found.gaps, found.launches, found.sites) == ((), (), None, ()) and len(found.steps) == 1
+
+
+def test_a_wait_before_the_first_step_is_not_the_steps(tmp_path: Path) -> None:
+    builder = (TraceBuilder().launch(3, -500, -10, name="cudaDeviceSynchronize").step(0, 10_000)
+               .launch(1, 300, 310).kernel("a", 320, 400, 1))
+    (gap,) = flow_of(builder, tmp_path).gaps
+    assert parts(gap) == {"host_bound": 310, "launch_latency": 10}
