@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernelwright.model.flow import Flow, Gap
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.timeline.flow import TableName, flow
+from kernelwright.timeline.nesting import by_thread
 from trace_builder import TraceBuilder
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -223,3 +225,10 @@ def test_a_wait_before_the_first_step_is_not_the_steps(tmp_path: Path) -> None:
                .launch(1, 300, 310).kernel("a", 320, 400, 1))
     (gap,) = flow_of(builder, tmp_path).gaps
     assert parts(gap) == {"host_bound": 310, "launch_latency": 10}
+
+
+def test_rows_by_thread_keep_their_order() -> None:
+    process, thread = (np.array(values, dtype=np.int64) for values in ([2, 1, 2, 1, 2], [5, 5, 4, 5, 5]))
+    assert [(key, rows.tolist()) for key, rows in by_thread(process, thread)] == [((2, 5), [0, 4]), ((1, 5), [1, 3]), ((2, 4), [2])]
+    assert [(key, rows.tolist()) for key, rows in by_thread(thread[:2], process[:2])] == [((5, 2), [0]), ((5, 1), [1])]
+    assert by_thread(process[:0], thread[:0]) == []
