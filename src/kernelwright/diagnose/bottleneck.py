@@ -95,7 +95,7 @@ def _second_sentence(profile: Profile) -> str:
     if not is_cpu_timeline(profile):
         return texts["and_idle"].format(idle=timeline.idle_share_pct)
     if (times := stage_stretch(profile)) is not None:
-        return texts["stretched"].format(times=times)
+        return texts["stretched"].format(times=times, taken=texts["taken"] if timeline.operator_overhead_ns is not None else "")
     profiled = timeline.profiled_idle_share_pct
     differs = profiled is not None and round(profiled) != round(timeline.idle_share_pct)
     corrected = texts["corrected"].format(profiled=profiled) if differs else ""

@@ -146,6 +146,8 @@ class Operator(Record):
     """True: no PyTorch operator, but a launch of the workload's own Triton kernel outside any; named after its Python function."""
     stage: str | None = None
     """Name of the innermost `stage:NAME` range; None when unmarked."""
+    optimizer: str | None = None
+    """Class of the optimizer whose step() or zero_grad() made the call, e.g. "AdamW"; None outside those, and in older documents."""
     module: str | None = None
     """nn.Module path, e.g. "blocks.0.mlp.fc1"."""
     source: str | None = None
@@ -217,10 +219,13 @@ class Stage(Record):
     duration_ns: float
     share_pct: float
     """Of all measured kernel (CPU: step) time."""
+    call_ns: float | None = None
+    """CPU: the duration without the profiler's overhead, the clock of compute_pct and bandwidth_pct. None where it was not taken out."""
     flops: float | None = None
     min_bytes: float | None = None
     compute_pct: float | None = None
-    """Achieved FLOP/s as a share of the measured peak at the dtype in use (evidence: analytic)."""
+    """Achieved FLOP/s as a share of the measured peak at the dtype in use (evidence: analytic). None too where the profiler's overhead
+    is more than half of the duration."""
     bandwidth_pct: float | None = None
     """Minimum bytes / time as a share of the measured bandwidth (evidence: analytic): a lower bound of DRAM%."""
     tc_pct: float | None = None
@@ -261,6 +266,9 @@ class TimelineSummary(Record):
     """Time of a profiled step over the median of the unprofiled call. None without a timing."""
     profiled_idle_share_pct: float | None = None
     """The idle share of the profiled steps themselves, the profiler's own overhead included."""
+    operator_overhead_ns: float | None = None
+    """CPU: what the profiler added to each operator call (docs/limits.md). None on a GPU, where the profiler slowed the steps little, and
+    without a timing."""
     idle_share_pct: float | None
     """Share of a call in which the device did nothing (CPU: time outside operators), the profiler's overhead taken out where a
     timing without it exists."""
