@@ -58,6 +58,8 @@ class CaptureMetadata(Record):
     model_name: str
     version: str | None = None
     mode: Mode
+    tool: str | None = None
+    """Mode ncu: which ncu wrote the report, "ncu 2025.3.1"."""
     torch_version: str
     compile_mode: str
     device_name: str
@@ -329,6 +331,10 @@ class Finding(Record):
     hint: str = ""
     playbook: str = ""
     """Page below the plugin's folder that says what to do, e.g. "knowledge/playbooks/sync.md"; "" in older documents."""
+    kernel: str | None = None
+    """The kernel that loses most, where the rule looks at kernels one by one."""
+    kernel_count: int | None = None
+    """How many kernels it is about, that one among them."""
     ncu_estimate_pct: float | None = None
     """ncu's own estimate for the same stage or kernel, where its rules were run; shown beside ours, never mixed with it."""
 
