@@ -282,10 +282,10 @@ def kept_section(outcome) -> str:
 def test_the_report_says_what_running_without_gradients_means(workload):
     """A speed-up over an original that records gradients is no praise of the other passes alone."""
     outcome = run(workload, FakeStages({"no_grad": 1.2, "cuda_graph": 1.5, "optimized:cuda_graph, no_grad": 1.4}))
-    assert "`no_grad` alone: 1.20x [" in kept_section(outcome) and "; the original was timed with gradients on" in kept_section(outcome)
+    assert "no_grad alone: 1.20x [" in kept_section(outcome) and "; the original was timed with gradients on" in kept_section(outcome)
     assert "outputs of optimized.py carry no gradient" in kept_section(outcome)
     unjudged = run(workload, FakeStages({"no_grad": verdict("FAILED"), "cuda_graph": 1.5, "optimized:cuda_graph, no_grad": 1.4}))
-    assert "`no_grad` was not judged alone; the original was timed with gradients on" in kept_section(unjudged)
+    assert "no_grad was not judged alone; the original was timed with gradients on" in kept_section(unjudged)
     alone = run(workload, FakeStages({"no_grad": 1.5, "optimized:no_grad": 1.5}))
     assert "alone" not in kept_section(alone) and "The original was timed with gradients on" in kept_section(alone)
 

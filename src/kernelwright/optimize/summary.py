@@ -239,8 +239,8 @@ def _gradients(end: Ending, kept: Kept) -> str:
     if "no_grad" not in kept.row.passes:
         return ""
     alone = next((row.verdict for row in end.rows if row.name == "no_grad" and row.verdict is not None), None)
-    part = "" if kept.row.name == "no_grad" else f"`no_grad` alone: {gain(alone)}" if alone is not None and alone.speedup is not None \
-        else "`no_grad` was not judged alone"
+    part = "" if kept.row.name == "no_grad" else f"no_grad alone: {gain(alone)}" if alone is not None and alone.speedup is not None \
+        else "no_grad was not judged alone"
     timed = "the original was timed with gradients on (unless it turns them off itself), outputs of optimized.py carry no gradient"
     return f"{part}; {timed}." if part else f"{timed[0].upper()}{timed[1:]}."
 
