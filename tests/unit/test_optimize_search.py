@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import builders
+from kernelwright.cli.optimize import _data
 from kernelwright.devlog import add_entry
 from kernelwright.diagnose import diagnose
 from kernelwright.judge.options import OutOfTime
@@ -19,7 +20,6 @@ from kernelwright.model.measurement import Measurement
 from kernelwright.model.profile import ClockReading
 from kernelwright.model.verdict import Comparison, Experiment, Verdict
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.cli.optimize import _data
 from kernelwright.optimize import OptimizeOptions, optimize
 from kernelwright.optimize.budget import confirmation_reserve_s, reference_start_s
 from kernelwright.optimize.confirm import USUAL, Effort

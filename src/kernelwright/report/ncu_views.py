@@ -13,7 +13,6 @@ from ..readers.ncu_records import Instruction, KernelDetails, Line
 from ..roofline.ncu_knowledge import busiest_pipe, counter, ncu_knowledge
 from .text import NA
 
-
 FULL_PCT = 99.95
 """Prints as 100.0%."""
 
