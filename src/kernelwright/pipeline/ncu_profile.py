@@ -239,7 +239,8 @@ def _with_rules(profile: Profile, launches: Sequence[KernelDetails], tool: str) 
     stages = tuple(stage.model_copy(update={"key_issue": first.get(stage.name, stage.key_issue),
                                             "bottleneck": stage.bottleneck or classify(stage.pipe_pct, stage.dram_pct)})
                    for stage in profile.stages)
-    merged = sorted([*(_with_kernel(one, functions) for one in profile.findings), *findings], key=lambda one: (-one.estimated_gain_pct, one.rule))
+    merged = sorted([*(_with_kernel(one, functions) for one in profile.findings), *findings],
+                    key=lambda one: (-one.estimated_gain_pct, one.rule))
     judged = _bottleneck(profile)
     durations = ncu_knowledge().durations.format(launches=f"{len(launches)} launch{'' if len(launches) == 1 else 'es'}", tool=tool,
                                                  device=profile.capture_metadata.device_name)
