@@ -7,6 +7,7 @@ from ..model.base import Abstained
 from ..model.profile import Finding, Profile, Stage
 from ..roofline.knowledge import bottlenecks
 from ..roofline.stages import is_real
+from ..roofline.use import CACHED_PCT
 from .bottleneck import bottleneck, classify
 from .common import is_cpu_timeline, page, share_words, stage_roof
 from .rules import RULES
@@ -42,7 +43,8 @@ def _judged(profile: Profile, stage: Stage, findings: list[Finding]) -> Stage:
     if not is_real(stage):
         return stage.model_copy(update={"key_issue": _outside(profile, stage)})
     counted = stage.pipe_pct is not None and stage.dram_pct is not None
-    kind = classify(stage.pipe_pct, stage.dram_pct) if counted else classify(stage.compute_pct, stage.bandwidth_pct)
+    bandwidth = None if _cached(stage) else stage.bandwidth_pct
+    kind = classify(stage.pipe_pct, stage.dram_pct) if counted else classify(stage.compute_pct, bandwidth)
     return stage.model_copy(update={"bottleneck": kind, "key_issue": _key_issue(stage, findings)})
 
 
@@ -53,7 +55,14 @@ def _key_issue(stage: Stage, findings: list[Finding]) -> str | None:
     for finding in findings:
         if finding.stage == stage.name and (words := bottlenecks().rules[finding.rule].key_issue):
             return words.format(**known)
+    if best is not None and best[1] == "memory" and _cached(stage):
+        return bottlenecks().texts["cached_issue"]
     return None if best is None else f"{best[0]:.0f}% of {best[1]} roof"
+
+
+def _cached(stage: Stage) -> bool:
+    """Its least bytes come faster than memory can give them, so it is not memory that it waits for."""
+    return stage.bandwidth_pct is not None and stage.bandwidth_pct > CACHED_PCT
 
 
 def _outside(profile: Profile, stage: Stage) -> str | None:

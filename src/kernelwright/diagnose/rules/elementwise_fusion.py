@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model.base import Abstained
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
-from ..common import NO_TIMELINE, Outcome, heaviest_source, matching, operators_share_pct
+from ..common import NO_TIMELINE, Outcome, heaviest_source, is_cpu_timeline, matching, operators_share_pct
 from ..fusible import fusion_gain_pct
 
 NAME = "elementwise_fusion"
@@ -21,8 +21,9 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     if share is None or count < rule.thresholds["count_per_step"] or share < rule.thresholds["share_pct"]:
         return None
     gain = fusion_gain_pct(profile, found, rule.thresholds["call_us"])
+    detail = rule.detail.format(count=count, share=share) + (rule.texts["cpu"] if is_cpu_timeline(profile) else "")
     names = {operator.stage or operator.operator_name for operator in found}
     return Finding(
-        rule=NAME, name=rule.name, detail=rule.detail.format(count=count, share=share), where=heaviest_source(found),
+        rule=NAME, name=rule.name, detail=detail, where=heaviest_source(found),
         stage=next(iter(names)) if len(names) == 1 else None, estimated_gain_pct=gain or 0.0,
         trigger=f"elementwise_share={share:.0f}%", evidence="timeline", hint=rule.hint)
