@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.profile import Operator, Profile
+from ..model.profile import Operator, Profile, TimelineSummary
 from ..timeline.call_clock import call_time_ns
 from .common import bounded, is_cpu_timeline, ns_share_pct, operators_share_pct
 
@@ -24,5 +24,12 @@ def fusion_gain_pct(profile: Profile, operators: Sequence[Operator], call_us: fl
     if share is not None and is_cpu_timeline(profile) and peak is not None and peak.value > 0:
         saved = sum(min(call_time_ns(timeline, (operator,)), 1e3 * call_us + operator.min_bytes / peak.value)  # B / (GB/s) = ns
                     if operator.min_bytes is not None else call_time_ns(timeline, (operator,)) for operator in operators)
-        share = min(share, ns_share_pct(timeline, saved))
+        share = min(share, _bound_pct(profile, timeline, saved))
     return None if share is None else bounded(share * (1 - remains))
+
+
+def _bound_pct(profile: Profile, timeline: TimelineSummary, saved_ns: float) -> float:
+    """Traffic and dispatch are times without a profiler: so is the call that they are a share of, whatever slowed the recorded steps."""
+    if timeline.operator_overhead_ns is None and profile.timing is not None and profile.timing.median_ns > 0:
+        return bounded(100.0 * saved_ns / (profile.timing.median_ns * timeline.steps))
+    return ns_share_pct(timeline, saved_ns)

@@ -269,8 +269,10 @@ class TimelineSummary(Record):
     profiled_idle_share_pct: float | None = None
     """The idle share of the profiled steps themselves, the profiler's own overhead included."""
     operator_overhead_ns: float | None = None
-    """CPU: what the profiler added to each operator call (docs/limits.md). None on a GPU, where the profiler slowed the steps little, and
-    without a timing."""
+    """CPU: what the profiler added to each operator call (docs/limits.md). None on a GPU, where the profiler slowed the steps little,
+    where something else slowed them, and without a timing."""
+    unprofiled_ns: float | None = None
+    """measured_ns without that overhead: the whole of which the gains on a CPU are shares."""
     idle_share_pct: float | None
     """Share of a call in which the device did nothing (CPU: time outside operators), the profiler's overhead taken out where a
     timing without it exists."""

@@ -10,6 +10,7 @@ from typing import cast
 from pydantic import TypeAdapter, ValidationError
 
 from ..attribute import attribute
+from ..attribute.cpu import outside_times
 from ..diagnose import diagnose
 from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
@@ -107,7 +108,7 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: Compile
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
     summary = summary.model_copy(update={"activity": attributed.activity})
     if draft.timing is not None and draft.timing.median_ns > 0:
-        summary = on_call_clock(unprofiled(summary, draft.timing.median_ns), operators, unattributed)
+        summary = on_call_clock(unprofiled(summary, draft.timing.median_ns), operators, outside_times(unattributed))
     memory_from: dict[str, Evidence] = {"memory": "timeline"} if attributed.memory else {}
     counters_from: dict[str, Evidence] = {"counters": "counters"} if isinstance(counters, Counters) else {}
     metadata = draft.capture_metadata
@@ -143,6 +144,9 @@ def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
         return ()
     taken = "" if summary.operator_overhead_ns is None else (
         f", roof shares and gains too ({summary.operator_overhead_ns / 1000:.2g} us taken off each operator call)")
+    if summary.cpu_bound_share_pct is None and summary.operator_overhead_ns is None:
+        return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call, more than a profiler adds to so few "
+                "operators: other work slowed them, so shares and gains are those of a busy machine; profile again when it is quiet",)
     return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call: idle shares are corrected for that{taken}; "
             "the durations of small operators are rather too large",)
 

@@ -8,35 +8,53 @@ off each (a call cannot become shorter than nothing), leaves the unprofiled tota
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from statistics import median
 
 import numpy as np
 
-from ..model.profile import Kernel, Operator, TimelineSummary
+from ..model.profile import Operator, TimelineSummary
 
 NOTABLE_SLOWDOWN = 1.2
 """Profiled over unprofiled time of a call: up to this the recorded times stand for the call's."""
+MOST_OVERHEAD_NS = 20_000.0
+"""On one operator call; seen: 1.8 to 3.3 us (torch 2.13 with shapes and memory, two cores of a Xeon). What would need more is no profiler's
+doing, but a machine that other work slowed down."""
 LEAST_KEPT = 0.5
 """Calls of which less than this is left are mostly profiler: their own time is not known, so neither is a rate over it."""
 
 
-def on_call_clock(summary: TimelineSummary, operators: Iterable[Operator], outside: Sequence[Kernel]) -> TimelineSummary:
+def on_call_clock(summary: TimelineSummary, operators: Iterable[Operator], outside: Mapping[int, int]) -> TimelineSummary:
     """The summary with the overhead of one operator call, and the share outside operators by the same clock.
 
-    As it is on a GPU (the profiler does not stretch device time), without a timing, and below NOTABLE_SLOWDOWN. outside: one row a step;
-    each is charged once for every stretch between operators that it sums.
+    As it is on a GPU (the profiler does not stretch device time), without a timing, below NOTABLE_SLOWDOWN, and where the overhead would be
+    more than any profiler adds. outside: step -> time outside operators, ns, charged once for every stretch between operators. The step of
+    median wall time tells the overhead: one that something else slowed down does not.
     """
     slowdown = summary.profiler_slowdown
     if summary.cpu_bound_share_pct is not None or slowdown is None or slowdown <= NOTABLE_SLOWDOWN or summary.measured_ns <= 0:
         return summary
-    stretches = summary.gap_count / len(outside) if outside else 0.0
-    calls = [kernel.duration_ns for operator in operators for kernel in operator.kernels]
-    times = np.array(calls + [row.duration_ns for row in outside], dtype=np.float64)
-    charges = np.array([1.0] * len(calls) + [max(stretches, 1.0)] * len(outside), dtype=np.float64)
-    target = summary.measured_ns / slowdown
-    overhead = _overhead_ns(times, charges, target)
-    left = float(np.maximum(0.0, times - charges * overhead)[len(calls):].sum())
-    return summary.model_copy(update={"operator_overhead_ns": overhead, "idle_share_pct": min(100.0, 100.0 * left / target)})
+    walls = summary.step_wall_ns
+    middle = sorted(range(len(walls)), key=lambda step: walls[step])[(len(walls) - 1) // 2]
+    calls: list[int] = []
+    inside: list[int] = []
+    for operator in operators:
+        times = [kernel.duration_ns for kernel in operator.kernels]
+        calls += times
+        inside += times if operator.step == middle else []
+    stretches = max(summary.gap_count / summary.steps, 1.0)
+    rest = [outside[middle]] if middle in outside else []
+    total = sum(inside) + sum(rest)
+    target = total * median(walls) / slowdown / walls[middle] if walls[middle] > 0 else 0.0
+    if not 0 < target < total:
+        return summary
+    overhead = _overhead_ns(np.array(inside + rest, dtype=np.float64), np.array([1.0] * len(inside) + [stretches] * len(rest)), target)
+    if overhead > MOST_OVERHEAD_NS:
+        return summary
+    left = sum(max(0.0, time - stretches * overhead) for time in outside.values())
+    whole = float(np.maximum(0.0, np.array(calls, dtype=np.float64) - overhead).sum()) + left
+    return summary.model_copy(update={"operator_overhead_ns": overhead, "unprofiled_ns": whole,
+                                      "idle_share_pct": min(100.0, 100.0 * left / whole) if whole > 0 else None})
 
 
 def _overhead_ns(times: np.ndarray, charges: np.ndarray, target: float) -> float:
@@ -57,6 +75,4 @@ def call_time_ns(summary: TimelineSummary, operators: Iterable[Operator]) -> flo
 
 def call_whole_ns(summary: TimelineSummary) -> float:
     """All operator time and time outside operators over all steps, ns; where the overhead is known, without it."""
-    if summary.operator_overhead_ns is None or summary.profiler_slowdown is None:
-        return float(summary.measured_ns)
-    return summary.measured_ns / summary.profiler_slowdown
+    return float(summary.measured_ns) if summary.unprofiled_ns is None else summary.unprofiled_ns
