@@ -104,3 +104,11 @@ def test_a_stages_roof_share_and_its_gain_are_on_one_clock(profile: Profile) -> 
         assert peak is not None and stage.call_ns is not None and stage.call_ns < stage.duration_ns
         assert stage.call_ns >= 0.5 * stage.duration_ns
         assert stage.bandwidth_pct == pytest.approx(100 * stage.min_bytes / stage.call_ns / peak.value)
+
+
+def test_a_slowdown_that_no_profiler_causes_is_said_and_not_corrected() -> None:
+    """The unprofiled call a hundred times faster: more than 20 us would have to go off each operator call."""
+    profile = assembled(timing_factor=0.01)
+    assert profile.timeline is not None and (profile.timeline.profiler_slowdown or 0) > 100
+    assert profile.timeline.operator_overhead_ns is None
+    assert any("other work slowed them" in warning and "profile again" in warning for warning in profile.warnings)
