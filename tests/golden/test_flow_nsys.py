@@ -14,6 +14,7 @@ from kernelwright.attribute.moments import Moments
 from kernelwright.attribute.sources import Places
 from kernelwright.model.flow import Flow
 from kernelwright.model.trace import Trace
+from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.lines import read_lines
 from kernelwright.readers.nsys import read_nsys
 from kernelwright.readers.nsys_names import api_name
