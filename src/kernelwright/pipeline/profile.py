@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,8 +27,9 @@ from ..model.saying import Say, own_lines, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops
-from .counters import CounterCapture, CounterOptions, CounterPass, said
+from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
+from .meanwhile import ANALYSIS, CPU_LIMIT_S, Meanwhile, Part
 from .peaks import UNKNOWN, beaten_by_stages, measured_peaks, peaks_key
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
@@ -78,9 +80,11 @@ class ProfileRun:
 
 def profile(
     workload: WorkloadRef, mode: str, out_dir: Path | None = None, options: ProfileOptions | None = None,
-    *, say: Say = silent,
+    *, say: Say = silent, meanwhile: Sequence[Part] = (),
 ) -> ProfileRun:
     """Profile one workload in one mode. Raw files are in out_dir/raw; the caller writes the documents (report layer).
+
+    meanwhile: what the caller will need, loaded while the workload runs.
 
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
@@ -96,7 +100,7 @@ def profile(
     folder = working_folder(workload, mode, out_dir)
     capture = _capture if workload.script is None else _capture_script
     try:
-        run = capture(workload, mode, folder, interpreter, options, say)
+        run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
         document = assemble(run)
         if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))
@@ -146,7 +150,7 @@ def check_mode(mode: str) -> None:
 
 
 def _capture(
-    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
     key = _peaks_key(interpreter, options)
     request = ProbeRequest(
@@ -158,32 +162,38 @@ def _capture(
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
 
-    def beside() -> None:
-        if second is not None and options.device != "cpu" and gpu_visible():
-            second.prepare()
-        _import_stages()
+    raw, cwd = folder / "raw", Path.cwd()
+    on_gpu = options.device != "cpu" and gpu_visible()
+    ready = Meanwhile((*ANALYSIS, *meanwhile) if mode == "annotation" else meanwhile, limit_s=None if on_gpu else CPU_LIMIT_S)
 
-    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
+    def beside() -> None:
+        if second is not None and on_gpu:
+            second.begin(request, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s)
+        ready.start()
+
+    for name in (TRACE_FILE, ENVIRONMENT_FILE):  # of an earlier run into the same folder
+        (raw / name).unlink(missing_ok=True)
+    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second):
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         began = time.monotonic()
-        result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=beside)
+        result = run_probe(request, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say, while_running=beside)
         took_s = time.monotonic() - began
-        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")})
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
-            result, read_ops(folder / "raw", result), key,
-            lambda: run_probe(again, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say), say)
+            result, read_ops(raw, result), key,
+            lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say), say)
         if second is not None:
             timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
-            counters = second.collect(request, result, interpreter, raw=folder / "raw", cwd=Path.cwd(), timeout_s=options.timeout_s,
-                                      first_s=took_s)
+            counters = second.collect(request, result, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s, first_s=took_s)
+    ready.join()
     reading = timed if isinstance(counters, CounterCapture) else clocks.reading()
-    return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks,
+    return Run(workload=workload, mode=mode, raw=raw, result=result, peaks=peaks,
                clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters,
                warnings=doubts)
 
 
 def _capture_script(
-    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
     # No calibration inside the user's process: it would use its memory. Peaks of an earlier run are shown.
     key = _peaks_key(interpreter, options)
@@ -211,9 +221,15 @@ def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -
     return DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
 
 
-def _import_stages() -> None:
-    # jinja2 and the analysis take 0.2 s to import: done while the workload's process imports torch.
-    import jinja2  # noqa: F401
+@contextlib.contextmanager
+def abandoning(second: CounterPass | None) -> Iterator[None]:
+    """Whatever goes wrong inside, a counter process that was started early does not stay."""
+    try:
+        yield
+    except BaseException:
+        if second is not None:
+            second.abandon()
+        raise
 
 
 def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
