@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..model.errors import KernelwrightError
+from ..readers.ncu import load_reader
 from ..roofline.knowledge import bottlenecks, counter_knowledge, devices
 
 Part = Callable[[], object]
 CPU_LIMIT_S = 1.0
 """Where the CPU itself is measured no part begins later than this: torch takes longer to import, and the first call comes after that."""
 ANALYSIS: tuple[Part, ...] = (devices, counter_knowledge, bottlenecks)
+COUNTERS: tuple[Part, ...] = (load_reader,)
 _LATER = (KernelwrightError, ImportError, AttributeError, OSError, RuntimeError, ValueError)
 """Whatever fails here fails again where it is needed, and is told there."""
 

@@ -29,7 +29,7 @@ from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops
 from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
-from .meanwhile import ANALYSIS, CPU_LIMIT_S, Meanwhile, Part
+from .meanwhile import ANALYSIS, COUNTERS, CPU_LIMIT_S, Meanwhile, Part
 from .peaks import UNKNOWN, beaten_by_stages, measured_peaks, peaks_key
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
@@ -164,7 +164,8 @@ def _capture(
 
     raw, cwd = folder / "raw", Path.cwd()
     on_gpu = options.device != "cpu" and gpu_visible()
-    ready = Meanwhile((*ANALYSIS, *meanwhile) if mode == "annotation" else meanwhile, limit_s=None if on_gpu else CPU_LIMIT_S)
+    known = (*ANALYSIS, *(COUNTERS if on_gpu else ())) if mode == "annotation" else ()
+    ready = Meanwhile((*known, *meanwhile), limit_s=None if on_gpu else CPU_LIMIT_S)
 
     def beside() -> None:
         if second is not None and on_gpu:
