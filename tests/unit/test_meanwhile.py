@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+
+import matplotlib
+import matplotlib.font_manager
 
 from kernelwright.model.errors import MachineLacks
 from kernelwright.model.resources import resource
@@ -47,14 +51,23 @@ def test_without_a_start_there_is_nothing_to_join():
     Meanwhile((), limit_s=None).join()
 
 
-def test_the_parts_load_what_the_documents_need():
-    code = ("import sys\nfrom kernelwright.report.ready import PARTS\nassert 'matplotlib' not in sys.modules\n"
-            "from kernelwright.report.templates import environment\n"
-            "for part in PARTS: part()\n"
-            "assert 'matplotlib.backends.backend_svg' in sys.modules and 'kernelwright.report.roofline_figure' in sys.modules\n"
-            "assert len(environment().cache) >= 2\n")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SRC)}, timeout=120)
+def loading(code, env):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(SRC), **env}, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_first_run_lists_no_fonts_beside_a_workload(tmp_path):
+    code = ("import sys\nfrom kernelwright.report.ready import load_drawing\nload_drawing()\n"
+            "assert ('matplotlib.backends.backend_svg' in sys.modules) is {loaded}\n")
+    loading(code.format(loaded=False), {"MPLCONFIGDIR": str(tmp_path)})
+    listed = next(Path(matplotlib.get_cachedir()).glob("fontlist-*.json"))
+    shutil.copy(listed, tmp_path)
+    loading(code.format(loaded=True), {"MPLCONFIGDIR": str(tmp_path)})
+
+
+def test_the_templates_are_compiled():
+    loading("from kernelwright.report.ready import load_templates\nfrom kernelwright.report.templates import environment\n"
+            "load_templates()\nassert len(environment().cache) >= 2\n", {})
 
 
 def test_our_yaml_reads_the_same_with_and_without_libyaml():

@@ -208,6 +208,8 @@ def test_a_probe_leaves_at_once_but_not_before_what_the_workload_registered():
     fails = "import atexit; atexit.register(lambda: 1 / 0)"
     assert leaving(f"{told}; {fails}; run._leave(0, at_once=True)") == ("saved\n", 0)
     assert leaving(f"{told}; sys.stdout.close(); run._leave(0, at_once=True)")[1] == 0
+    printed = "import ctypes; ctypes.CDLL(None).printf(b'from C\\n')"
+    assert sys.platform == "win32" or leaving(f"{printed}; run._leave(0, at_once=True)") == ("from C\n", 0)
     threads = "import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()"
     assert leaving(f"{told}; {threads}; run._leave(0, at_once=False)") == ("", 0)
 

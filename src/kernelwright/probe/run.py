@@ -6,6 +6,7 @@ This is the probe's outermost edge: whatever goes wrong becomes result.json with
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import json
 import os
@@ -81,6 +82,8 @@ def _leave(code: int, *, at_once: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # the workload may have closed or replaced it
             stream.flush()
+    with suppress(OSError, TypeError, AttributeError):  # what C code printed waits in the C library's buffer; Windows has no CDLL(None)
+        ctypes.CDLL(None).fflush(None)
     os._exit(code)
 
 

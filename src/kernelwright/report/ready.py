@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from .templates import environment
 
@@ -16,8 +17,15 @@ def load_templates() -> None:
 
 
 def load_drawing() -> None:
-    """Import matplotlib (0.5 s; seconds on its first run, when it lists the fonts). Raises what `roofline.draw` turns into a message."""
+    """Import matplotlib (0.5 s). Raises what `roofline.draw` turns into a message.
+
+    Its first run on a machine lists the fonts for seconds, which a workload on the CPU would feel: left to where something is drawn.
+    """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    import matplotlib
+
+    if not any(Path(matplotlib.get_cachedir()).glob("fontlist-*.json")):
+        return
     from . import roofline_figure  # noqa: F401
 
 
