@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from counter_bench import CAPTURES, Bench
+from kernelwright.capture.cpus import free_cpus
 from kernelwright.capture.gate import Gate
+from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeResult
 from kernelwright.model.errors import WorkloadFailed
 from kernelwright.pipeline import counters as counter_module
@@ -34,7 +37,7 @@ class Early(Bench):
 
     def __init__(self, folder, monkeypatch, cores=8):
         super().__init__(folder, monkeypatch)
-        monkeypatch.setattr(counter_module, "_cores", lambda: cores)
+        monkeypatch.setattr(counter_module, "free_cpus", lambda _view: cores)
         self.meanwhile = lambda: None
         self.device = "cuda"
 
@@ -133,6 +136,41 @@ def test_no_counter_process_for_a_workload_on_the_cpu(tmp_path, monkeypatch):
     bench.device = "cpu"
     done, _ = bench.run(ncu.path)
     assert done.profile.no_counters is not None and done.profile.no_counters.code == "cpu" and ncu.calls() == []
+
+
+def test_nothing_is_started_for_a_gate_that_was_abandoned(tmp_path, monkeypatch):
+    bench = Early(tmp_path, monkeypatch)
+    ncu = StandInNcu(tmp_path / "nsight", good(bench.report, waits=True))
+    found = counter_module.find_ncu
+
+    def slow(*args):
+        until(lambda: (tmp_path / "out" / "raw" / "trace.json.gz").exists(), "the timeline was not recorded")
+        time.sleep(0.3)
+        return found(*args)
+
+    def meanwhile():
+        time.sleep(0.1)
+        raise WorkloadFailed("workload_died", "it died", where="w.py", fix="mend it")
+
+    bench.meanwhile = meanwhile
+    monkeypatch.setattr(counter_module, "find_ncu", slow)
+    with pytest.raises(WorkloadFailed, match="it died"):
+        bench.run(ncu.path)
+    assert ncu.calls() == []
+
+
+@pytest.mark.parametrize(("files", "cpus"), [
+    ({"cpu.max": "250000 100000\n"}, 2.5), ({"cpu.max": "max 100000\n"}, 8.0), ({"cpu.max": "nonsense\n"}, 8.0), ({}, 8.0),
+    ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3.0),
+    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8.0)])
+def test_free_cpus_are_those_that_nobody_else_keeps_busy_within_the_containers_limit(tmp_path, monkeypatch, files, cpus):
+    for name, text in files.items():
+        (tmp_path / "sys/fs/cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys/fs/cgroup" / name).write_text(text)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)), raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (32.0, 0.0, 0.0))
+    assert free_cpus(dataclasses.replace(real_system(), root=tmp_path)) == cpus
 
 
 def test_a_gates_time_counts_from_its_opening(tmp_path):

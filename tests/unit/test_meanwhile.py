@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import matplotlib
@@ -45,6 +46,21 @@ def test_beside_a_measurement_on_the_cpu_nothing_begins_late(monkeypatch):
     done = []
     run([lambda: done.append("first"), lambda: done.append("late")], limit_s=1.0)
     assert done == ["first"]
+
+
+def test_after_a_failure_only_what_is_being_loaded_is_waited_for():
+    begun, done = threading.Event(), []
+
+    def slow():
+        begun.set()
+        time.sleep(0.2)
+        done.append("slow")
+
+    one = Meanwhile([slow, lambda: done.append("rest")], limit_s=None)
+    one.start()
+    begun.wait(20)
+    one.join(rest=False)
+    assert done == ["slow"]
 
 
 def test_without_a_start_there_is_nothing_to_join():

@@ -201,13 +201,16 @@ def leaving(body):
     return done.stdout, done.returncode
 
 
-def test_a_probe_leaves_at_once_but_not_before_what_the_workload_registered():
+def test_a_probe_leaves_at_once_but_not_before_what_the_workload_registered(tmp_path):
     told = "import atexit; atexit.register(print, 'saved')"
     assert leaving(f"{told}; run._leave(4, at_once=True)") == ("saved\n", 4)
     assert leaving(f"{told}; run._leave(0, at_once=False)") == ("still here\nsaved\n", 0)  # under a profiler
     fails = "import atexit; atexit.register(lambda: 1 / 0)"
     assert leaving(f"{told}; {fails}; run._leave(0, at_once=True)") == ("saved\n", 0)
     assert leaving(f"{told}; sys.stdout.close(); run._leave(0, at_once=True)")[1] == 0
+    open_file = f"left = open({str(tmp_path / 'left.txt')!r}, 'w'); left.write('all of it'); {told}"
+    assert leaving(f"{open_file}; run._leave(0, at_once=True)") == ("saved\n", 0)
+    assert (tmp_path / "left.txt").read_text() == "all of it"  # as at any end of an interpreter
     printed = "import ctypes; ctypes.CDLL(None).printf(b'from C\\n')"
     assert sys.platform == "win32" or leaving(f"{printed}; run._leave(0, at_once=True)") == ("from C\n", 0)
     threads = "import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()"

@@ -17,6 +17,7 @@ from ..model.counters import NoCounters
 from ..model.errors import one_line
 from ..model.files import write_text_atomic
 from ..model.saying import Say, silent
+from .byte_code import byte_code_variables
 from .gate import Gate
 from .interpreter import Interpreter
 from .ncu_errors import errors, short, unknown_metrics, why_none
@@ -118,6 +119,10 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
                  "KERNELWRIGHT_STARTER": myself(), "KERNELWRIGHT_UNDER": "ncu", "KERNELWRIGHT_PYCACHE": sys.pycache_prefix or ""}
     if sudo:
         command = as_root(command, variables)
+    else:  # root's files would stay root's
+        variables.update(byte_code_variables(interpreter))
+    if gate is not None and gate.is_abandoned:
+        return NcuRun(None, None, None, 0, 0.0, log)
     began = time.monotonic()
     try:
         process = start(command, env=variables, cwd=cwd, log_path=said)

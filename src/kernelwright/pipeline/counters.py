@@ -6,7 +6,6 @@ Whatever goes wrong here costs the counters, never the profile: it becomes a NoC
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from ..attribute.counters import attach_counters
 from ..attribute.signatures import CounterPlan, plan_counters
+from ..capture.cpus import free_cpus
 from ..capture.doctor import counters_closed
 from ..capture.gate import Gate
 from ..capture.interpreter import Interpreter
@@ -49,8 +49,8 @@ REPORT_FILE = "counters.ncu-rep"
 TRACE_FILE, ENVIRONMENT_FILE = "trace.json.gz", "environment.json"
 """What the first process has written, each whole or not at all, by the time that its timeline is recorded."""
 GATE_FILE = "go"
-EARLY_CORES = 4
-"""With fewer the counter process's import of torch would be felt by the first process, which still launches work then."""
+EARLY_CPUS = 4
+"""With fewer free ones the counter process's import of torch would be felt by the first process, which still launches work then."""
 EARLY_POLL_S = 0.05
 T = TypeVar("T")
 QUIET = ("cpu", "not_asked", "script")
@@ -106,7 +106,9 @@ class CounterPass:
     def begin(self, request: ProbeRequest, interpreter: Interpreter, *, raw: Path, cwd: Path, timeout_s: float | None) -> None:
         """Start as much as can be done beside the first process, whose request this is."""
         self.prepare()
-        if self._tool is None or self.options.sudo or _cores() < EARLY_CORES:  # sudo may ask for a password: not among other lines
+        if self._tool is None or self.options.sudo:  # which may ask for a password: not among other lines
+            return
+        if free_cpus(self.view) < EARLY_CPUS:
             return
         (raw / "counters").mkdir(exist_ok=True)
         self._gate = Gate(raw / "counters" / GATE_FILE)
@@ -197,10 +199,6 @@ def _beside(work: Callable[[], T]) -> Future[T]:
     future = pool.submit(work)
     pool.shutdown(wait=False)
     return future
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _limit_s(first_s: float, launches: int, choice: str) -> float:

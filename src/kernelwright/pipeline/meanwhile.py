@@ -25,21 +25,24 @@ class Meanwhile:
 
     def __init__(self, parts: Sequence[Part], *, limit_s: float | None) -> None:
         self._parts, self._limit_s = tuple(parts), limit_s
+        self._over = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="meanwhile")
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait until all is ready: two threads that import the same thing would only wait for each other."""
+    def join(self, *, rest: bool = True) -> None:
+        """Wait until all is ready: two threads that import the same thing would only wait for each other. Without the rest only until what
+        is being loaded is there: the interpreter must not end amid the import of a C library."""
+        self._over = not rest
         if self._thread.ident is not None:
             self._thread.join()
 
     def _work(self) -> None:
         began = time.monotonic()
         for part in self._parts:
-            if self._limit_s is not None and time.monotonic() - began > self._limit_s:
+            if self._over or (self._limit_s is not None and time.monotonic() - began > self._limit_s):
                 return
             with contextlib.suppress(*_LATER):
                 part()

@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from .. import __version__
 from ..capture.calibration import forget_peaks, load_peaks
 from ..capture.clocks import DeviceClocks, torch_load
@@ -33,6 +35,7 @@ from .meanwhile import ANALYSIS, COUNTERS, CPU_LIMIT_S, Meanwhile, Part
 from .peaks import UNKNOWN, beaten_by_stages, measured_peaks, peaks_key
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
+from .stages import Stages
 from .stored import params_folder, safe_name
 
 _SCRIPT = NoCounters(
@@ -88,7 +91,7 @@ def profile(
 
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
-    options = options or ProfileOptions()
+    options, stages = options or ProfileOptions(), Stages()
     if mode == "ncu":
         raise ValueError("mode ncu has a function of its own: ncu_live.profile_ncu")
     check_mode(mode)
@@ -99,8 +102,10 @@ def profile(
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     folder = working_folder(workload, mode, out_dir)
     capture = _capture if workload.script is None else _capture_script
+    stages.end("prepare")
     try:
         run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
+        stages.end("capture")
         document = assemble(run)
         if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))
@@ -120,7 +125,10 @@ def profile(
             raise fault from error
         raise
     final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
-    return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
+    stages.end("analysis")
+    params = {**_params(document, run, options, interpreter, final), "stages_s": {**stages.spent_s, **run.spent_s},
+              "analysed_at_unix_s": round(time.time(), 3)}
+    return ProfileRun(document, final, run.result, params)
 
 
 def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
@@ -174,23 +182,26 @@ def _capture(
 
     for name in (TRACE_FILE, ENVIRONMENT_FILE):  # of an earlier run into the same folder
         (raw / name).unlink(missing_ok=True)
-    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second):
+    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second, ready):
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
-        began = time.monotonic()
+        stages = Stages()
         result = run_probe(request, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say, while_running=beside)
-        took_s = time.monotonic() - began
+        took_s = stages.end("first_process")
         again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
             result, read_ops(raw, result), key,
             lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say), say)
+        stages.end("peaks")
         if second is not None:
             timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
             counters = second.collect(request, result, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s, first_s=took_s)
+            stages.end("counters")
     ready.join()
+    stages.end("loading")
     reading = timed if isinstance(counters, CounterCapture) else clocks.reading()
     return Run(workload=workload, mode=mode, raw=raw, result=result, peaks=peaks,
                clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters,
-               warnings=doubts)
+               warnings=doubts, spent_s=stages.spent_s)
 
 
 def _capture_script(
@@ -223,13 +234,14 @@ def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -
 
 
 @contextlib.contextmanager
-def abandoning(second: CounterPass | None) -> Iterator[None]:
-    """Whatever goes wrong inside, a counter process that was started early does not stay."""
+def abandoning(second: CounterPass | None, ready: Meanwhile) -> Iterator[None]:
+    """Whatever goes wrong inside, a counter process that was started early does not stay, and nothing is being loaded any more."""
     try:
         yield
     except BaseException:
         if second is not None:
             second.abandon()
+        ready.join(rest=False)
         raise
 
 
@@ -290,4 +302,15 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
                     "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False,
                     "counters": dataclasses.asdict(options.counters)},
         "script": _script(run, options), "command": hide_secrets(options.command), "phases_s": run.result.phases_s,
+        "counter_phases_s": _counter_phases(run),
     }
+
+
+def _counter_phases(run: Run) -> dict[str, float] | None:
+    file = run.raw / "counters" / "result.json"
+    if not isinstance(run.counters, CounterCapture):
+        return None
+    try:
+        return ProbeResult.model_validate_json(file.read_bytes()).phases_s
+    except (OSError, ValidationError):
+        return None

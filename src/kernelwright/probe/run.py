@@ -8,6 +8,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import faulthandler
+import gc
+import io
 import json
 import os
 import sys
@@ -72,19 +74,41 @@ def _read_request(path: str) -> dict[str, Any]:
 
 def _leave(code: int, *, at_once: bool) -> None:
     """End the process, with at_once without taking torch down: the result is written, and that costs 0.4 s. What the workload registered
-    with atexit runs as ever, unless the user interrupted or the workload's threads would keep the process alive."""
+    with atexit runs as ever, unless the user interrupted or the workload's threads would keep the process alive; files that it left open
+    get what it wrote."""
     others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     hopeless = code == EXIT_INTERRUPTED or bool(others)
     if not hopeless and not at_once:
         return
     if not hopeless:
-        atexit._run_exitfuncs()
+        run_registered = getattr(atexit, "_run_exitfuncs", None)
+        if run_registered is None:  # not a documented name
+            return
+        run_registered()
+        _flush_files()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # the workload may have closed or replaced it
             stream.flush()
     with suppress(OSError, TypeError, AttributeError):  # what C code printed waits in the C library's buffer; Windows has no CDLL(None)
         ctypes.CDLL(None).fflush(None)
     os._exit(code)
+
+
+def _flush_files() -> None:
+    """What the interpreter's end does for files that nobody closed: text first, which goes into buffers of bytes."""
+    kinds = _and_derived(io.TextIOWrapper) | {io.BufferedWriter, io.BufferedRandom}
+    left = [file for file in gc.get_objects() if type(file) in kinds]
+    for file in sorted(left, key=lambda one: not isinstance(one, io.TextIOWrapper)):
+        with suppress(Exception):  # as the interpreter's own end does
+            if not file.closed:
+                file.flush()
+
+
+def _and_derived(kind: type[io.TextIOWrapper]) -> set[type[io.IOBase]]:
+    found: set[type[io.IOBase]] = {kind}
+    for derived in type.__subclasses__(kind):
+        found |= _and_derived(derived)
+    return found
 
 
 class Session:
