@@ -27,6 +27,8 @@ OPS_FILE = "ops.json"
 ENVIRONMENT_FILE = "environment.json"
 """annotation: what result.json says of the device, there before the recordings are."""
 WAIT_POLL_S = 0.01
+UNDER_A_PROFILER = ("counters", "nsys")
+"""Actions whose process ends as any other: ncu and nsys have work of their own there."""
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +46,7 @@ def main(argv: list[str]) -> int:
     sys.argv = [request["workload"]["path"]]
     result = carry_out(request)
     code = int(result["error"]["exit_code"]) if result["error"] else 0
-    _leave(code, at_once=request["action"] != "counters")  # a profiler has work of its own at the process's end
+    _leave(code, at_once=request["action"] not in UNDER_A_PROFILER)
     return code
 
 
