@@ -30,7 +30,7 @@ exec(open(spec.origin.replace("__init__.py", "version.py")).read(), scope)
 place, stands = spec.cached or "", not spec.cached or os.path.exists(spec.cached) or os.stat(spec.origin).st_mtime < 1e9
 while place and not os.path.isdir(place): place = os.path.dirname(place)
 stands = stands or not sys.dont_write_bytecode and os.access(place or ".", os.W_OK)
-print("TORCH", scope.get("__version__", "?"), scope.get("cuda") or scope.get("hip") or "cpu", "kept" if stands else "anew")
+print("TORCH", scope.get("__version__", "?"), scope.get("cuda") or scope.get("hip") or "cpu", "" if stands else "anew")
 """
 
 
@@ -135,11 +135,12 @@ def _check(path: Path, source: str, patience_s: float = CHECK_TIMEOUT_S) -> Inte
     words = run.stdout.split()
     if run.returncode != 0 or not words:
         return "is not a working Python"
-    if words[0] not in ("TORCH", "OLD", "NONE") or len(words) != {"TORCH": 4, "OLD": 2, "NONE": 1}[words[0]]:
+    anew = words[3:] == ["anew"]
+    if len(words) - anew != {"TORCH": 3, "OLD": 2, "NONE": 1}.get(words[0]):
         return "is not a working Python"
     if words[0] == "TORCH":
         return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source,
-                           compiles_anew=words[3] == "anew")
+                           compiles_anew=anew)
     return f"is Python {words[1]}, and 3.10 is needed" if words[0] == "OLD" else "has no torch"
 
 
