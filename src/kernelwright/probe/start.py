@@ -26,21 +26,21 @@ MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
 
 
 class OwnLoader(SourceFileLoader):
-    """Keeps the byte code of one module below `prefix`, which is ours, whatever the user wants of other folders."""
+    """Keeps the byte code of one module below `prefix`; always: also where the user wants none to be written."""
 
-    prefix = ""
+    prefix, always = "", False
 
     @classmethod
-    def at(cls, name: str, file: str, prefix: str) -> OwnLoader:
+    def at(cls, name: str, file: str, prefix: str, *, always: bool = False) -> OwnLoader:
         """A loader of one module."""
         loader = cls(name, file)
-        loader.prefix = prefix
+        loader.prefix, loader.always = prefix, always
         return loader
 
     def get_code(self, fullname: str) -> CodeType | None:
         """See SourceFileLoader."""
         before = sys.pycache_prefix, sys.dont_write_bytecode
-        sys.pycache_prefix, sys.dont_write_bytecode = self.prefix, False
+        sys.pycache_prefix, sys.dont_write_bytecode = self.prefix, before[1] and not self.always
         try:
             return super().get_code(fullname)
         finally:
@@ -75,7 +75,7 @@ class InstalledModules:
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or not (spec.origin or "").startswith(self.site):
             return None
-        spec.loader = OwnLoader.at(name, spec.loader.path, self.prefix)
+        spec.loader = OwnLoader.at(name, spec.loader.path, self.prefix, always=True)
         return spec
 
 
