@@ -24,6 +24,7 @@ from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
+from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
@@ -143,7 +144,8 @@ def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Pat
 def check_file(workload: WorkloadRef) -> None:
     """Raises BadInput where the workload's file went away."""
     if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path),
+                       fix=did_you_mean(workload.path, "give the path of a Python file", suffix=".py"))
 
 
 def check_mode(mode: str) -> None:
