@@ -113,7 +113,7 @@ class Kernel(Record):
     """Shared memory of one block, static and dynamic."""
     registers: int | None = None
     """Of one thread."""
-    metrics: Metrics = Metrics()
+    metrics: Metrics = Field(default_factory=Metrics)
     attribution: Attribution
     python_name: str | None = None
     """A Triton kernel of the workload's own: its Python function and where it is defined, "softmax_kernel (ops.py:12)"."""

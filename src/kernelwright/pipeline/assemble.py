@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -51,6 +52,8 @@ class Run:
     """What the counter process left, or why there is nothing; None where counters have no place (event mode)."""
     warnings: tuple[str, ...] = ()
     """What the capture itself has to say, beside the probe's and the clocks'."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Wall time of each part of the capture."""
 
 
 def assemble(run: Run) -> Profile:
