@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..model.errors import BadInput
 from ..model.table import Int64, MemoryEvents
-from ..model.trace import LINE_PREFIX, STACKS_STEP_NAME, Trace
+from ..model.trace import LINE_PREFIX, STACKS_STEP_NAME, STAGE_PREFIX, Trace
 from .nsys_devices import Gpu, gpus, numbered_devices
 from .nsys_file import DEFAULT_MAX_BYTES, NsysFile, open_nsys
 from .nsys_ranges import Ranges
@@ -147,6 +147,7 @@ def _trace(file: NsysFile, part: _Recording, steps: Steps, origin: int) -> Trace
     lines = named_like(annotations, lambda name: name.startswith(LINE_PREFIX))
     ranges = annotations.take(~lines & ~named_like(annotations, steps.names.__contains__) & ~named_like(
         annotations, STACKS_STEP_NAME.__eq__))
+    ranges = _without_twins(ranges)
     opened = {"opened": ranges.columns["opened"]}
     operators = replace(part.operators, columns={name: part.operators.columns[name] for name in ("sequence", "forward_thread", "opened")})
     memory = replace(part.memory, time_ns=part.memory.time_ns - origin)
@@ -156,6 +157,21 @@ def _trace(file: NsysFile, part: _Recording, steps: Steps, origin: int) -> Trace
         lines=replace(annotations.take(lines), columns={}).table(origin), steps=replace(steps.rows, columns={}).table(origin),
         overheads=part.overheads.table(origin), memory=memory, device_names=part.names, sm_counts=part.sm_counts,
         is_cuda=len(part.device) > 0, source=file.name, recorder="nsys", steps_from=steps.source)
+
+
+def _without_twins(ranges: Rows) -> Rows:
+    """The annotations, a stage that was marked by NVTX once: the probe puts a range of torch.profiler's into it, with the same name."""
+    stages = np.flatnonzero(named_like(ranges, lambda name: name.startswith(STAGE_PREFIX)))
+    order = stages[np.lexsort((ranges.opened[stages], -ranges.end[stages], ranges.start[stages], ranges.thread[stages],
+                               ranges.process[stages]))]
+    outer, inner = order[:-1], order[1:]
+    op_id = ranges.columns["opened"]
+    twin = ((ranges.name_id[outer] == ranges.name_id[inner]) & (op_id[outer] < 0) & (op_id[inner] >= 0)
+            & (ranges.thread[outer] == ranges.thread[inner]) & (ranges.process[outer] == ranges.process[inner])
+            & (ranges.end[inner] <= ranges.end[outer]))
+    kept = np.ones(len(ranges), dtype=bool)
+    kept[outer[twin]] = False
+    return ranges.take(kept)
 
 
 def _none(rows: Rows) -> Rows:
