@@ -181,9 +181,10 @@ class Source:
             rows = np.flatnonzero((trace.device.device == index) & (trace.device.stream == stream))
             label = f"GPU {index} stream {stream}" if stream >= 0 else f"GPU {index} (no stream)"
             lanes.append(self._lane("device", label, trace.device, rows, device_kinds[rows]))
+        calls = "HIP calls" if any(name.startswith("hip") for name in trace.runtime.names) else "CUDA calls"
         tables = (("ranges", "ranges", trace.ranges, kinds.place(self._range_category, trace.ranges)),
                   ("operators", "operators", trace.operators, kinds.place(lambda _: "operator", trace.operators)),
-                  ("runtime", "CUDA calls", trace.runtime, kinds.place(lambda _: "runtime", trace.runtime)))
+                  ("runtime", calls, trace.runtime, kinds.place(lambda _: "runtime", trace.runtime)))
         main = {(int(process), int(thread)) for process, thread in zip(trace.steps.process, trace.steps.thread, strict=True)}
         everyone = self._busiest([(table.process, table.thread) for _, _, table, _ in tables])
         for process, thread in sorted(everyone, key=lambda one: one not in main):
