@@ -208,7 +208,7 @@ class MemoryPeak(Record):
 
 
 class Region(Record):
-    """One node of the tree: all occurrences of one path of ranges. Sums over all steps; total includes the regions inside, self does not."""
+    """One node of the tree: all occurrences of one path. Sums over all steps; total includes the regions inside, self does not."""
 
     name: str
     parent: int
