@@ -25,6 +25,13 @@ class Recorded:
     recording: Recording | None = None
     """Who recorded it; None where nobody asks (every mode but nsys)."""
     warnings: tuple[str, ...] = ()
+    whole: Trace | None = None
+    """Set where `trace` is only the beginning of a recording that is too large to list every launch of."""
+
+    @property
+    def trace_whole(self) -> Trace:
+        """All that was recorded."""
+        return self.whole or self.trace
 
 
 def kineto_recorded(raw: Path, result: ProbeResult, trace: Trace | None = None) -> Recorded:

@@ -1,0 +1,64 @@
+"""The timeline engine's answers as a part of a profile of mode nsys: how the steps flowed, what their work is made of."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from ..attribute import Attributed
+from ..attribute.activity import COMPILER, LOADER
+from ..attribute.moments import Moments
+from ..model.base import Figure
+from ..model.profile import Profile
+from ..model.trace import Trace
+from ..roofline.peaks import binding_peaks
+from ..timeline.flow import TableName, flow
+from ..timeline.structure import structure
+from .recorded import Recorded
+
+
+def with_engine(profile: Profile, recorded: Recorded, attributed: Attributed) -> Profile:
+    """The profile with recording, flow and structure. The trace is the whole one, also where operators are those of its beginning."""
+    trace = recorded.trace_whole
+    lines = Lines(recorded, attributed)
+    flowed = flow(trace, line_of=lines.line_of) if trace.is_cuda else None
+    made = structure(trace, operators=profile.operators, peak=_peak(profile))
+    return profile.model_copy(update={
+        "recording": recorded.recording, "flow": flowed, "structure": made,
+        "evidence": {**profile.evidence, "flow": "timeline", "structure": "timeline"}})
+
+
+class Lines:
+    """The user's lines of events of a trace."""
+
+    def __init__(self, recorded: Recorded, attributed: Attributed) -> None:
+        self._places = attributed.places
+        self._trace = recorded.trace
+        self._known = recorded.whole is None
+        self._moments = Moments(recorded.trace, recorded.stacks, recorded.lines)
+
+    def line_of(self, table: TableName, row: int) -> str | None:
+        """Line of one event, "file.py:12"; None where it is not known."""
+        if not self._known:  # rows of a trace that was cut are others than the whole one's
+            return None
+        if table == "operators":
+            return self._places.of(row).source
+        if table == "runtime":
+            return self._places.of_runtime(row).source
+        return self._ranges.get(row) if table == "ranges" else None
+
+    @cached_property
+    def _ranges(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for pattern in (LOADER, COMPILER):
+            found.update(self._moments.lines(lambda trace: trace.ranges, lambda name, pattern=pattern: _holds(pattern, name)))
+        return found
+
+
+def _holds(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.search(name) is not None
+
+
+def _peak(profile: Profile) -> Figure | None:
+    return binding_peaks(profile.roofline)[0] if profile.roofline is not None else None
+
