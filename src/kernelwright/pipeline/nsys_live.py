@@ -52,8 +52,19 @@ def _capture(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interp
     if tool is None or reason is not None:
         assert reason is not None
         return _by_torch(workload, folder, interpreter, options, reason, say)
-    ran, clocks = _record(workload, folder, interpreter, options, tool, say)
+    report = folder / "raw" / f"{safe_name(workload.name)}{SUFFIX}"
+    try:
+        return _under_nsys(workload, mode, folder, interpreter, options, tool, report, say)
+    except BaseException:
+        _forget(report)
+        raise
+
+
+def _under_nsys(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, tool: Tool, report: Path,
+                say: Say) -> Run:
+    ran, clocks = _record(workload, report, interpreter, options, tool, say)
     if ran.failed is not None:
+        _forget(report)
         if ran.failed.code == "nsys_timeout" and options.timeout_s is not None:
             raise WorkloadFailed("timeout", f"the workload did not finish under nsys within {options.timeout_s:g} s",
                                  where=str(workload.path), fix="raise --timeout, or make the workload smaller")
@@ -64,6 +75,12 @@ def _capture(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interp
                recorded=_read(folder / "raw", result, ran, tool, options))
 
 
+def _forget(report: Path) -> None:
+    """What nsys left and nobody looked through for secrets."""
+    for file in (report, report.with_suffix(".sqlite"), report.with_suffix(".qdstrm")):
+        file.unlink(missing_ok=True)
+
+
 def no_tool(tool: Tool) -> NotNsys | None:
     """Why this nsys can't be used; None when it can."""
     if tool.works:
@@ -72,17 +89,17 @@ def no_tool(tool: Tool) -> NotNsys | None:
                    advice=tool.advice if tool.fix else "")
 
 
-def _record(workload: WorkloadRef, folder: Path, interpreter: Interpreter, options: ProfileOptions, tool: Tool,
+def _record(workload: WorkloadRef, report: Path, interpreter: Interpreter, options: ProfileOptions, tool: Tool,
             say: Say) -> tuple[NsysRun, ClockReading]:
     request = ProbeRequest(
         action="nsys", workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
-        device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode, warmup=options.warmup,
+        device=options.device, out_dir=str(report.parent), seed=options.seed, compile_mode=options.compile_mode, warmup=options.warmup,
         steps=options.steps, stacks=options.stacks)
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
         say(f"profiling {workload.name} (nsys {tool.version or ''}".rstrip() + f") with torch {interpreter.torch_version} from "
             f"{interpreter.source}")
-        ran = run_nsys(request, interpreter, tool=tool, report=folder / "raw" / f"{safe_name(workload.name)}{SUFFIX}", cwd=Path.cwd(),
-                       timeout_s=options.timeout_s or TIMEOUT_S, say=say)
+        ran = run_nsys(request, interpreter, tool=tool, report=report, cwd=Path.cwd(), timeout_s=options.timeout_s or TIMEOUT_S,
+                       say=say)
     return ran, clocks.reading()
 
 
