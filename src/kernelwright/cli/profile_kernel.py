@@ -14,6 +14,7 @@ from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..pipeline.counters import CounterOptions
 from ..pipeline.ncu import Selection, is_report_target
+from ..pipeline.nsys import is_recording_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
@@ -23,6 +24,7 @@ from ..report.figures import duration_warning
 from ..report.numbers import us
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
+from .nsys_recordings import run_nsys_mode, run_recording
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -31,9 +33,10 @@ DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
     parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
-                        "a kernel or version of the project file, or a report of Nsight Compute (.ncu-rep) or a folder of them")
+                        "a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a recording of "
+                        "Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz)")
     parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
-    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), help="default: annotation; ncu for a report")
+    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), help="default: annotation; ncu for a report, nsys for a recording")
     add_run_options(parser)
     add_profile_options(parser)
     group = parser.add_argument_group("mode ncu", "Which launches are looked at; of a report all, else the heaviest kernels.")
@@ -42,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--operator", metavar="NAME",
                        help="launches inside an operator or NVTX range whose name holds NAME, e.g. aten::addmm")
     group.add_argument("--heaviest", type=positive_count, metavar="K", help="the K kernels that take the most time")
+    group = parser.add_argument_group("mode nsys")
+    group.add_argument("--keep-nsys-report", action="store_true",
+                       help="keep the .nsys-rep in raw/ although it holds the environments of other processes")
     group = parser.add_argument_group(
         "scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
     group.add_argument("--steps-from", metavar="RANGE", help="a step is the record_function or NVTX range of this name "
@@ -56,10 +62,11 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     selection = Selection(kernel=args.kernel, launch=args.launch, operator=args.operator, heaviest=args.heaviest)
     if is_report_target(args.target, as_folder=args.mode == "ncu"):
         return run_reports(args, params, selection, say)
+    if is_recording_target(args.target, args.mode):
+        _check_selection(args.mode or "nsys", selection)
+        return run_recording(args, params, say)
     mode = args.mode or "annotation"
-    if mode != "ncu" and not selection.is_all():
-        raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
-                       fix="add --mode ncu, or leave them out")
+    _check_selection(mode, selection)
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
     _check_script_options(args, workload)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
@@ -68,9 +75,12 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
+        nsys_executable=args.nsys_executable, keep_nsys_report=args.keep_nsys_report,
     )
     if mode == "ncu":
         return run_ncu_mode(workload, args, options, selection, named, say)
+    if mode == "nsys":
+        return run_nsys_mode(workload, args, options, named, say)
     done = profile(workload, mode, args.out, options, say=say)
     baseline = named
     if args.baseline and named is None:
@@ -109,6 +119,12 @@ def call_data(profile: Profile) -> dict[str, Any]:
     between = timing.interval_ns
     return {"duration_us": timing.median_ns / 1000, "duration_interval_us": [end / 1000 for end in between] if between else None,
             "duration_warning": duration_warning(profile)}
+
+
+def _check_selection(mode: str, selection: Selection) -> None:
+    if mode != "ncu" and not selection.is_all():
+        raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
+                       fix="add --mode ncu, or leave them out")
 
 
 def _check_script_options(args: argparse.Namespace, workload: WorkloadRef) -> None:

@@ -172,7 +172,11 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
         file, warnings = _scrubbed_copy(target, raw)
         return Recorded(main, second, (), warnings=warnings), file, "Nsight Systems"
     exported, version = _export(target, raw, executable, say)
-    scrubbed = scrub_environments(exported)
+    try:
+        scrubbed = scrub_environments(exported)
+    except BaseException:
+        exported.unlink(missing_ok=True)
+        raise
     main, second = read_nsys(exported, steps_range=steps_from)
     tool = f"Nsight Systems {version or ''}".strip()
     if scrubbed.foreign and not keep_report:

@@ -1,0 +1,172 @@
+"""What report.md of mode nsys shows, as rows: causes of idle time, overlap, launches, waits, copies, candidates. All from the document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..model.activity import Synchronization
+from ..model.flow import Flow, GapCause, GapSite
+from ..model.profile import Profile
+from ..model.structure import CriticalPath, GraphCandidate, LaunchSequence, Transfer
+
+HOST_CAUSES: tuple[GapCause, ...] = ("host_bound",)
+"""Idle time that more or faster launching would fill."""
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """Idle time of one cause on all devices."""
+
+    cause: GapCause
+    share_pct: float
+    """Of the devices' spans."""
+    per_step_ns: float
+    gaps: int
+    what: str
+    """The call, range or operator behind the largest site; "" where nothing is known."""
+    where: str | None
+
+
+@dataclass(frozen=True)
+class Busy:
+    """How busy the devices were. Spans and times are sums over devices."""
+
+    span_ns: int
+    busy_ns: int
+    idle_ns: int
+    gaps: int
+    devices: int
+
+    @property
+    def busy_pct(self) -> float:
+        """Busy share of the span."""
+        return 100.0 * self.busy_ns / self.span_ns if self.span_ns else 0.0
+
+
+@dataclass(frozen=True)
+class OverlapRow:
+    """What ran beside what on one device, shares of its busy time in %."""
+
+    device: int
+    streams: int
+    several_pct: float
+    """Of the span: two streams or more at work at once."""
+    compute_compute_pct: float
+    compute_copy_pct: float
+    compute_communication_pct: float
+    exposed_copy_pct: float
+    exposed_communication_pct: float
+    busiest: tuple[tuple[int, float], ...]
+    """(stream, share of the span in %)."""
+
+
+def busy(flow: Flow) -> Busy:
+    """All devices together."""
+    rows = flow.devices
+    return Busy(sum(row.span_ns for row in rows), sum(row.busy_ns for row in rows), sum(row.idle_ns for row in rows),
+                sum(row.gap_count for row in rows), len(rows))
+
+
+def cause_rows(profile: Profile) -> list[CauseRow]:
+    """Causes with any idle time, most first."""
+    flow, timeline = profile.flow, profile.timeline
+    if flow is None or timeline is None:
+        return []
+    span = busy(flow).span_ns
+    times: dict[GapCause, tuple[int, int]] = {}
+    for row in (row for device in flow.devices for row in device.causes if row.idle_ns > 0):
+        idle, gaps = times.get(row.cause, (0, 0))
+        times[row.cause] = idle + row.idle_ns, gaps + row.gaps
+    return [CauseRow(cause, 100.0 * idle / span if span else 0.0, idle / max(1, timeline.steps), gaps, *_site(profile, flow, cause))
+            for cause, (idle, gaps) in sorted(times.items(), key=lambda item: -item[1][0])]
+
+
+def _site(profile: Profile, flow: Flow, cause: GapCause) -> tuple[str, str | None]:
+    """(what is behind the cause, line). The activity's own tables know the lines of loaders and of compilation."""
+    sites = [site for site in flow.sites if site.cause == cause]
+    site = max(sites, key=lambda one: one.idle_ns) if sites else None
+    where = site.where if site is not None else None
+    activity = profile.timeline.activity if profile.timeline is not None else None
+    if where is None and activity is not None:
+        if cause == "data_loader":
+            where = next((row.where for row in activity.data_loader if row.where), None)
+        elif cause == "first_use":
+            where = next((row.where for row in activity.compilation if row.where), None)
+    if where is None:
+        where = next((one.where for one in sorted(sites, key=lambda one: -one.idle_ns) if one.where), None)
+    return _what(site), where
+
+
+def _what(site: GapSite | None) -> str:
+    if site is None:
+        return ""
+    return " in ".join(part for part in (site.call, site.operator) if part)
+
+
+def launch_bound_pct(profile: Profile) -> float | None:
+    """Share of the span in which a device waited only for the host's launch calls; None without device work."""
+    if profile.flow is None or not profile.flow.devices:
+        return None
+    return sum(row.share_pct for row in cause_rows(profile) if row.cause in HOST_CAUSES)
+
+
+def overlap_rows(flow: Flow) -> list[OverlapRow]:
+    """One row a device, the busiest first."""
+    rows = []
+    for device in sorted(flow.devices, key=lambda one: -one.busy_ns):
+        part, whole = device.overlaps, device.busy_ns or 1
+        rows.append(OverlapRow(
+            device.device, device.stream_count, 100.0 * sum(device.concurrency_ns[2:]) / (device.span_ns or 1),
+            100.0 * part.compute_compute_ns / whole, 100.0 * part.compute_copy_ns / whole, 100.0 * part.compute_communication_ns / whole,
+            100.0 * part.exposed_copy_ns / whole, 100.0 * part.exposed_communication_ns / whole,
+            tuple((stream.stream, stream.busy_share_pct or 0.0) for stream in device.streams[:4])))
+    return rows
+
+
+def missing_overlap(profile: Profile) -> list[str]:
+    """Which overlap is not there although it could be, as keys of the template's sentences."""
+    flow = profile.flow
+    if flow is None:
+        return []
+    missing = []
+    parts = [device.overlaps for device in flow.devices]
+    if sum(part.exposed_copy_ns for part in parts) > 0 and sum(part.compute_copy_ns for part in parts) == 0:
+        missing.append("copy")
+    if sum(part.exposed_communication_ns for part in parts) > sum(part.compute_communication_ns for part in parts):
+        missing.append("communication")
+    if all(device.stream_count == 1 for device in flow.devices):
+        missing.append("one_stream")
+    return missing
+
+
+def synchronizations(profile: Profile, most: int) -> tuple[list[Synchronization], int]:
+    """(the waits that cost most idle time, then most waiting; how many rows are left)."""
+    activity = profile.timeline.activity if profile.timeline is not None else None
+    rows = sorted(activity.synchronizations, key=lambda row: (-row.idle_ns, -row.wait_ns)) if activity is not None else []
+    return rows[:most], max(0, len(rows) - most)
+
+
+def transfers(profile: Profile, most: int) -> Sequence[Transfer]:
+    """Copies, the most time first."""
+    made = profile.structure.transfers if profile.structure is not None else None
+    return sorted(made.rows, key=lambda row: -row.duration_ns)[:most] if made is not None else []
+
+
+def graphs(profile: Profile, most: int) -> Sequence[GraphCandidate]:
+    """Stretches that one CUDA graph could replace, the largest gain first."""
+    return profile.structure.graph_candidates[:most] if profile.structure is not None else ()
+
+
+def fusions(profile: Profile, most: int) -> Sequence[LaunchSequence]:
+    """Chains that a compiler could fuse, the heaviest first."""
+    return profile.structure.fusion_candidates[:most] if profile.structure is not None else ()
+
+
+def path_shares(profile: Profile, most: int) -> list[tuple[str, float]]:
+    """(category, share of the critical path in %), the largest first."""
+    path: CriticalPath | None = profile.structure.critical_path if profile.structure is not None else None
+    if path is None or path.end_ns <= path.start_ns:
+        return []
+    whole = path.end_ns - path.start_ns
+    return [(name, 100.0 * time / whole) for name, time in sorted(path.by_category.items(), key=lambda item: -item[1])[:most] if time > 0]
