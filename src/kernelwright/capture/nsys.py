@@ -138,13 +138,13 @@ def _program_failed(folder: Path, log: Path) -> NotNsys | None:
         raise BadInput(failure.code, failure.message, where=failure.where or str(folder), fix=failure.fix)
     if failure.exit_code == EXIT_INTERRUPTED:
         raise Interrupted(failure.where or str(folder))
+    if failure.code == "no_gpu":
+        return NotNsys(code="cpu", reason=one_line(failure.message))
     where = f" ({one_line(failure.where)})" if failure.where else ""
-    return NotNsys(code="cpu" if failure.code == "no_gpu" else "failed_under_nsys",
-                   reason=one_line(failure.message) + where if failure.code == "no_gpu" else
-                   f"the workload failed under nsys: {one_line(failure.message)}{where}",
-                   fix="" if failure.code == "no_gpu" else
-                   "if it needs a variable of your environment, pass it on: export KERNELWRIGHT_NCU_ENV=NAME,NAME",
-                   advice="" if failure.code == "no_gpu" else "a profiler's report holds the environment, so the workload gets an allow-list")
+    return NotNsys(
+        code="failed_under_nsys", reason=f"the workload failed under nsys: {one_line(failure.message)}{where}",
+        fix="if it needs a variable of your environment, pass it on: export KERNELWRIGHT_NCU_ENV=NAME,NAME",
+        advice="a profiler's report holds the environment, so the workload gets an allow-list of it there")
 
 
 def _no_report(report: Path, status: int | None, log: Path) -> NotNsys | None:

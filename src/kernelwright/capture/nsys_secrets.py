@@ -39,8 +39,7 @@ def scrub_environments(database: Path) -> Scrubbed:
         with closing(sqlite3.connect(database)) as connection:
             connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             connection.execute("PRAGMA trusted_schema=OFF")
-            found = _scrub(connection)
-        return found
+            return _scrub(connection)
     except sqlite3.DatabaseError as error:
         raise BadInput("not_nsys_sqlite", f"is no SQLite export of Nsight Systems that can be changed ({error})", where=str(database),
                        fix="export the report again: nsys export --type sqlite FILE.nsys-rep") from error

@@ -33,10 +33,11 @@ DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
     parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
-                        "a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a recording of "
-                        "Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz)")
+                        "a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a "
+                        "recording of Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz)")
     parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
-    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), help="default: annotation; ncu for a report, nsys for a recording")
+    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"),
+                        help="default: annotation; ncu for a report, nsys for a recording")
     add_run_options(parser)
     add_profile_options(parser)
     group = parser.add_argument_group("mode ncu", "Which launches are looked at; of a report all, else the heaviest kernels.")

@@ -98,7 +98,8 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: Compile
     whole = with_timeline(draft, run.recorded or kineto_recorded(run.raw, run.result, read), ops=ops, own=own, counters=run.counters)
     if whole.capture_metadata.dtype or whole.script is None:
         return whole
-    return whole.model_copy(update={"capture_metadata": whole.capture_metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators)})})
+    metadata = whole.capture_metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators)})
+    return whole.model_copy(update={"capture_metadata": metadata})
 
 
 def read_ops(raw: Path, result: ProbeResult) -> list[OpRecord]:

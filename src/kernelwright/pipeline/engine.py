@@ -10,7 +10,6 @@ from ..attribute.activity import COMPILER, LOADER
 from ..attribute.moments import Moments
 from ..model.base import Figure
 from ..model.profile import Profile
-from ..model.trace import Trace
 from ..roofline.peaks import binding_peaks
 from ..timeline.flow import TableName, flow
 from ..timeline.structure import structure

@@ -277,8 +277,8 @@ def _about_size(recorded: Recorded) -> tuple[str, ...]:
 def _params(profile: Profile, target: Path, folder: Path, command: Sequence[str]) -> dict[str, Any]:
     assert profile.recording is not None
     return {
-        "kernel": profile.capture_metadata.model_name, "version": None, "mode": "nsys", "workload": str(target.absolute()), "parameters": {},
-        "inputs": [], "out_dir": str(folder), "device": {"device_name": profile.capture_metadata.device_name},
+        "kernel": profile.capture_metadata.model_name, "version": None, "mode": "nsys", "workload": str(target.absolute()),
+        "parameters": {}, "inputs": [], "out_dir": str(folder), "device": {"device_name": profile.capture_metadata.device_name},
         "versions": {"kernelwright": __version__, "torch": None, "schema": SCHEMA_VERSION}, "interpreter": None,
         "clocks": profile.capture_metadata.clocks.model_dump(), "recording": profile.recording.model_dump(mode="json"),
         "command": hide_secrets(command),

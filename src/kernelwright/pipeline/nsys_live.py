@@ -1,4 +1,4 @@
-"""Mode nsys on a workload: a few steps under Nsight Systems; where that is not possible torch.profiler records them, and the profile says so."""
+"""Mode nsys on a workload: a few steps under Nsight Systems; where that can't be, torch.profiler records them, and the profile says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..capture.lock import device_lock
 from ..capture.nsight import Tool, find_nsys
 from ..capture.nsys import NsysRun, run_nsys
 from ..capture.nsys_secrets import scrub_environments
-from ..capture.system_view import SystemView, real_system, run_command
+from ..capture.system_view import real_system, run_command
 from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, WorkloadFailed, one_line

@@ -46,7 +46,8 @@ def by_torch(recorded: Recorded, torch_version: str, file: str | None, not_nsys:
     """Who recorded a trace of torch.profiler."""
     trace = recorded.trace
     return Recording(recorder="kineto", tool=f"torch.profiler of torch {torch_version}" if torch_version else "torch.profiler",
-                     not_nsys=not_nsys, file=file, steps_from=trace.steps_from, rank=trace.rank, world_size=trace.world_size, seconds=seconds)
+                     not_nsys=not_nsys, file=file, steps_from=trace.steps_from, rank=trace.rank, world_size=trace.world_size,
+                     seconds=seconds)
 
 
 def _stacks(raw: Path, result: ProbeResult) -> tuple[Trace | None, tuple[str, ...]]:

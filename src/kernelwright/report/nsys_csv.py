@@ -164,7 +164,8 @@ def _sequences(profile: Profile) -> Table:
 
 
 def _graphs(profile: Profile) -> Table:
-    heading = ("launches", "first_kernel", "last_kernel", "first_where", "last_where", "streams", "duration_ns", "idle_ns", "gain_ns", "gain_pct")
+    heading = ("launches", "first_kernel", "last_kernel", "first_where", "last_where", "streams", "duration_ns", "idle_ns", "gain_ns",
+               "gain_pct")
     return heading, [tuple(getattr(row, name) for name in heading)
                      for row in (profile.structure.graph_candidates if profile.structure else ())]
 

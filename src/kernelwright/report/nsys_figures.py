@@ -107,7 +107,8 @@ def _gaps(profile: Profile) -> Figure:
     axes.set_yticks(list(places), [row.cause.replace("_", " ") for row in rows])
     axes.invert_yaxis()
     for place, row in enumerate(rows):
-        axes.annotate(_plain(_words(row)), (row.per_step_ns / 1e3, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(_plain(_words(row)), (row.per_step_ns / 1e3, place), xytext=(4, 0), textcoords="offset points", va="center",
+                      fontsize=8)
     axes.margins(x=0.35)
     axes.set_xlabel("idle time a step (us)" if rows else "the device was never idle")
     axes.set_title(_plain(f"{title(profile)}: why the device was idle"), fontsize=10, loc="left")

@@ -29,8 +29,8 @@ def write_nsys_profile(profile: Profile, trace: Trace, out_dir: Path, *, baselin
     """Write params.json, profile.json, report.md, contract.md, csv/, timeline.html, trace.perfetto.gz, the pictures and, where memory was
     recorded, memory_timeline.csv; each file whole or not at all.
 
-    Returns absolute paths by "profile", "report", "contract", "params", "timeline", "perfetto", "csv". A baseline that cannot be compared is
-    refused with BadInput, after everything was written without it. Raises NotWritable where nothing can be written.
+    Returns absolute paths by "profile", "report", "contract", "params", "timeline", "perfetto", "csv". A baseline that cannot be compared
+    is refused with BadInput, after everything was written without it. Raises NotWritable where nothing can be written.
     """
     refusal = baseline_refusal(profile, baseline) if baseline is not None else None
     folder = out_dir.resolve()
