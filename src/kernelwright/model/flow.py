@@ -205,7 +205,7 @@ class Launches(Record):
     latency: Distribution | None
     """From the call's return to the start of its first work, 0 where that began before; None without a launch."""
     unqueued_latency: Distribution | None
-    """The same where the stream had nothing left to run when the call returned: what a launch takes with nothing in its way."""
+    """The same where the device had nothing left to run when the call returned: what a launch takes with nothing in its way."""
     begun_before_return: int
     interval_ns: float | None
     """Median time from one launch call's start to the next one's, on one thread in one step."""
