@@ -14,7 +14,7 @@ from .nsys_views import (
     cause_rows,
     fusions,
     graphs,
-    launch_bound_pct,
+    launch_bound,
     missing_overlap,
     overlap_rows,
     path_shares,
@@ -23,9 +23,6 @@ from .nsys_views import (
 )
 from .templates import render
 from .text import Safe, cell, first_sentences, named
-
-LAUNCH_BOUND_PCT = 10.0
-"""Of the span; as launch_gaps in knowledge/bottlenecks.yaml."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +58,13 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
     causes = cause_rows(profile)
     syncs, syncs_left = synchronizations(profile, room.rows)
     walls = sorted(timeline.step_wall_ns) if timeline is not None else []
-    launch_bound = launch_bound_pct(profile)
     stages = sorted(profile.stages, key=lambda stage: -stage.duration_ns)
     return render(
         "nsys_report.md.j2", profile=profile, title=named(title(profile), 2 * room.name), recording=profile.recording, room=room,
         steps=max(1, timeline.steps) if timeline is not None else 1, wall_ns=median(walls) if walls else None, flow=flow, line=timeline,
         busy=busy(flow) if flow is not None and flow.devices else None,
         causes=[(row, cell(row.what, room.name)) for row in causes[:room.causes]], causes_left=causes[room.causes:],
-        launch_bound=launch_bound, launch_limit=LAUNCH_BOUND_PCT, overlaps=overlap_rows(flow)[:room.rows] if flow is not None else [],
+        launch_bound=launch_bound(profile), overlaps=overlap_rows(flow)[:room.rows] if flow is not None else [],
         missing=missing_overlap(profile), syncs=[(row, cell(_sync_what(row.operators), room.name)) for row in syncs], syncs_left=syncs_left,
         activity=timeline.activity if timeline is not None else None, transfers=transfers(profile, room.rows),
         stages=[(named(stage.name, room.name), stage) for stage in stages[:room.stages]], stages_left=stages[room.stages:],

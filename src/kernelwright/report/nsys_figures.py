@@ -104,7 +104,7 @@ def _gaps(profile: Profile) -> Figure:
     places = range(len(rows))
     axes.barh(list(places), [row.per_step_ns / 1e3 for row in rows], color=[COLOURS[row.cause] for row in rows], edgecolor="#222222",
               linewidth=0.4)
-    axes.set_yticks(list(places), [row.cause.replace("_", " ") for row in rows])
+    axes.set_yticks(list(places), [row.words for row in rows])
     axes.invert_yaxis()
     for place, row in enumerate(rows):
         axes.annotate(_plain(_words(row)), (row.per_step_ns / 1e3, place), xytext=(4, 0), textcoords="offset points", va="center",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from ..diagnose.idle import idle_causes
 from ..model.activity import Synchronization
 from ..model.flow import Flow, GapCause, GapSite
 from ..model.profile import Profile
 from ..model.structure import CriticalPath, GraphCandidate, LaunchSequence, Transfer
+from ..roofline.knowledge import bottlenecks
 
 HOST_CAUSES: tuple[GapCause, ...] = ("host_bound",)
 """Idle time that more or faster launching would fill."""
@@ -16,9 +19,10 @@ HOST_CAUSES: tuple[GapCause, ...] = ("host_bound",)
 
 @dataclass(frozen=True)
 class CauseRow:
-    """Idle time of one cause on all devices."""
+    """Idle time of one cause on all devices, in words."""
 
     cause: GapCause
+    words: str
     share_pct: float
     """Of the devices' spans."""
     per_step_ns: float
@@ -42,6 +46,16 @@ class Busy:
     def busy_pct(self) -> float:
         """Busy share of the span."""
         return 100.0 * self.busy_ns / self.span_ns if self.span_ns else 0.0
+
+
+@dataclass(frozen=True)
+class LaunchBound:
+    """Whether the device waits mostly for launches."""
+
+    verdict: Literal["yes", "partly", "no"]
+    """"partly": they cost as much as makes a finding, and something else costs more."""
+    share_pct: float
+    """Of the devices' spans: only a launch call was missing."""
 
 
 @dataclass(frozen=True)
@@ -70,32 +84,9 @@ def busy(flow: Flow) -> Busy:
 
 def cause_rows(profile: Profile) -> list[CauseRow]:
     """Causes with any idle time, most first."""
-    flow, timeline = profile.flow, profile.timeline
-    if flow is None or timeline is None:
-        return []
-    span = busy(flow).span_ns
-    times: dict[GapCause, tuple[int, int]] = {}
-    for row in (row for device in flow.devices for row in device.causes if row.idle_ns > 0):
-        idle, gaps = times.get(row.cause, (0, 0))
-        times[row.cause] = idle + row.idle_ns, gaps + row.gaps
-    return [CauseRow(cause, 100.0 * idle / span if span else 0.0, idle / max(1, timeline.steps), gaps, *_site(profile, flow, cause))
-            for cause, (idle, gaps) in sorted(times.items(), key=lambda item: -item[1][0])]
-
-
-def _site(profile: Profile, flow: Flow, cause: GapCause) -> tuple[str, str | None]:
-    """(what is behind the cause, line). The activity's own tables know the lines of loaders and of compilation."""
-    sites = [site for site in flow.sites if site.cause == cause]
-    site = max(sites, key=lambda one: one.idle_ns) if sites else None
-    where = site.where if site is not None else None
-    activity = profile.timeline.activity if profile.timeline is not None else None
-    if where is None and activity is not None:
-        if cause == "data_loader":
-            where = next((row.where for row in activity.data_loader if row.where), None)
-        elif cause == "first_use":
-            where = next((row.where for row in activity.compilation if row.where), None)
-    if where is None:
-        where = next((one.where for one in sorted(sites, key=lambda one: -one.idle_ns) if one.where), None)
-    return _what(site), where
+    steps = max(1, profile.timeline.steps) if profile.timeline is not None else 1
+    return [CauseRow(row.cause, bottlenecks().texts[f"cause_{row.cause}"], row.share_pct, row.idle_ns / steps, row.gaps, _what(row.site),
+                     row.where) for row in idle_causes(profile)]
 
 
 def _what(site: GapSite | None) -> str:
@@ -104,11 +95,15 @@ def _what(site: GapSite | None) -> str:
     return " in ".join(part for part in (site.call, site.operator) if part)
 
 
-def launch_bound_pct(profile: Profile) -> float | None:
-    """Share of the span in which a device waited only for the host's launch calls; None without device work."""
+def launch_bound(profile: Profile) -> LaunchBound | None:
+    """Whether launching limits the device; None without device work."""
     if profile.flow is None or not profile.flow.devices:
         return None
-    return sum(row.share_pct for row in cause_rows(profile) if row.cause in HOST_CAUSES)
+    rows = idle_causes(profile)
+    share = sum(row.share_pct for row in rows if row.cause in HOST_CAUSES)
+    if share < bottlenecks().rules["launch_gaps"].thresholds["share_pct"]:
+        return LaunchBound("no", share)
+    return LaunchBound("yes" if rows[0].cause in HOST_CAUSES else "partly", share)
 
 
 def overlap_rows(flow: Flow) -> list[OverlapRow]:
@@ -137,6 +132,8 @@ def missing_overlap(profile: Profile) -> list[str]:
         missing.append("communication")
     if all(device.stream_count == 1 for device in flow.devices):
         missing.append("one_stream")
+    elif any(device.stream_count > 1 and sum(device.concurrency_ns[2:]) < 0.01 * device.busy_ns for device in flow.devices):
+        missing.append("streams")
     return missing
 
 

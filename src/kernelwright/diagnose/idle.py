@@ -1,0 +1,52 @@
+"""Why the devices were idle, from the flow of mode nsys: one row a cause, with the place that most of it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.flow import GapCause, GapSite
+from ..model.profile import Profile
+
+
+@dataclass(frozen=True)
+class IdleCause:
+    """Idle time of one cause on all devices."""
+
+    cause: GapCause
+    idle_ns: int
+    share_pct: float
+    """Of the devices' spans together."""
+    gaps: int
+    """Gaps that are named after it."""
+    site: GapSite | None
+    """Where most of it is; None where its gaps are named after other causes."""
+    where: str | None
+    """Line of the user's."""
+
+
+def idle_causes(profile: Profile) -> list[IdleCause]:
+    """Causes with any idle time, most first; none without device work."""
+    flow = profile.flow
+    if flow is None:
+        return []
+    span = sum(device.span_ns for device in flow.devices)
+    times: dict[GapCause, tuple[int, int]] = {}
+    for row in (row for device in flow.devices for row in device.causes if row.idle_ns > 0):
+        idle, gaps = times.get(row.cause, (0, 0))
+        times[row.cause] = idle + row.idle_ns, gaps + row.gaps
+    found = []
+    for cause, (idle, gaps) in sorted(times.items(), key=lambda item: -item[1][0]):
+        sites = sorted((site for site in flow.sites if site.cause == cause), key=lambda site: -site.idle_ns)
+        where = next((site.where for site in sites if site.where), None) or _line_of_activity(profile, cause)
+        found.append(IdleCause(cause, idle, 100.0 * idle / span if span else 0.0, gaps, sites[0] if sites else None, where))
+    return found
+
+
+def _line_of_activity(profile: Profile, cause: GapCause) -> str | None:
+    """The activity's own tables know lines of loading, compilation and waits that the largest gaps may lack."""
+    activity = profile.timeline.activity if profile.timeline is not None else None
+    if activity is None:
+        return None
+    rows = {"data_loader": activity.data_loader, "first_use": activity.compilation,
+            "synchronization": activity.synchronizations}.get(cause, ())
+    return next((row.where for row in rows if row.where), None)
