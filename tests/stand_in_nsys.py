@@ -1,8 +1,8 @@
 """A pretended nsys: an executable that does what a list of turns tells, one a recording, and keeps its arguments and environment.
 
 A turn: `said` (its stdout), `report` (bytes of the .nsys-rep as text), `sqlite` (a file that its export copies), `result` (a file to copy
-to the probe's result.json), `also` (files to copy beside it), `blocks` (environments that it writes into the export's StringIds), `sleep_s`,
-`exit`, `export_exit`. Its own environment goes into report and export, as that of the recorded process does.
+to the probe's result.json), `also` (files to copy beside it), `blocks` (environments that it writes into the export's StringIds),
+`sleep_s`, `exit`, `export_exit`. Its own environment goes into report and export, as that of the recorded process does.
 """
 
 from __future__ import annotations
@@ -74,4 +74,5 @@ class StandInNsys:
 def good(recording: Path, **more: Any) -> dict[str, Any]:
     """The turn of a run that worked: a recording of tests/data/nsys, unpacked into `recording`."""
     also = [str(recording / name) for name in ("lines.json.gz",) if (recording / name).is_file()]
-    return {"report": "nsys report", "sqlite": str(recording / "report.sqlite"), "result": str(recording / "result.json"), "also": also, **more}
+    return {"report": "NVIDIA Tegra Profiler Report 1.", "sqlite": str(recording / "report.sqlite"),
+            "result": str(recording / "result.json"), "also": also, **more}

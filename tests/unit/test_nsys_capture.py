@@ -96,7 +96,7 @@ def test_what_the_workload_says_comes_through(tmp_path: Path, plain: None):
     assert caught.value.code == "no_entry_point" and caught.value.where == "w.py:3"
     with pytest.raises(Interrupted):
         run(tmp_path, StandInNsys(tmp_path / "b", {"result": str(failure(tmp_path, exit_code=130)), "exit": 130}))
-    ran = run(tmp_path, StandInNsys(tmp_path / "c", {"result": str(failure(tmp_path, message="KeyError: 'TOKEN'", exit_code=4)), "exit": 4}))
+    ran = run(tmp_path, StandInNsys(tmp_path / "c", {"result": str(failure(tmp_path, message="KeyError: 'X'", exit_code=4)), "exit": 4}))
     assert ran.failed is not None and ran.failed.code == "failed_under_nsys" and "KERNELWRIGHT_NCU_ENV" in ran.failed.fix
     ran = run(tmp_path, StandInNsys(tmp_path / "d", {"result": str(failure(tmp_path, code="no_gpu", exit_code=3)), "exit": 3}))
     assert ran.failed is not None and ran.failed.code == "cpu"

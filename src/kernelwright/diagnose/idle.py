@@ -47,6 +47,6 @@ def _line_of_activity(profile: Profile, cause: GapCause) -> str | None:
     activity = profile.timeline.activity if profile.timeline is not None else None
     if activity is None:
         return None
-    rows = {"data_loader": activity.data_loader, "first_use": activity.compilation,
-            "synchronization": activity.synchronizations}.get(cause, ())
-    return next((row.where for row in rows if row.where), None)
+    lines = {"data_loader": [row.where for row in activity.data_loader], "first_use": [row.where for row in activity.compilation],
+             "synchronization": [row.where for row in activity.synchronizations]}
+    return next((line for line in lines.get(cause, ()) if line), None)

@@ -11,7 +11,8 @@ from ..attribute.moments import Moments
 from ..model.base import Figure
 from ..model.profile import Profile
 from ..roofline.peaks import binding_peaks
-from ..timeline.flow import TableName, flow
+from ..timeline.causes import TableName
+from ..timeline.flow import flow
 from ..timeline.structure import structure
 from .recorded import Recorded
 
@@ -48,14 +49,10 @@ class Lines:
 
     @cached_property
     def _ranges(self) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for pattern in (LOADER, COMPILER):
-            found.update(self._moments.lines(lambda trace: trace.ranges, lambda name, pattern=pattern: _holds(pattern, name)))
-        return found
+        return {**self._lines_of(LOADER), **self._lines_of(COMPILER)}
 
-
-def _holds(pattern: re.Pattern[str], name: str) -> bool:
-    return pattern.search(name) is not None
+    def _lines_of(self, pattern: re.Pattern[str]) -> dict[int, str]:
+        return self._moments.lines(lambda trace: trace.ranges, lambda name: pattern.search(name) is not None)
 
 
 def _peak(profile: Profile) -> Figure | None:

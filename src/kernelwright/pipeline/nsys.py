@@ -130,9 +130,9 @@ def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable
           say: Say) -> tuple[Recorded, FoundIterations | None]:
     say(f"reading {target.name}")
     if kind == "kineto":
-        trace, file = read_kineto(target, any_steps=True, steps_range=steps_from), _copied(target, raw)
+        trace, file = read_kineto(target, need_steps=False, steps_range=steps_from), _copied(target, raw)
         stacks = _beside(target, _STACKS)
-        recorded = Recorded(trace, read_kineto(stacks) if stacks is not None else None, (), warnings=() if file else (_left(target),))
+        recorded = Recorded(trace, _read_stacks(stacks), (), warnings=() if file else (_left(target),))
         tool = "torch.profiler"
     else:
         recorded, file, tool = _of_nsys(target, kind, raw, steps_from, executable, keep_report, say)
@@ -150,6 +150,13 @@ def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable
 def _beside(target: Path, name: str) -> Path | None:
     file = target.parent / name
     return file if file != target and is_file(file) else None
+
+
+def _read_stacks(file: Path | None) -> Trace | None:
+    try:
+        return read_kineto(file) if file is not None else None
+    except BadInput:
+        return None
 
 
 def _lines(target: Path) -> tuple[UserStack, ...]:

@@ -80,7 +80,10 @@ def _new(width: float, height: float) -> tuple[Figure, Axes]:
 
     figure = New(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
 
 
 def _concurrency(profile: Profile, trace: Trace) -> Figure:
@@ -109,7 +112,7 @@ def _gaps(profile: Profile) -> Figure:
     for place, row in enumerate(rows):
         axes.annotate(_plain(_words(row)), (row.per_step_ns / 1e3, place), xytext=(4, 0), textcoords="offset points", va="center",
                       fontsize=8)
-    axes.margins(x=0.35)
+    axes.set_xlim(0, 1.75 * max((row.per_step_ns / 1e3 for row in rows), default=1.0))
     axes.set_xlabel("idle time a step (us)" if rows else "the device was never idle")
     axes.set_title(_plain(f"{title(profile)}: why the device was idle"), fontsize=10, loc="left")
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -62,13 +62,17 @@ def _cut(trace: Trace, steps: EventTable, device_rows: int, end: int) -> Trace:
     memory = trace.memory
     count = int(np.searchsorted(memory.time_ns, end))
     early = {name: column[:count] for name, column in vars(memory).items() if isinstance(column, np.ndarray)}
-    tables = {name: head(table, int(np.searchsorted(table.start_ns, end)))
-              for name in ("runtime", "operators", "ranges", "python", "lines", "overheads")
-              for table in (getattr(trace, name),)}
-    return replace(trace, steps=steps, device=head(trace.device, device_rows), memory=replace(memory, **early), **tables)
+
+    def before(table: EventTable) -> EventTable:
+        return head(table, int(np.searchsorted(table.start_ns, end)))
+
+    return replace(
+        trace, steps=steps, device=head(trace.device, device_rows), memory=replace(memory, **early), runtime=before(trace.runtime),
+        operators=before(trace.operators), ranges=before(trace.ranges), python=before(trace.python), lines=before(trace.lines),
+        overheads=before(trace.overheads))
 
 
 def head(table: EventTable, count: int) -> EventTable:
     """The first rows of a table."""
-    columns = {name: column[:count] for name, column in vars(table).items() if isinstance(column, np.ndarray)}
+    columns: dict[str, Any] = {name: column[:count] for name, column in vars(table).items() if isinstance(column, np.ndarray)}
     return replace(table, args=_Head(table.args, count) if len(table.args) else (), **columns)
