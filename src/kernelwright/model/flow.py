@@ -145,7 +145,7 @@ class QueueDepth(Record):
 
 
 class DeviceFlow(Record):
-    """One device over the span from the first step's start to the end of the steps' last work on it."""
+    """One device over the span from the first step's start to the end of the steps' last work on it (that took any time)."""
 
     device: int
     span_start_ns: int

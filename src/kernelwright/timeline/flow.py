@@ -95,17 +95,17 @@ class FlowOf:
         device, gaps = self.trace.device, self.device_gaps
         starts, ends = device.start_ns[rows], device.end_ns[rows]
         low = int(self.trace.steps.start_ns.min())
-        high = max(low, int(ends.max()))
+        high = int(ends[ends > starts].max(initial=low))
         mine = gaps.device == index
         idle = int(gaps.duration_ns[mine].sum())
         kinds = kinds_of(device)[rows]
         _, streams, number = by_stream(device, rows)
-        group, first, last = union_by(number, starts, ends)
+        group, first, last = union_by(number, np.maximum(starts, low), ends)
         return DeviceFlow(
             device=index, span_start_ns=low, span_end_ns=high, busy_ns=high - low - idle, idle_ns=idle, gap_count=int(mine.sum()),
             causes=causes(gaps, mine), overlaps=overlaps(starts, ends, kinds, low, high), concurrency_ns=histogram(first, last, low, high),
             stream_count=int(streams.size),
-            streams=_streams(index, streams, number, kinds, (starts, ends), (group, np.maximum(first, low), np.maximum(last, low)), high - low),
+            streams=_streams(index, streams, number, kinds, (starts, ends), (group, first, last), high - low),
             stream_causes=causes(self.stream_gaps, self.stream_gaps.device == index),
             queue=queue_depth(self.launched.table, index, low, high))
 
@@ -116,8 +116,9 @@ class FlowOf:
         made = np.bincount(self.launched.table.step, minlength=starts.size)
         worked = np.zeros(starts.size, dtype=np.int64)
         np.add.at(worked, work.step, trace.device.duration_ns[work.rows])
-        return tuple(StepFlow(step=step, start_ns=int(starts[step]), end_ns=int(ends[step]), busy_ns=int(busy[step]), launches=int(made[step]),
-                              work_ns=int(worked[step])) for step in range(min(starts.size, MOST_STEPS)))
+        return tuple(
+            StepFlow(step=step, start_ns=int(starts[step]), end_ns=int(ends[step]), busy_ns=int(busy[step]), launches=int(made[step]),
+                     work_ns=int(worked[step])) for step in range(min(starts.size, MOST_STEPS)))
 
     # -- gaps -------------------------------------------------------------------------------------------------------------
 
