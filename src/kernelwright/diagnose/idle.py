@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.flow import GapCause, GapSite
-from ..model.profile import Profile
+from ..model.profile import Profile, TimelineSummary
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,10 @@ class IdleCause:
     cause: GapCause
     idle_ns: int
     share_pct: float
-    """Of the devices' spans together."""
+    """Of the devices' spans together, while it was recorded."""
+    call_pct: float
+    """The same with the recording's own cost taken out: scaled to the idle share of the call without a profiler. Equal to share_pct where
+    the call was not timed without one."""
     gaps: int
     """Gaps that are named after it."""
     site: GapSite | None
@@ -30,6 +33,7 @@ def idle_causes(profile: Profile) -> list[IdleCause]:
     if flow is None:
         return []
     span = sum(device.span_ns for device in flow.devices)
+    scale = _scale(profile.timeline)
     times: dict[GapCause, tuple[int, int]] = {}
     for row in (row for device in flow.devices for row in device.causes if row.idle_ns > 0):
         idle, gaps = times.get(row.cause, (0, 0))
@@ -38,8 +42,16 @@ def idle_causes(profile: Profile) -> list[IdleCause]:
     for cause, (idle, gaps) in sorted(times.items(), key=lambda item: -item[1][0]):
         sites = sorted((site for site in flow.sites if site.cause == cause), key=lambda site: -site.idle_ns)
         where = next((site.where for site in sites if site.where), None) or _line_of_activity(profile, cause)
-        found.append(IdleCause(cause, idle, 100.0 * idle / span if span else 0.0, gaps, sites[0] if sites else None, where))
+        share = 100.0 * idle / span if span else 0.0
+        found.append(IdleCause(cause, idle, share, share * scale, gaps, sites[0] if sites else None, where))
     return found
+
+
+def _scale(timeline: TimelineSummary | None) -> float:
+    """Idle share without the recording over that with it; 1 where the first is not known."""
+    if timeline is None or not timeline.profiled_idle_share_pct or timeline.idle_share_pct is None:
+        return 1.0
+    return timeline.idle_share_pct / timeline.profiled_idle_share_pct
 
 
 def _line_of_activity(profile: Profile, cause: GapCause) -> str | None:

@@ -66,7 +66,7 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
         causes=[(row, cell(row.what, room.name)) for row in causes[:room.causes]], causes_left=causes[room.causes:],
         launch_bound=launch_bound(profile), overlaps=overlap_rows(flow)[:room.rows] if flow is not None else [],
         missing=missing_overlap(profile), syncs=[(row, cell(_sync_what(row.operators), room.name)) for row in syncs], syncs_left=syncs_left,
-        activity=timeline.activity if timeline is not None else None, transfers=transfers(profile, room.rows),
+        corrected=timeline is not None and timeline.profiled_idle_share_pct is not None, transfers=transfers(profile, room.rows),
         stages=[(named(stage.name, room.name), stage) for stage in stages[:room.stages]], stages_left=stages[room.stages:],
         graphs=graphs(profile, min(2, room.rows)), fusions=[(cell(" + ".join(_short(k) for k in row.kernels), room.text), row)
                                                              for row in fusions(profile, min(2, room.rows))],

@@ -24,7 +24,9 @@ class CauseRow:
     cause: GapCause
     words: str
     share_pct: float
-    """Of the devices' spans."""
+    """Of the devices' spans, while it was recorded."""
+    call_pct: float
+    """The same without the recording's own cost, scaled."""
     per_step_ns: float
     gaps: int
     what: str
@@ -55,7 +57,7 @@ class LaunchBound:
     verdict: Literal["yes", "partly", "no"]
     """"partly": they cost as much as makes a finding, and something else costs more."""
     share_pct: float
-    """Of the devices' spans: only a launch call was missing."""
+    """Only a launch call was missing: of the devices' spans, without the recording's own cost."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def busy(flow: Flow) -> Busy:
 def cause_rows(profile: Profile) -> list[CauseRow]:
     """Causes with any idle time, most first."""
     steps = max(1, profile.timeline.steps) if profile.timeline is not None else 1
-    return [CauseRow(row.cause, bottlenecks().texts[f"cause_{row.cause}"], row.share_pct, row.idle_ns / steps, row.gaps, _what(row.site),
+    return [CauseRow(row.cause, bottlenecks().texts[f"cause_{row.cause}"], row.share_pct, row.call_pct, row.idle_ns / steps, row.gaps, _what(row.site),
                      row.where) for row in idle_causes(profile)]
 
 
@@ -100,7 +102,7 @@ def launch_bound(profile: Profile) -> LaunchBound | None:
     if profile.flow is None or not profile.flow.devices:
         return None
     rows = idle_causes(profile)
-    share = sum(row.share_pct for row in rows if row.cause in HOST_CAUSES)
+    share = sum(row.call_pct for row in rows if row.cause in HOST_CAUSES)
     if share < bottlenecks().rules["launch_gaps"].thresholds["share_pct"]:
         return LaunchBound("no", share)
     return LaunchBound("yes" if rows[0].cause in HOST_CAUSES else "partly", share)
