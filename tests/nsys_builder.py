@@ -100,12 +100,13 @@ class NsysBuilder:
                         graphExecId=graph, correlationId=correlation, globalPid=VM | PID << 24)
 
     def memory(self, time: int, size: int, address: int, correlation: int, *, freed: bool = False, kind: int = 2) -> NsysBuilder:
-        return self.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=time, globalPid=VM | PID << 24, deviceId=0, contextId=1, address=address, pc=0,
-                        bytes=size, memKind=kind, memoryOperationType=int(freed), correlationId=correlation)
+        return self.add("CUDA_GPU_MEMORY_USAGE_EVENTS", start=time, globalPid=VM | PID << 24, deviceId=0, contextId=1, address=address,
+                        pc=0, bytes=size, memKind=kind, memoryOperationType=int(freed), correlationId=correlation)
 
     def write(self, path: Path, generation: Generation = 2025, *, registered: bool = False) -> Path:
         """registered: range texts are ids, as those of registered strings are."""
         connection = sqlite3.connect(path)
+        connection.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;")
         rows = {table: [dict(row) for row in found] for table, found in self.rows.items()}
         for row in rows.get("NVTX_EVENTS", ()) if registered else ():
             row["textId"] = self.string(row.pop("text"))

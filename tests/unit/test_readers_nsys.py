@@ -81,8 +81,8 @@ def test_the_tables(tmp_path: Path) -> None:
     assert [row[0] for row in rows(trace.runtime)] == ["cudaLaunchKernel"] * 2 + ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel",
                                                                                 "cuStreamSynchronize"]
     assert set(trace.runtime.thread.tolist()) == {TID, TID + 9}
-    assert [row[0] for row in rows(trace.operators)] == ["aten::warmup", "aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0",
-                                                        "AddmmBackward0", "aten::mm"]
+    assert [row[0] for row in rows(trace.operators)] == [
+        "aten::warmup", "aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "aten::mm"]
     assert trace.operators.args[1] == {"dims": [[64], [32, 128], [128, 64], [], []], "types": [], "sequence": 7, "forward_thread": 0,
                                        "opened": 4}
     assert [trace.operators.args[row]["forward_thread"] for row in (2, 3, 4)] == [TID, TID, 0]
@@ -179,7 +179,8 @@ def test_a_stage_marked_by_nvtx_is_there_once(tmp_path: Path) -> None:
     made = NsysBuilder().step(0, 1000, op_id=1).range("stage:a", 10, 500).range("stage:a, op_id = 2", 12, 490)
     made.range("stage:plain", 20, 30).range("stage:a", 600, 700)
     trace, _ = read_nsys(made.write(tmp_path / "r.sqlite"))
-    assert [(row[0], row[1], row[2]) for row in rows(trace.ranges)] == [("stage:a", 12, 490), ("stage:plain", 20, 30), ("stage:a", 600, 700)]
+    assert [(row[0], row[1], row[2]) for row in rows(trace.ranges)] == [
+        ("stage:a", 12, 490), ("stage:plain", 20, 30), ("stage:a", 600, 700)]
 
 
 def foreign() -> NsysBuilder:

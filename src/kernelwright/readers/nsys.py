@@ -25,6 +25,9 @@ from .nsys_steps import Steps, choose_steps, named_like
 from .nsys_tables import call_rows, device_rows, memory_events, overhead_rows
 
 _CORRELATION_BITS = 40
+MAX_SPAN_NS = 1 << 53
+"""104 days. Sums of times stay within int64, and floats hold every nanosecond."""
+_DAY_NS = 86_400 * 10**9
 
 
 def read_nsys(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, steps_range: str | None = None) -> tuple[Trace, Trace | None]:
@@ -67,9 +70,13 @@ def _read(file: NsysFile) -> _Recording:
     last = [int(rows.end.max()) for rows in (device, calls) if len(rows)]
     last += [moment for moment in (ranges.last_ns(),) if moment is not None]
     if not last:
+        file.must_be_an_export()
         raise BadInput("empty_trace", "the recording holds neither CUDA work nor NVTX ranges", where=file.name,
                        fix="record with nsys profile --trace=cuda,nvtx, and see that the work lies inside the captured time")
     operators, annotations, free = ranges.rows(max(last))
+    first = min(int(rows.start.min()) for rows in (device, calls, operators, annotations, free) if len(rows))
+    if max(last) - first > MAX_SPAN_NS:
+        raise file.bad(f"its events are {(max(last) - first) / _DAY_NS:,.0f} days apart: a clock jumped while it was recorded")
     device, calls, memory_correlation = _own_correlations(device, calls, memory.process, memory_correlation)
     processes = process_numbers((device, calls, operators, annotations, free, overheads))
     names, sm_counts, device_number = numbered_devices(file)
