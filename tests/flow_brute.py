@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from kernelwright.model.table import EventTable, MemoryEvents, RowDetails
 from kernelwright.model.trace import Trace
 
+T = TypeVar("T")
 HORIZON = 60
 NOTHING = np.zeros(0, dtype=np.int64)
 SYNCS = {"cudaStreamSynchronize", "cudaMemcpy"}
@@ -33,6 +36,11 @@ class Row:
     device: int = -1
     stream: int = -1
     correlation: int = -1
+
+
+def pairs(items: list[T]) -> list[tuple[T, T]]:
+    """Each with its next."""
+    return list(pairwise(items))
 
 
 def table(rows: list[Row]) -> EventTable:
@@ -58,8 +66,8 @@ def make(*, device: list[Row] = (), runtime: list[Row] = (), steps: list[Row], o
          overheads: list[Row] = ()) -> Trace:
     """A trace of these rows."""
     return Trace(device=table(list(device)), runtime=table(list(runtime)), operators=table(list(operators)), ranges=table(list(ranges)),
-                 python=table([]), lines=table([]), steps=table(steps), overheads=table(list(overheads)), memory=MemoryEvents(*[NOTHING] * 8),
-                 device_names=("GPU",), sm_counts=(1,), is_cuda=bool(device), source="made.json")
+                 python=table([]), lines=table([]), steps=table(steps), overheads=table(list(overheads)),
+                 memory=MemoryEvents(*[NOTHING] * 8), device_names=("GPU",), sm_counts=(1,), is_cuda=bool(device), source="made.json")
 
 
 @st.composite
@@ -74,7 +82,7 @@ def traces(draw: st.DrawFn) -> dict[str, list[Row]]:
     cuts = sorted(draw(st.sets(st.integers(0, HORIZON), min_size=2, max_size=4)))
     home = draw(st.sampled_from([1, 2, -1]))
     steps = [Row(0, cuts[0] + 1, "kernelwright.step", thread=home)]
-    steps += [Row(low + 2, high + 2, "kernelwright.step", thread=home) for low, high in zip(cuts, cuts[1:], strict=False)]
+    steps += [Row(low + 2, high + 2, "kernelwright.step", thread=home) for low, high in pairs(cuts)]
     rows: dict[str, list[Row]] = {"steps": steps, "runtime": [], "device": [], "operators": [], "ranges": [], "overheads": []}
     for correlation in range(1, 1 + draw(st.integers(1, 7))):
         start, end = span()
@@ -135,7 +143,7 @@ class Brute:
         apart = []
         for thread in {call.thread for call in self.calls}:
             mine = [call for call in self.calls if call.thread == thread]
-            apart += [after.start - before.start for before, after in zip(mine, mine[1:], strict=False)
+            apart += [after.start - before.start for before, after in pairs(mine)
                       if self._placed(self.first_of(before))[1] == self._placed(self.first_of(after))[1]]
         return (int(median(free)) if free else 0), (int(median(apart)) if apart else 0)
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
+import numpy as np
 import pytest
 
 from kernelwright.model.table import EventTable
@@ -144,3 +145,35 @@ def test_waits_for_the_device(name: str) -> None:
     ours = {(int(table.start_ns[row]) + origin(name), int(table.duration_ns[row]), int(table.thread[row]), table.name(row))
             for table in tables(name, "runtime") for row in range(len(table))}
     assert expected and expected <= ours
+
+
+def test_device_work_inside_each_range(name: str) -> None:
+    """How many device rows were launched inside the ranges of a name, on their thread, and the times that these rows span."""
+    expected: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in stats(name, "stats_nvtx_gpu_proj_sum"):
+        parsed = range_name(row["Range"].removeprefix(":").encode()).name.decode()
+        for place, column in enumerate(("Total GPU Ops", "Total Proj Time (ns)", "Range Instances")):
+            expected[parsed][place] += int(row[column])
+    ours: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for trace in traces(name):
+        work = launches(trace)
+        for table in (trace.operators, trace.ranges, trace.lines, trace.steps):
+            for row in range(len(table)):
+                inside = ((work.start >= table.start_ns[row]) & (work.start < table.end_ns[row]) & (work.thread == table.thread[row])
+                          & (work.process == table.process[row]))
+                if inside.any():
+                    span = int(trace.device.end_ns[inside].max() - trace.device.start_ns[inside].min())
+                    # nsys counts a graph's kernels as one: they share their launch's id.
+                    counted = len(set(trace.device.correlation[inside].tolist()))
+                    ours[table.name(row)] = [one + more for one, more in zip(ours[table.name(row)], (counted, span, 1), strict=True)]
+    assert ours == expected
+
+
+class launches:
+    """The API call of each device row of a trace: when, and on which thread."""
+
+    def __init__(self, trace: Trace) -> None:
+        calls = {int(number): row for row, number in enumerate(trace.runtime.correlation) if number >= 0}
+        rows = np.array([calls[int(number)] for number in trace.device.correlation], dtype=np.int64)
+        self.start, self.thread, self.process = (column[rows] for column in (
+            trace.runtime.start_ns, trace.runtime.thread, trace.runtime.process))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..model.errors import BadInput
 from ..model.table import Int64, MemoryEvents
-from ..model.trace import LINE_PREFIX, STACKS_STEP_NAME, Trace
+from ..model.trace import LINE_PREFIX, STACKS_STEP_NAME, STAGE_PREFIX, Trace
 from .nsys_devices import Gpu, gpus, numbered_devices
 from .nsys_file import DEFAULT_MAX_BYTES, NsysFile, open_nsys
 from .nsys_ranges import Ranges
@@ -25,6 +25,9 @@ from .nsys_steps import Steps, choose_steps, named_like
 from .nsys_tables import call_rows, device_rows, memory_events, overhead_rows
 
 _CORRELATION_BITS = 40
+MAX_SPAN_NS = 1 << 53
+"""104 days. Sums of times stay within int64, and floats hold every nanosecond."""
+_DAY_NS = 86_400 * 10**9
 
 
 def read_nsys(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, steps_range: str | None = None) -> tuple[Trace, Trace | None]:
@@ -67,9 +70,13 @@ def _read(file: NsysFile) -> _Recording:
     last = [int(rows.end.max()) for rows in (device, calls) if len(rows)]
     last += [moment for moment in (ranges.last_ns(),) if moment is not None]
     if not last:
+        file.must_be_an_export()
         raise BadInput("empty_trace", "the recording holds neither CUDA work nor NVTX ranges", where=file.name,
                        fix="record with nsys profile --trace=cuda,nvtx, and see that the work lies inside the captured time")
     operators, annotations, free = ranges.rows(max(last))
+    first = min(int(rows.start.min()) for rows in (device, calls, operators, annotations, free) if len(rows))
+    if max(last) - first > MAX_SPAN_NS:
+        raise file.bad(f"its events are {(max(last) - first) / _DAY_NS:,.0f} days apart: a clock jumped while it was recorded")
     device, calls, memory_correlation = _own_correlations(device, calls, memory.process, memory_correlation)
     processes = process_numbers((device, calls, operators, annotations, free, overheads))
     names, sm_counts, device_number = numbered_devices(file)
@@ -147,6 +154,7 @@ def _trace(file: NsysFile, part: _Recording, steps: Steps, origin: int) -> Trace
     lines = named_like(annotations, lambda name: name.startswith(LINE_PREFIX))
     ranges = annotations.take(~lines & ~named_like(annotations, steps.names.__contains__) & ~named_like(
         annotations, STACKS_STEP_NAME.__eq__))
+    ranges = _without_twins(ranges)
     opened = {"opened": ranges.columns["opened"]}
     operators = replace(part.operators, columns={name: part.operators.columns[name] for name in ("sequence", "forward_thread", "opened")})
     memory = replace(part.memory, time_ns=part.memory.time_ns - origin)
@@ -156,6 +164,21 @@ def _trace(file: NsysFile, part: _Recording, steps: Steps, origin: int) -> Trace
         lines=replace(annotations.take(lines), columns={}).table(origin), steps=replace(steps.rows, columns={}).table(origin),
         overheads=part.overheads.table(origin), memory=memory, device_names=part.names, sm_counts=part.sm_counts,
         is_cuda=len(part.device) > 0, source=file.name, recorder="nsys", steps_from=steps.source)
+
+
+def _without_twins(ranges: Rows) -> Rows:
+    """The annotations, a stage that was marked by NVTX once: the probe puts a range of torch.profiler's into it, with the same name."""
+    stages = np.flatnonzero(named_like(ranges, lambda name: name.startswith(STAGE_PREFIX)))
+    order = stages[np.lexsort((ranges.opened[stages], -ranges.end[stages], ranges.start[stages], ranges.thread[stages],
+                               ranges.process[stages]))]
+    outer, inner = order[:-1], order[1:]
+    op_id = ranges.columns["opened"]
+    twin = ((ranges.name_id[outer] == ranges.name_id[inner]) & (op_id[outer] < 0) & (op_id[inner] >= 0)
+            & (ranges.thread[outer] == ranges.thread[inner]) & (ranges.process[outer] == ranges.process[inner])
+            & (ranges.end[inner] <= ranges.end[outer]))
+    kept = np.ones(len(ranges), dtype=bool)
+    kept[outer[twin]] = False
+    return ranges.take(kept)
 
 
 def _none(rows: Rows) -> Rows:

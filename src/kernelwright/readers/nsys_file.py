@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ _STEPS_A_CALL = 100_000
 _STEPS_A_BYTE = 64
 """SQLite's own instructions; a row of 100 bytes takes about 40."""
 _EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
+_IN_EVERY_EXPORT = ("META_DATA_EXPORT", "EXPORT_META_DATA", "StringIds")
+_UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""The last for errors whose own text quotes a damaged schema."""
 Columns = dict[str, Int64]
 
 
@@ -98,6 +101,12 @@ class NsysFile:
         wanted = ids if isinstance(ids, (set, frozenset, dict)) else set(ids)
         return {number: _text(value) for rows in self.chunks("StringIds", "id, value") for number, value in rows if number in wanted}
 
+    def must_be_an_export(self) -> None:
+        """Raises BadInput for another kind of SQLite file."""
+        if not any(self.has(table) for table in _IN_EVERY_EXPORT):
+            raise BadInput("bad_trace", "an SQLite file, but no Nsight Systems export: it has none of its tables", where=self.name,
+                           fix=_EXPORT_AGAIN)
+
     def wrong_schema(self, table: str, why: str) -> BadInput:
         """The error for a file that is SQLite but no such export."""
         return BadInput("bad_trace", f"not an Nsight Systems export as 2023 to 2026 write it: table {table} {why}", where=self.name,
@@ -122,7 +131,7 @@ class NsysFile:
                 if read > self._max_rows:
                     raise self.bad(f"table {table} holds more rows than the file has room for")
                 yield rows
-        except (sqlite3.Error, OverflowError) as error:
+        except _UNREADABLE as error:
             raise self.bad(f"the SQLite file can't be read: {error}") from error
 
     def _rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
@@ -148,13 +157,11 @@ def open_nsys(path: Path, max_bytes: int) -> Iterator[NsysFile]:
                        fix="record fewer steps (--steps), or a shorter time")
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    except sqlite3.Error as error:
-        raise BadInput("bad_trace", f"the SQLite file can't be opened: {error}", where=path.name, fix=_EXPORT_AGAIN) from error
-    try:
         _distrust(connection)
+    except _UNREADABLE as error:
+        raise BadInput("bad_trace", f"the SQLite file can't be opened: {error}", where=path.name, fix=_EXPORT_AGAIN) from error
+    with closing(connection):
         yield NsysFile(connection, path.name, size)
-    finally:
-        connection.close()
 
 
 def _distrust(connection: sqlite3.Connection) -> None:

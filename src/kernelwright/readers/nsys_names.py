@@ -61,7 +61,7 @@ def shapes(text: bytes) -> list[Any]:
         return []
 
 
-_SHAPES = msgspec.json.Decoder(list[Any])
+_SHAPES = msgspec.json.Decoder(list[list[int | list[int]]])
 
 
 def api_name(name: str) -> str:

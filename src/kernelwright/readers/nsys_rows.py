@@ -58,16 +58,22 @@ class Rows:
 
 def make_rows(file: NsysFile, table: str, start: Int64, end: Int64, name_id: Int64, names: Sequence[str], **known: Any) -> Rows:
     """Rows with -1 for whatever is not known. Raises BadInput for a negative duration and for times that can't be right."""
-    if start.size:
-        if min(int(start.min()), int(end.min())) <= -MAX_NS or max(int(start.max()), int(end.max())) >= MAX_NS:
-            raise file.bad(f"table {table} holds a time beyond int64 nanoseconds")
-        if (wrong := np.flatnonzero(end < start)).size:
-            raise file.bad(f"an event has a negative duration (table {table}, row {int(wrong[0]) + 1}: "
-                           f"{int(end[wrong[0]] - start[wrong[0]])} ns)")
+    check_times(file, table, start, end)
     none = np.full(start.size, -1, dtype=np.int64)
     filled = dict.fromkeys(("process", "thread", "correlation", "stream", "device"), none)
     return Rows(start, end, name_id, tuple(names), **{
         "opened": np.arange(start.size), "which": np.zeros(start.size, dtype=np.int64), **filled, **known})
+
+
+def check_times(file: NsysFile, table: str, start: Int64, end: Int64) -> None:
+    """Raises BadInput as make_rows."""
+    if not start.size:
+        return
+    if min(int(start.min()), int(end.min())) <= -MAX_NS or max(int(start.max()), int(end.max())) >= MAX_NS:
+        raise file.bad(f"table {table} holds a time beyond int64 nanoseconds")
+    if (wrong := np.flatnonzero(end < start)).size:
+        raise file.bad(f"an event has a negative duration (table {table}, row {int(wrong[0]) + 1}: "
+                       f"{int(end[wrong[0]] - start[wrong[0]])} ns)")
 
 
 def joined(parts: Iterable[Rows]) -> Rows:

@@ -10,13 +10,14 @@ import numpy as np
 from ..model.table import Int64, MemoryEvents
 from .nsys_file import Columns, NsysFile
 from .nsys_names import COPY_KINDS, MEMORY_KINDS, api_name, copy_name, fill_name
-from .nsys_rows import MISSING, Rows, distinct, joined, make_rows, named, process_of, thread_of
+from .nsys_rows import MISSING, Rows, check_times, distinct, joined, make_rows, named, process_of, thread_of
 
 KERNELS, COPIES, FILLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 """One row a graph launch, where the nodes were not recorded (--cuda-graph-trace=graph)."""
 CALLS, OVERHEADS, MEMORY = "CUPTI_ACTIVITY_KIND_RUNTIME", "PROFILER_OVERHEAD", "CUDA_GPU_MEMORY_USAGE_EVENTS"
-_MAX_MEMORY_BYTES = 1 << 53
+_MAX_MEMORY_BYTES = 1 << 62
+"""Of all allocations of a recording together."""
 _ON_DEVICE = ("DEVICE", "ARRAY", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC")
 _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _WORK: dict[str, int | None] = {"start": None, "end": None, "deviceId": None, "streamId": -1, "correlationId": -1, "globalPid": MISSING}
@@ -141,8 +142,8 @@ def memory_events(file: NsysFile) -> tuple[MemoryEvents, Int64]:
     chosen = np.isin(found["memKind"], [kind for kind in np.unique(found["memKind"]).tolist() if kinds(kind) in _ON_DEVICE])
     chosen &= np.isin(found["memoryOperationType"], (0, 1))
     found = {name: column[chosen] for name, column in found.items()}
-    make_rows(file, MEMORY, found["start"], found["start"], found["start"], ())
-    if (np.abs(found["bytes"]) >= _MAX_MEMORY_BYTES).any():
+    check_times(file, MEMORY, found["start"], found["start"])
+    if (found["bytes"] < 0).any() or found["bytes"].sum(dtype=np.float64) >= _MAX_MEMORY_BYTES:
         raise file.bad(f"table {MEMORY} holds a size that can't be right")
     order = np.argsort(found["start"], kind="stable")
     found = {name: column[order] for name, column in found.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..model.flow import (
 )
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .causes import OUTSIDE, SYNCHRONIZATION, TableName
+from .causes import EVENT_TABLES, OUTSIDE, SYNCHRONIZATION, TableName
 from .concurrency import COPY, MEMSET, histogram, kinds_of, overlaps
 from .gaps import Gaps, GapTable, by_stream
 from .intervals import covered, union_by
@@ -34,8 +34,10 @@ from .nesting import Nesting
 
 LineOf = Callable[[TableName, int], str | None]
 """(table of the trace, row) -> the user's line of that event, "file.py:12", or None where it is not known."""
+Event = tuple[TableName, int]
+"""(table of the trace, row)."""
 MOST_DEVICES = 64
-MOST_PLACED = 5000
+MOST_PLACED = 2000
 """Gaps, the longest first, that are looked up for sites."""
 
 
@@ -58,6 +60,7 @@ class FlowOf:
     def __init__(self, trace: Trace, line_of: LineOf = no_line) -> None:
         self.trace = trace
         self._line_of = line_of
+        self._lines: dict[Event, str | None] = {}
         self.launched = LaunchedWork(trace)
         self._gaps = Gaps(trace, self.launched)
 
@@ -72,7 +75,7 @@ class FlowOf:
         return self._gaps.of_streams()
 
     @cached_property
-    def _operators(self) -> Nesting:
+    def _nesting(self) -> Nesting:
         return Nesting(self.trace.operators)
 
     def flow(self) -> Flow:
@@ -123,28 +126,31 @@ class FlowOf:
     # -- gaps -------------------------------------------------------------------------------------------------------------
 
     def _longest(self, gaps: GapTable) -> tuple[Gap, ...]:
-        return tuple(self.gap(gaps, index) for index in longest(gaps, MOST_GAPS).tolist())
+        return tuple(self.described(gaps, longest(gaps, MOST_GAPS).tolist()))
 
-    def gap(self, gaps: GapTable, index: int) -> Gap:
-        """One row of a table of gaps, with what explains it."""
-        trace = self.trace
-        culprit, launch = self._culprit(gaps, index), int(gaps.launch[index])
-        event = (getattr(trace, culprit[0]), culprit[1]) if culprit is not None else None
-        next_operator = self._operator(trace.runtime, launch) if launch >= 0 else None
-        next_where = self._line_of("runtime", launch) if launch >= 0 else None
+    def described(self, gaps: GapTable, chosen: Sequence[int]) -> list[Gap]:
+        """These rows of a table of gaps, each with what explains it."""
+        culprits = [self._culprit(gaps, index) for index in chosen]
+        launches: list[Event | None] = [("runtime", int(gaps.launch[index])) if gaps.launch[index] >= 0 else None for index in chosen]
+        operators = self._operators_around({event for event in (*culprits, *launches) if event is not None})
+        return [self._gap(gaps, index, culprit, launch, operators)
+                for index, culprit, launch in zip(chosen, culprits, launches, strict=True)]
+
+    def _gap(self, gaps: GapTable, index: int, culprit: Event | None, launch: Event | None, operators: Mapping[Event, str | None]) -> Gap:
+        device, stream = self.trace.device, int(gaps.stream[index])
         previous, after = int(gaps.previous[index]), int(gaps.after_stream[index])
+        blamed = culprit if culprit is not None else launch
+        where, next_where = self._line(blamed), self._line(launch)
         return Gap(
-            device=int(gaps.device[index]), stream=int(gaps.stream[index]) if gaps.stream[index] >= 0 else None,
-            start_ns=int(gaps.start_ns[index]), end_ns=int(gaps.end_ns[index]), cause=GAP_CAUSES[int(gaps.cause[index])],
-            parts=_parts(gaps.parts_ns[index]), call=plain(event[0].name(event[1])) if event is not None else None,
-            call_ns=int(event[0].duration_ns[event[1]]) if event is not None else None,
-            operator=self._operator(*event) if event is not None else next_operator,
-            where=(self._line_of(*culprit) if culprit is not None else None) or next_where,
-            previous=trace.device.name(previous) if previous >= 0 else None, next=trace.device.name(int(gaps.next[index])),
-            next_call=plain(trace.runtime.name(launch)) if launch >= 0 else None, next_operator=next_operator, next_where=next_where,
+            device=int(gaps.device[index]), stream=stream if stream >= 0 else None, start_ns=int(gaps.start_ns[index]),
+            end_ns=int(gaps.end_ns[index]), cause=GAP_CAUSES[int(gaps.cause[index])], parts=_parts(gaps.parts_ns[index]),
+            call=self._name(culprit), call_ns=self._duration(culprit), operator=operators[blamed] if blamed is not None else None,
+            where=where if where is not None else next_where, previous=device.name(previous) if previous >= 0 else None,
+            next=device.name(int(gaps.next[index])), next_call=self._name(launch),
+            next_operator=operators[launch] if launch is not None else None, next_where=next_where,
             after_stream=after if after >= 0 else None, event_wait=bool(gaps.event_wait[index]))
 
-    def _culprit(self, gaps: GapTable, index: int) -> tuple[TableName, int] | None:
+    def _culprit(self, gaps: GapTable, index: int) -> Event | None:
         """The host event behind a gap's cause."""
         cause = int(gaps.cause[index])
         if not OUTSIDE < cause <= SYNCHRONIZATION:
@@ -152,18 +158,35 @@ class FlowOf:
         threads = self._gaps.threads_of(int(gaps.place[index]))
         return self._gaps.host.culprit(threads, cause, int(gaps.start_ns[index]), int(gaps.host_end_ns[index]))
 
-    def _operator(self, table: EventTable, row: int) -> str | None:
-        """Name of the innermost operator around the start of an event, on its thread; its own for an operator."""
-        if table is self.trace.operators:
-            return table.name(row)
-        found = int(self._operators.innermost(table.process[row:row + 1], table.thread[row:row + 1], table.start_ns[row:row + 1])[0])
-        return self.trace.operators.name(found) if found >= 0 else None
+    def _name(self, event: Event | None) -> str | None:
+        return plain(self._table(event[0]).name(event[1])) if event is not None else None
+
+    def _duration(self, event: Event | None) -> int | None:
+        return int(self._table(event[0]).duration_ns[event[1]]) if event is not None else None
+
+    def _line(self, event: Event | None) -> str | None:
+        if event is not None and event not in self._lines:
+            self._lines[event] = self._line_of(*event)
+        return self._lines[event] if event is not None else None
+
+    def _table(self, name: TableName) -> EventTable:
+        table: EventTable = getattr(self.trace, name)
+        return table
+
+    def _operators_around(self, events: Collection[Event]) -> dict[Event, str | None]:
+        """Name of the innermost operator around the start of each event, on its thread; an operator's own for itself."""
+        own, found = self.trace.operators, {}
+        for name in EVENT_TABLES:
+            rows = np.array([row for table, row in events if table == name], dtype=np.int64)
+            table = self._table(name)
+            around = rows if table is own else self._nesting.innermost(table.process[rows], table.thread[rows], table.start_ns[rows])
+            found.update({(name, row): own.name(at) if at >= 0 else None for row, at in zip(rows.tolist(), around.tolist(), strict=True)})
+        return found
 
     def _sites(self) -> tuple[tuple[GapSite, ...], int]:
         """(the longest gaps of whole devices by cause, event, operator and line; their idle time)."""
         members: dict[tuple[str, str | None, str | None, str | None], list[int]] = defaultdict(list)
-        for index in longest(self.device_gaps, MOST_PLACED).tolist():
-            gap = self.gap(self.device_gaps, index)
+        for gap in self.described(self.device_gaps, longest(self.device_gaps, MOST_PLACED).tolist()):
             members[gap.cause, gap.call, gap.operator, gap.where].append(gap.duration_ns)
         found = [GapSite.model_validate({"cause": cause, "call": call, "operator": operator, "where": where, "count": len(times),
                                          "idle_ns": sum(times), "longest_ns": max(times)})

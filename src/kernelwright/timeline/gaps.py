@@ -14,7 +14,7 @@ from ..model.flow import GAP_CAUSES
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from .causes import DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, SYNCHRONIZATION, UNKNOWN, HostActivity, Intervals, Thread
-from .intervals import covered, union, union_by
+from .intervals import covered, distinct, union, union_by
 from .launches import LaunchedWork
 from .names import named, waits_for_event
 from .nesting import by_thread
@@ -83,7 +83,7 @@ class Gaps:
         self.trace = trace
         self.launched = launched if launched is not None else LaunchedWork(trace)
         work = self.launched.work
-        self.host = HostActivity(trace, np.unique(work.launch[work.launch >= 0]), self.launched.usual_interval_ns or 0)
+        self.host = HostActivity(trace, distinct(work.launch[work.launch >= 0]), self.launched.usual_interval_ns or 0)
         # Work of no length covers nothing, so no gap ends with it.
         self._places = np.flatnonzero(trace.device.duration_ns[work.rows] > 0)
         self._rows = work.rows[self._places]
@@ -189,7 +189,9 @@ class Gaps:
 
     def threads_of(self, place: int) -> tuple[Thread, ...]:
         """Threads whose activity explains why this work (an index into work.rows) was late: its launch's, and its step's own."""
-        return self._contexts(np.array([place], dtype=np.int64))[0][0]
+        runtime, steps, work = self.trace.runtime, self.trace.steps, self.launched.work
+        launch, step = work.launch[place], work.step[place]
+        return _threads((int(runtime.process[launch]), int(runtime.thread[launch])), (int(steps.process[step]), int(steps.thread[step])))
 
     def _contexts(self, place: Int64) -> list[tuple[tuple[Thread, ...], Int64]]:
         """(threads, indices of the works whose lateness they explain), those with most works first."""
@@ -198,7 +200,7 @@ class Gaps:
         found: list[tuple[tuple[Thread, ...], Int64]] = []
         for own, members in by_thread(runtime.process[launch], runtime.thread[launch]):
             for home, inside in by_thread(steps.process[step[members]], steps.thread[step[members]]):
-                found.append(((own,) if home == own or min(home) < 0 else (own, home), members[inside]))
+                found.append((_threads(own, home), members[inside]))
         return sorted(found, key=lambda pair: -pair[1].size)
 
     def _event_waits(self, place: Int64) -> Mask:
@@ -222,6 +224,10 @@ class Gaps:
                 mine, calls = known[members], waiting[thread]
                 result[mine] = np.searchsorted(calls, runtime.start_ns[launch[mine]]) > np.searchsorted(calls, since[mine])
         return result
+
+
+def _threads(own: Thread, home: Thread) -> tuple[Thread, ...]:
+    return (own,) if home == own or min(home) < 0 else (own, home)
 
 
 def device_gaps(trace: Trace) -> GapTable:
@@ -261,7 +267,7 @@ def _last_until(number: Int64, values: Int64, groups: Int64, points: Int64, *, f
     tie = np.arange(values.size)
     order = np.lexsort((-tie if first_of_equals else tie, values, number))
     # Ranks of values make (group, value) one number that sorts as the pair does.
-    known = np.unique(np.concatenate((values, points)))
+    known = distinct(np.concatenate((values, points)))
     keys = number[order] * known.size + np.searchsorted(known, values[order])
     place = np.searchsorted(keys, groups * known.size + np.searchsorted(known, points), side="right") - 1
     found = _pick(order.astype(np.int64), place, -1)

@@ -12,6 +12,7 @@ from ..model.flow import MOST_CALLS, MOST_POINTS, ApiCall, Distribution, Launche
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from .concurrency import levels, time_at_level
+from .intervals import distinct
 from .memory import thinned
 from .names import plain
 from .nesting import by_thread
@@ -76,7 +77,7 @@ class LaunchedWork:
         """Launches whose call returned when the device had nothing left to run of what began before; shape (n,)."""
         table, device = self.table, self.trace.device
         result = np.zeros(len(table), dtype=bool)
-        for index in np.unique(table.device).tolist():
+        for index in distinct(table.device).tolist():
             mine, rows = np.flatnonzero(table.device == index), np.flatnonzero(device.device == index)
             reach = np.maximum.accumulate(device.end_ns[rows])
             before = np.searchsorted(rows, table.first[mine])
@@ -118,7 +119,7 @@ def launches(found: LaunchedWork) -> Launches | None:
 def _overtaken(table: LaunchTable) -> int:
     """Launches that began after one that was made later, on their device."""
     total = 0
-    for device in np.unique(table.device).tolist():
+    for device in distinct(table.device).tolist():
         begun = table.begun_ns[table.device == device]
         earliest_later = np.minimum.accumulate(begun[::-1])[::-1]
         total += int(np.count_nonzero(earliest_later[1:] < begun[:-1]))
