@@ -21,6 +21,7 @@ from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..report import render_contract
 from ..report.nsys_write import write_nsys_profile
+from .call_time import call_data, call_line
 from .common import Answer
 
 _RUNNING = (("--warmup", "warmup"), ("--steps", "steps"), ("--run-to-end", "run_to_end"), ("--sandbox", "sandbox"),
@@ -54,8 +55,11 @@ def run_nsys_mode(workload: WorkloadRef, args: argparse.Namespace, options: Prof
 def _answer(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> Answer:
     files = write_nsys_run(profile, trace, out_dir, params, baseline)
     assert profile.recording is not None
-    data = {"out_dir": str(out_dir), **{key: str(path) for key, path in files.items()}, "recorder": profile.recording.recorder}
-    return Answer(data, render_contract(profile, baseline).rstrip("\n"), tail=f"\nreport: {files['report']}\ntimeline: {files['timeline']}")
+    data = {"out_dir": str(out_dir), **{key: str(path) for key, path in files.items()}, "recorder": profile.recording.recorder,
+            **call_data(profile)}
+    call = f"\n{call_line(profile)}" if profile.timing is not None else ""
+    return Answer(data, render_contract(profile, baseline).rstrip("\n"),
+                  tail=f"\nreport: {files['report']}\ntimeline: {files['timeline']}{call}")
 
 
 def write_nsys_run(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> dict[str, Path]:

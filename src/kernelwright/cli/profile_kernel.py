@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import leave_error
@@ -20,8 +19,7 @@ from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
-from ..report.figures import duration_warning
-from ..report.numbers import us
+from .call_time import call_data, call_line
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
 from .nsys_recordings import run_nsys_mode, run_recording
@@ -96,30 +94,6 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     table = render_top(done.profile) if "top" in files else ""
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()}, **call_data(done.profile)}
     return Answer(data, f"{contract}\n{table}".rstrip("\n"), tail=f"\nreport: {files['report']}\n{call_line(done.profile)}")
-
-
-def call_line(profile: Profile) -> str:
-    """The time of one whole call with its noise, which the contract's form has no place for (stages need not add up to it)."""
-    what = "one step" if profile.script is not None else "one call"
-    timing = profile.timing
-    if timing is None:
-        return f"{what}: n/a (not timed as a whole)"
-    between = timing.interval_ns
-    interval = f"95% {us(between[0])} to {us(between[1])} us" if between else "no interval: too few samples"
-    warning = duration_warning(profile)
-    count = f"{timing.samples} sample{'' if timing.samples == 1 else 's'}"
-    return (f"{what}: {us(timing.median_ns)} us median ({interval}), {count}, {timing.timer or 'timer not recorded'}"
-            + (f"; {warning}" if warning else ""))
-
-
-def call_data(profile: Profile) -> dict[str, Any]:
-    """The same for --json, in us: `duration_us`, `duration_interval_us` (95%) and `duration_warning`, each None where there is none."""
-    timing = profile.timing
-    if timing is None:
-        return {"duration_us": None, "duration_interval_us": None, "duration_warning": None}
-    between = timing.interval_ns
-    return {"duration_us": timing.median_ns / 1000, "duration_interval_us": [end / 1000 for end in between] if between else None,
-            "duration_warning": duration_warning(profile)}
 
 
 def _check_selection(mode: str, selection: Selection) -> None:
