@@ -130,6 +130,11 @@ def test_environments_are_taken_out_and_everything_else_stays(tmp_path: Path):
     assert after.execute(names).fetchall() == before.execute(names).fetchall()
 
 
+def test_what_the_user_passed_on_is_no_other_process_s(tmp_path: Path):
+    file = with_strings(tmp_path, "PATH=/usr/bin\0MY_DATA_DIR=/data")
+    assert scrub_environments(file, {"PATH", "MY_DATA_DIR"}).foreign == 0
+
+
 def test_a_recording_without_environments_stays_as_it_is(tmp_path: Path):
     assert scrub_environments(with_strings(tmp_path)).blocks == 0
 

@@ -49,6 +49,8 @@ class NsysRun:
     """nsys could see its own processes only."""
     log: Path
     """What nsys and the workload said."""
+    variables: frozenset[str] = frozenset()
+    """Names of the environment that they got."""
 
 
 def run_nsys(request: ProbeRequest, interpreter: Interpreter, *, tool: Tool, report: Path, cwd: Path, timeout_s: float,
@@ -91,7 +93,7 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, report: P
     variables = {**allowed(probe_environment(request.device)), "PYTHONUNBUFFERED": "1", "KERNELWRIGHT_STARTER": myself(),
                  "KERNELWRIGHT_UNDER": "nsys", "KERNELWRIGHT_PYCACHE": sys.pycache_prefix or ""}
     began = time.monotonic()
-    nothing = NsysRun(None, None, None, 0.0, 0.0, bool(prefix), log)
+    nothing = NsysRun(None, None, None, 0.0, 0.0, bool(prefix), log, frozenset(variables))
     try:
         process = start([*prefix, *command_line(tool, interpreter.path, request_file, report)], env=variables, cwd=cwd, log_path=log)
     except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +34,13 @@ class Scrubbed:
     """Of these, with variables that the recorded process was not given."""
 
 
-def scrub_environments(database: Path) -> Scrubbed:
-    """Take the environments out of a database of ours, in place. Raises BadInput where it is no such database, NotWritable."""
+def scrub_environments(database: Path, given: Collection[str] = ()) -> Scrubbed:
+    """Take the environments out of a database of ours, in place. given: names of the variables that the recorded process got. Raises BadInput where it is no such database, NotWritable."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             connection.execute("PRAGMA trusted_schema=OFF")
-            return _scrub(connection)
+            return _scrub(connection, given)
     except sqlite3.DatabaseError as error:
         raise BadInput("not_nsys_sqlite", f"is no SQLite export of Nsight Systems that can be changed ({error})", where=str(database),
                        fix="export the report again: nsys export --type sqlite FILE.nsys-rep") from error
@@ -47,7 +48,7 @@ def scrub_environments(database: Path) -> Scrubbed:
         raise NotWritable(error, database) from error
 
 
-def _scrub(connection: sqlite3.Connection) -> Scrubbed:
+def _scrub(connection: sqlite3.Connection, given: Collection[str]) -> Scrubbed:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()[0]:
         raise sqlite3.DatabaseError("it has triggers")
@@ -57,7 +58,7 @@ def _scrub(connection: sqlite3.Connection) -> Scrubbed:
                                       "OR value GLOB '[A-Za-z_]*=*')").fetchall()
         removed = []
         for number, value in suspects:
-            kind = _kind(str(value))
+            kind = _kind(str(value), given)
             if kind is not None:
                 removed.append((number,))
                 blocks, foreign = blocks + 1, foreign + (kind == "foreign")
@@ -70,7 +71,7 @@ def _scrub(connection: sqlite3.Connection) -> Scrubbed:
     return Scrubbed(blocks, foreign)
 
 
-def _kind(text: str) -> str | None:
+def _kind(text: str, given: Collection[str]) -> str | None:
     """"own" or "foreign" for an environment, None for any other text."""
     parts = [part for part in text.split("\0")[:MAX_VARIABLES] if part]
     variables = dict(part.split("=", 1) for part in parts if _VARIABLE.match(part))
@@ -79,5 +80,6 @@ def _kind(text: str) -> str | None:
     if "\0" in text and 2 * len(variables) < len(parts):
         return None  # some other list
     known = allowed(variables)
-    strange = [name for name in variables if name not in known and name not in _OWN and not name.startswith(_INJECTED)]
+    strange = [name for name in variables
+               if name not in known and name not in given and name not in _OWN and not name.startswith(_INJECTED)]
     return "foreign" if strange else "own"

@@ -105,7 +105,7 @@ def _record(workload: WorkloadRef, report: Path, interpreter: Interpreter, optio
 
 def _read(raw: Path, result: ProbeResult, ran: NsysRun, tool: Tool, options: ProfileOptions) -> Recorded:
     assert ran.sqlite is not None and ran.report is not None
-    scrubbed = scrub_environments(ran.sqlite)
+    scrubbed = scrub_environments(ran.sqlite, ran.variables)
     warnings: tuple[str, ...] = ()
     if scrubbed.foreign and not options.keep_nsys_report:
         ran.report.unlink(missing_ok=True)
