@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -103,23 +103,21 @@ class HostActivity:
                           for column in Events.__dataclass_fields__))
         return joined.take(np.argsort(joined.start_ns, kind="stable"))
 
-    def shares(self, threads: tuple[Thread, ...], foreign: Intervals, lows: Int64, highs: Int64) -> Int64:
-        """How much of each [low, high) passed in each of the first seven causes, ns; shape (m, 7). The earlier cause wins a moment.
+    def shares(self, threads: tuple[Thread, ...], foreign: Intervals, lows: Int64, highs: Int64) -> Iterator[tuple[int, Int64]]:
+        """(cause, how much of each [low, high) passed in it, ns, shape (m,)), for the first seven causes. The earlier wins a moment.
 
         threads: whose events count. foreign: time that counts as outside beside the time in no step.
         """
         events = self.around(threads)
         starts, ends = (np.concatenate(pair) for pair in zip(self.outside, foreign, strict=True))
-        result = np.zeros((lows.size, SYNCHRONIZATION + 1), dtype=np.int64)
         before = np.zeros(lows.size, dtype=np.int64)
         for cause in range(SYNCHRONIZATION + 1):
             chosen = events.cause == cause
             if cause == OUTSIDE or chosen.any():
                 starts, ends = union(np.concatenate((starts, events.start_ns[chosen])), np.concatenate((ends, events.end_ns[chosen])))
                 reached = covered(starts, ends, lows, highs)
-                result[:, cause] = reached - before
+                yield cause, reached - before
                 before = reached
-        return result
 
     def culprit(self, threads: tuple[Thread, ...], cause: int, low: int, high: int) -> tuple[TableName, int] | None:
         """(table, row) of the event of this cause with most time in [low, high), the earliest of equals; None when there is none."""

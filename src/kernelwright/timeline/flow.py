@@ -24,13 +24,12 @@ from ..model.flow import (
 )
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .causes import EVENT_TABLES, OUTSIDE, SYNCHRONIZATION, TableName
+from .causes import OUTSIDE, SYNCHRONIZATION, TableName, Thread
 from .concurrency import COPY, MEMSET, histogram, kinds_of, overlaps
 from .gaps import Gaps, GapTable, by_stream
-from .intervals import covered, union_by
+from .intervals import Openers, covered, union_by
 from .launches import LaunchedWork, api_calls, calls_in_steps, launches, queue_depth
 from .names import plain
-from .nesting import Nesting
 
 LineOf = Callable[[TableName, int], str | None]
 """(table of the trace, row) -> the user's line of that event, "file.py:12", or None where it is not known."""
@@ -61,6 +60,7 @@ class FlowOf:
         self.trace = trace
         self._line_of = line_of
         self._lines: dict[Event, str | None] = {}
+        self._openers: dict[Thread, tuple[Int64, Openers]] = {}
         self.launched = LaunchedWork(trace)
         self._gaps = Gaps(trace, self.launched)
 
@@ -73,10 +73,6 @@ class FlowOf:
     def stream_gaps(self) -> GapTable:
         """All gaps of single streams."""
         return self._gaps.of_streams()
-
-    @cached_property
-    def _nesting(self) -> Nesting:
-        return Nesting(self.trace.operators)
 
     def flow(self) -> Flow:
         """The document."""
@@ -176,12 +172,21 @@ class FlowOf:
     def _operators_around(self, events: Collection[Event]) -> dict[Event, str | None]:
         """Name of the innermost operator around the start of each event, on its thread; an operator's own for itself."""
         own, found = self.trace.operators, {}
-        for name in EVENT_TABLES:
-            rows = np.array([row for table, row in events if table == name], dtype=np.int64)
+        for name, row in events:
             table = self._table(name)
-            around = rows if table is own else self._nesting.innermost(table.process[rows], table.thread[rows], table.start_ns[rows])
-            found.update({(name, row): own.name(at) if at >= 0 else None for row, at in zip(rows.tolist(), around.tolist(), strict=True)})
+            at = row if table is own else self._operator_at((int(table.process[row]), int(table.thread[row])), int(table.start_ns[row]))
+            found[name, row] = own.name(at) if at >= 0 else None
         return found
+
+    def _operator_at(self, thread: Thread, point: int) -> int:
+        """Row of the innermost operator on a thread at a moment, -1 for none."""
+        operators = self.trace.operators
+        if thread not in self._openers:
+            rows = np.flatnonzero((operators.process == thread[0]) & (operators.thread == thread[1]))
+            self._openers[thread] = (rows, Openers(operators.start_ns[rows], operators.end_ns[rows]))
+        rows, openers = self._openers[thread]
+        found = openers.at(point)
+        return int(rows[found]) if found >= 0 else -1
 
     def _sites(self) -> tuple[tuple[GapSite, ...], int]:
         """(the longest gaps of whole devices by cause, event, operator and line; their idle time)."""
@@ -202,7 +207,7 @@ def longest(gaps: GapTable, most: int) -> Int64:
 def causes(gaps: GapTable, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[CauseTime, ...]:
     """Idle time and named gaps by cause, most time first; without causes that have neither."""
     named = np.bincount(gaps.cause[chosen], minlength=len(GAP_CAUSES)).tolist()
-    times = gaps.parts_ns[chosen].sum(axis=0).tolist()
+    times = [int(gaps.parts_ns[chosen, number].sum()) for number in range(len(GAP_CAUSES))]
     found = [CauseTime(cause=cause, idle_ns=time, gaps=count) for cause, time, count in zip(GAP_CAUSES, times, named, strict=True) if time]
     return tuple(sorted(found, key=lambda row: -row.idle_ns))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..model.flow import GAP_CAUSES
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .causes import DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, SYNCHRONIZATION, UNKNOWN, HostActivity, Intervals, Thread
+from .causes import DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, UNKNOWN, HostActivity, Intervals, Thread
 from .intervals import covered, distinct, union, union_by
 from .launches import LaunchedWork
 from .names import named, waits_for_event
@@ -23,6 +23,8 @@ MOST_CONTEXTS = 1000
 """Pairs of (launching thread, the step's thread) whose host activity is looked at, those with most gaps first; the host's part of the
 gaps of others is unknown. Real programs have tens."""
 Mask = npt.NDArray[np.bool_]
+_FEW = 1 << 16
+"""Identities as close together as this are numbered by a table, not by sorting."""
 _NEVER = np.iinfo(np.int64).min
 _NOTHING: Intervals = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
@@ -103,9 +105,11 @@ class Gaps:
         """Gaps of each stream between its own works, on devices where the steps use several streams."""
         device, rows = self.trace.device, self._rows
         devices, streams, number = by_stream(device, rows)
-        group, first, last = union_by(number, device.start_ns[rows], device.end_ns[rows])
         index, count = np.unique(devices, return_counts=True)
-        keep = (count[np.searchsorted(index, devices)] > 1)[group]
+        several = count[np.searchsorted(index, devices)] > 1
+        used = rows if several.any() else rows[:0]
+        group, first, last = union_by(number[: used.size], device.start_ns[used], device.end_ns[used])
+        keep = several[group]
         return self._table(devices, streams, number, (group[keep], first[keep], last[keep]))
 
     def _table(self, devices: Int64, streams: Int64, number: Int64, merged: tuple[Int64, Int64, Int64]) -> GapTable:
@@ -119,11 +123,11 @@ class Gaps:
         ended = _last_until(number, device.end_ns[rows], of, start)
         ended_last = self._ended_last(gaps)
         parts, host_end = self._parts(gaps, ended_last)
-        depends = parts[:, DEPENDENCY] > 0
+        depends = parts[DEPENDENCY] > 0
         work = self.launched.work
         return GapTable(
-            device=gaps.device, stream=gaps.stream, start_ns=start, end_ns=end, cause=np.argmax(parts, axis=1).astype(np.int64),
-            parts_ns=parts, host_end_ns=host_end, previous=_pick(rows, ended, -1), next=work.rows[place], place=place,
+            device=gaps.device, stream=gaps.stream, start_ns=start, end_ns=end, cause=np.argmax(parts, axis=0).astype(np.int64),
+            parts_ns=parts.T, host_end_ns=host_end, previous=_pick(rows, ended, -1), next=work.rows[place], place=place,
             launch=work.launch[place], after_stream=np.where(depends, _pick(device.stream, ended_last, -1), -1),
             event_wait=depends & self._event_waits(place))
 
@@ -147,14 +151,17 @@ class Gaps:
         usual = np.where(leading, np.clip(host_end, returned + self.launched.usual_latency_ns, gaps.end), host_end)
         latency_end = np.where(known, np.where(waits, usual, gaps.end), host_end)
         depends_end = np.where(known, gaps.end, host_end)
-        parts = np.zeros((gaps.start.size, len(GAP_CAUSES)), dtype=np.int64)
+        parts = np.zeros((len(GAP_CAUSES), gaps.start.size), dtype=np.int64)
         for chosen, foreign in self._foreign(gaps):
             self._host_parts(parts, chosen, foreign, gaps, host_end)
             for cause, low, high in ((LAUNCH_LATENCY, host_end, latency_end), (DEPENDENCY, latency_end, depends_end),
                                      (UNKNOWN, depends_end, gaps.end)):
-                elsewhere = covered(*foreign, low[chosen], high[chosen])
-                parts[chosen, OUTSIDE] += elsewhere
-                parts[chosen, cause] += high[chosen] - low[chosen] - elsewhere
+                length = high[chosen] - low[chosen]
+                if foreign[0].size:
+                    elsewhere = covered(*foreign, low[chosen], high[chosen])
+                    parts[OUTSIDE, chosen] += elsewhere
+                    length -= elsewhere
+                parts[cause, chosen] += length
         return parts, host_end
 
     def _foreign(self, gaps: _Stretches) -> list[tuple[Mask, Intervals]]:
@@ -179,13 +186,15 @@ class Gaps:
         for count, (threads, members) in enumerate(self._contexts(gaps.place[rows])):
             low, high = gaps.start[rows[members]], host_end[rows[members]]
             if count < MOST_CONTEXTS:
-                shares = self.host.shares(threads, foreign, low, high)
-                parts[rows[members], : SYNCHRONIZATION + 1] += shares
-                parts[rows[members], HOST_BOUND] += high - low - shares.sum(axis=1)
+                left = high - low
+                for cause, share in self.host.shares(threads, foreign, low, high):
+                    parts[cause, rows[members]] += share
+                    left -= share
+                parts[HOST_BOUND, rows[members]] = left
             else:
                 elsewhere = covered(*foreign, low, high)
-                parts[rows[members], OUTSIDE] += elsewhere
-                parts[rows[members], UNKNOWN] += high - low - elsewhere
+                parts[OUTSIDE, rows[members]] += elsewhere
+                parts[UNKNOWN, rows[members]] += high - low - elsewhere
 
     def threads_of(self, place: int) -> tuple[Thread, ...]:
         """Threads whose activity explains why this work (an index into work.rows) was late: its launch's, and its step's own."""
@@ -210,10 +219,10 @@ class Gaps:
         waits = np.flatnonzero(named(runtime, waits_for_event))
         if not waits.size:
             return result
-        index, stream = device.device[work.rows], device.stream[work.rows]
-        order = np.lexsort((np.arange(index.size), stream, index))
-        same = (index[order[1:]] == index[order[:-1]]) & (stream[order[1:]] == stream[order[:-1]])
-        earlier = np.full(index.size, -1, dtype=np.int64)
+        _, _, number = by_stream(device, work.rows)
+        order = np.argsort(number, kind="stable")
+        same = number[order[1:]] == number[order[:-1]]
+        earlier = np.full(number.size, -1, dtype=np.int64)
         earlier[order[1:][same]] = work.launch[order[:-1][same]]
         launch, step = work.launch[place], work.step[place]
         since = np.where(earlier[place] >= 0, _pick(runtime.start_ns, earlier[place], 0), self.trace.steps.start_ns[step])
@@ -250,6 +259,13 @@ def by_stream(device: EventTable, rows: Int64) -> tuple[Int64, Int64, Int64]:
 
 def _numbered(values: Int64) -> tuple[Int64, Int64]:
     """(the distinct values, number of each among them)."""
+    if values.size == 0:
+        return values, values
+    low, high = int(values.min()), int(values.max())
+    if high - low < _FEW:
+        present = np.zeros(high - low + 1, dtype=bool)
+        present[values - low] = True
+        return np.flatnonzero(present) + low, (np.cumsum(present) - 1)[values - low]
     found, number = np.unique(values, return_inverse=True)
     return found, number.reshape(-1).astype(np.int64)
 
@@ -264,11 +280,20 @@ def _last_until(number: Int64, values: Int64, groups: Int64, points: Int64, *, f
 
     first_of_equals: of equal values the first given, not the last.
     """
-    tie = np.arange(values.size)
-    order = np.lexsort((-tie if first_of_equals else tie, values, number))
-    # Ranks of values make (group, value) one number that sorts as the pair does.
-    known = distinct(np.concatenate((values, points)))
-    keys = number[order] * known.size + np.searchsorted(known, values[order])
-    place = np.searchsorted(keys, groups * known.size + np.searchsorted(known, points), side="right") - 1
+    if points.size == 0:
+        return points
+    if (number == number[:1]).all():
+        # One group, as on a machine with one device.
+        order = np.argsort(values, kind="stable")
+        keys, sought = values[order], points
+    else:
+        order = np.lexsort((values, number))
+        # Ranks of values make (group, value) one number that sorts as the pair does.
+        known = distinct(np.concatenate((values, points)))
+        keys = number[order] * known.size + np.searchsorted(known, values[order])
+        sought = groups * known.size + np.searchsorted(known, points)
+    place = np.searchsorted(keys, sought, side="right") - 1
+    if first_of_equals:
+        place = np.where(place >= 0, np.searchsorted(keys, keys[place]), -1)
     found = _pick(order.astype(np.int64), place, -1)
     return np.where(_pick(number, found, -1) == groups, found, -1)

@@ -118,6 +118,27 @@ def innermost(starts: Int64, ends: Int64, parent: Int64, points: Int64) -> Int64
         row[pending] = parent[row[pending]]
 
 
+class Openers:
+    """Look-ups of the innermost interval at few points: n to prepare, about the root of n each, without parents. In nesting order."""
+
+    def __init__(self, starts: Int64, ends: Int64) -> None:
+        self._starts, self._ends = starts, ends
+        self._block = max(1, round(starts.size ** 0.5))
+        self._reach = np.maximum.reduceat(ends, np.arange(0, starts.size, self._block)) if starts.size else ends
+
+    def at(self, point: int) -> int:
+        """As innermost(), for one point."""
+        end = int(np.searchsorted(self._starts, point, side="right"))
+        blocks: Int64 = np.flatnonzero(self._reach[: -(-end // self._block)] > point)
+        # The last block with a later end may have it among rows that start after the point.
+        for block in blocks[::-1]:
+            low = int(block) * self._block
+            found: Int64 = np.flatnonzero(self._ends[low:min(low + self._block, end)] > point)
+            if found.size:
+                return low + int(found[-1])
+        return -1
+
+
 def self_times(starts: Int64, ends: Int64, parent: Int64) -> Int64:
     """Time in which each interval is the innermost one, ns, exact. Intervals in nesting order.
 
