@@ -107,7 +107,6 @@ def test_tables(name: str):
 @pytest.mark.parametrize("name", WITH_STATS)
 def test_kernels_of_the_table_are_those_of_nsys(name: str):
     """nsys counts the thrown-away call and the step with markers too: never less than ours, and the same names."""
-    _profile, trace = profiled(name)
     ours = {row["name"]: row for row in csv.DictReader(io.StringIO(tables(*profiled(name))["kernels.csv"])) if row["category"] == "kernel"}
     theirs = {row["Name"]: row for row in stats(name, "stats_cuda_gpu_kern_sum")}
     assert ours and set(ours) <= set(theirs)

@@ -52,6 +52,7 @@ class Bench:
         monkeypatch.setenv("PLANTED_API_KEY", SECRET)
         monkeypatch.setenv("KERNELWRIGHT_CACHE", str(folder / "cache"))
         monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.setattr("kernelwright.report.nsys_write.write_pictures", lambda *_a: ())  # a second each; tests/golden draws them
         monkeypatch.chdir(folder)
 
     def _probe(self, request: Any, *_a: Any, **_k: Any) -> ProbeResult:

@@ -74,11 +74,13 @@ def concurrency_curve(trace: Trace, bins: int = MOST_BINS) -> tuple[Int64, Any]:
     return edges, total / np.diff(edges)
 
 
-def _new(width: float, height: float) -> tuple[Figure, Axes]:
+def _new(width: float, height: float, *, left_in: float) -> tuple[Figure, Axes]:
+    """left_in: inches for the words beside the vertical axis."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as New
 
-    figure = New(figsize=(width, height), layout="constrained")
+    figure = New(figsize=(width, height))
+    figure.subplots_adjust(left=left_in / width, right=0.98, top=1 - 0.36 / height, bottom=0.52 / height)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for side in ("top", "right"):
@@ -88,7 +90,7 @@ def _new(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _concurrency(profile: Profile, trace: Trace) -> Figure:
     edges, mean = concurrency_curve(trace)
-    figure, axes = _new(8.0, 3.0)
+    figure, axes = _new(8.0, 3.0, left_in=0.55)
     unit, factor = ("ms", 1e6) if edges[-1] - edges[0] > 2e6 else ("us", 1e3)
     axes.stairs(mean, edges / factor, fill=True, color="#0072B2")
     for start in trace.steps.start_ns[:50].tolist():
@@ -103,7 +105,7 @@ def _concurrency(profile: Profile, trace: Trace) -> Figure:
 
 def _gaps(profile: Profile) -> Figure:
     rows = cause_rows(profile)
-    figure, axes = _new(8.0, 1.2 + 0.32 * max(1, len(rows)))
+    figure, axes = _new(8.0, 1.2 + 0.32 * max(1, len(rows)), left_in=2.3)
     places = range(len(rows))
     axes.barh(list(places), [row.per_step_ns / 1e3 for row in rows], color=[COLOURS[row.cause] for row in rows], edgecolor="#222222",
               linewidth=0.4)
