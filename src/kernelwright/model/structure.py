@@ -56,9 +56,9 @@ class Iteration(Record):
     start_ns: int
     wall_ns: int
     """Length of the step's range on the host."""
-    device_ns: int
-    """Sum of the durations of what it launched."""
-    device_busy_ns: int
+    device_ns: int | None
+    """Sum of the durations of what it launched; None on the CPU."""
+    device_busy_ns: int | None
     """Union of the same: overlapping work counts once."""
     launches: int
     flops: float | None = None
@@ -222,11 +222,12 @@ class Region(Record):
     launches_total: int
     launches_self: int
     """Pieces of device work."""
-    host_total_ns: int
-    host_self_ns: int
-    idle_total_ns: int
-    idle_self_ns: int
-    """Time in which the device had nothing to do while the step's thread was in it."""
+    host_total_ns: int | None
+    host_self_ns: int | None
+    """Time of threads in it, summed over threads; None for modules."""
+    idle_total_ns: int | None
+    idle_self_ns: int | None
+    """Time in which the device had nothing to do while the step's thread was in it; None for modules and on the CPU."""
     flops: float | None = None
     mfu_pct: float | None = None
     """flops / (peak * device_total_ns), %: of device time, not of wall time."""
