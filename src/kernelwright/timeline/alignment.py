@@ -54,12 +54,12 @@ def _begin(before: Int64, diagonals: Int64, n: int, m: int) -> Int64:
     right, down = np.concatenate((edge, before + 1)), np.concatenate((before, edge))
     right[(right > n) | (right < 0)] = _NONE
     down[(down - diagonals > m) | (down < 0)] = _NONE
-    return np.maximum(right, down)
+    return np.maximum(right, down).astype(np.int64)
 
 
 def _slide(a: Int64, b: Int64, start: Int64, diagonals: Int64) -> Int64:
     """Furthest places along equal symbols; looked at in blocks that double in length while all is equal."""
-    reached = start.copy()
+    reached: Int64 = start.copy()
     sliding = np.flatnonzero(start >= 0)
     width = 1
     while sliding.size:

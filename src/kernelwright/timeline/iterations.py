@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -170,20 +170,22 @@ def _judged(trace: Trace, points: _Points, places: Int64, length: int, steps: Ev
 
 def _confirmation(trace: Trace, steps: EventTable) -> Confirmation | None:
     """A host event that comes exactly once in each step (in the last, which ends with its launches, at most once)."""
-    sources: list[tuple[EventTable, list[tuple[int, bool]]]] = [
-        (trace.ranges, [(index, True) for index, name in enumerate(trace.ranges.names) if OPTIMIZER.match(name) or LOADER.match(name)]),
-        (trace.operators, [(index, True) for index, name in enumerate(trace.operators.names)
-                           if OPTIMIZER.match(name) or LOADER.match(name)]),
-        (trace.runtime, [(index, True) for index, name in enumerate(trace.runtime.names) if call_name(name) in _DEVICE_SYNCHRONIZATION]),
-        (trace.runtime, [(index, False) for index, name in enumerate(trace.runtime.names) if call_name(name).endswith("Synchronize")]),
-        (trace.device, [(index, False) for index, name in enumerate(trace.device.names) if name.startswith(("Memcpy HtoD", "Memcpy DtoH"))])]
-    for table, names in sources:
-        for index, strong in names:
+    sources: list[tuple[EventTable, Callable[[str], bool], bool]] = [
+        (trace.ranges, _marks_steps, True), (trace.operators, _marks_steps, True),
+        (trace.runtime, lambda name: call_name(name) in _DEVICE_SYNCHRONIZATION, True),
+        (trace.runtime, lambda name: call_name(name).endswith("Synchronize"), False),
+        (trace.device, lambda name: name.startswith(("Memcpy HtoD", "Memcpy DtoH")), False)]
+    for table, test, strong in sources:
+        for index in [index for index, name in enumerate(table.names) if test(name)]:
             times = np.sort(table.start_ns[table.name_id == index])
             counts = np.searchsorted(times, steps.end_ns) - np.searchsorted(times, steps.start_ns)
             if (counts[:-1] == 1).all() and counts[-1] <= 1:
                 return table.names[index], strong
     return None
+
+
+def _marks_steps(name: str) -> bool:
+    return OPTIMIZER.match(name) is not None or LOADER.match(name) is not None
 
 
 def _retimed(trace: Trace, steps: EventTable) -> Trace:

@@ -26,7 +26,7 @@ SYNCHRONIZING = frozenset({
     "cuEventSynchronize", "cudaMemcpy", "cuMemcpyDtoH", "cuMemcpyHtoD", "hipStreamSynchronize", "hipDeviceSynchronize",
     "hipEventSynchronize", "hipMemcpy", "hipMemcpyWithStream"})
 """Calls that return only when the device has finished something."""
-ALLOCATING = re.compile(r"^(?:cuda|cu|hip)(?:Mem)?(?:Malloc|Free|Alloc|HostAlloc|HostRegister|HostUnregister|HostMalloc|HostFree)(?!Async)\w*$"
+ALLOCATING = re.compile(r"^(?:cuda|cu|hip)(?:Mem)?(?:Host)?(?:Malloc|Free|Alloc|Register|Unregister)(?!Async)\w*$"
                         r"|^cuMem(?:Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)$")
 """Calls that make or give back device or pinned memory at once; a stream being captured refuses them."""
 _QUERYING = frozenset({"cudaEventQuery", "cudaStreamQuery", "cuEventQuery", "cuStreamQuery", "hipEventQuery", "hipStreamQuery"})

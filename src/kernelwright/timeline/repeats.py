@@ -32,8 +32,9 @@ class Repeat:
 def maximal_repeats(symbols: Int64, segments: Int64, weights: Int64, joints: Int64, *, most: int) -> list[Repeat]:
     """The heaviest words of SHORTEST to LONGEST symbols that repeat, and that no longer word explains.
 
-    symbols, segments, weights, joints: shape (n,). A word lies in one segment (rows with equal numbers that follow each other). An occurrence's
-    weight is the sum of its symbols' weights, plus joints[i] for each symbol i but its last (what lies between i and i + 1); all >= 0.
+    symbols, segments, weights, joints: shape (n,). A word lies in one segment (rows with equal numbers that follow each other). An
+    occurrence's weight is the sum of its symbols' weights, plus joints[i] for each symbol i but its last (what lies between i and
+    i + 1); all >= 0.
     Listed is a word that (1) occurs at least twice without overlap, (2) is maximal: some two occurrences are followed by different symbols
     or a segment's end, and some two are preceded by different ones, and (3) does not consist of a shorter word repeated (its period is
     more than half its length), but for pairs of one symbol. At most `most`, the heaviest first; of equal ones the longer, then the earlier.
@@ -119,7 +120,8 @@ def _apart(places: Int64, length: int) -> Int64:
     chained = np.concatenate(([False], np.diff(places) < length))
     index = np.arange(places.size)
     head = np.maximum.accumulate(np.where(chained, 0, index))
-    return places[(index - head) % 2 == 0]
+    taken: Int64 = places[(index - head) % 2 == 0]
+    return taken
 
 
 def _aperiodic(text: Int64, places: Int64, length: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

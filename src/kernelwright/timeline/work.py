@@ -152,7 +152,8 @@ def codes(*columns: Int64) -> Int64:
     """Numbers from 0 that are equal where all columns are; in the columns' lexicographic order. All of shape (n,)."""
     number = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns:
-        place = dense(column - int(column.min(initial=0)))
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        place = dense(column - low) if high - low < 1 << 62 else np.unique(column, return_inverse=True)[1].astype(np.int64)
         number = dense(number * (int(place.max(initial=0)) + 1) + place)
     return number
 
