@@ -263,8 +263,8 @@ class CriticalPath(Record):
     """ns; adds up to end_ns - start_ns."""
     segments: int
     largest: tuple[PathShare, ...] = ()
-    inferred_ns: int = 0
-    """Time that was reached over an edge that the recording does not state (event waits, hand-overs between threads)."""
+    inferred_edges: int = 0
+    """Edges of the path that the recording does not state: event waits and hand-overs between threads."""
 
 
 class Structure(Record):
