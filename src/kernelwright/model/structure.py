@@ -113,7 +113,7 @@ class LaunchSequence(Record):
     duration_ns: int
     """Device time of all occurrences."""
     gap_ns: int
-    """Idle time of the stream between the launches inside the occurrences."""
+    """Time between the launches inside the occurrences in which the device had nothing to do."""
     first_start_ns: int
     fusible: bool
     """No library kernel (matrix product, convolution, attention), no copy and no communication in it: a compiler could make it one
@@ -216,9 +216,9 @@ class Region(Record):
     depth: int
     count: int
     """Occurrences."""
-    device_total_ns: int
-    device_self_ns: int
-    """Durations of the device work whose launch calls lie in it."""
+    device_total_ns: int | None
+    device_self_ns: int | None
+    """Durations of the device work whose launch calls lie in it. On the CPU: None for ranges, the operators' self time for modules."""
     launches_total: int
     launches_self: int
     """Pieces of device work."""
@@ -230,7 +230,7 @@ class Region(Record):
     """Time in which the device had nothing to do while the step's thread was in it; None for modules and on the CPU."""
     flops: float | None = None
     mfu_pct: float | None = None
-    """flops / (peak * device_total_ns), %: of device time, not of wall time."""
+    """flops / (peak * device_total_ns), %: of device time, not of wall time. Without a device: of host_total_ns."""
 
 
 class RegionTree(Record):

@@ -31,6 +31,7 @@ ALLOCATING = re.compile(r"^(?:cuda|cu|hip)(?:Mem)?(?:Host)?(?:Malloc|Free|Alloc|
 """Calls that make or give back device or pinned memory at once; a stream being captured refuses them."""
 _QUERYING = frozenset({"cudaEventQuery", "cudaStreamQuery", "cuEventQuery", "cuStreamQuery", "hipEventQuery", "hipStreamQuery"})
 WAITING_FOR_EVENT = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
+GRAPH_LAUNCHES = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
 LOADER = re.compile(r"^enumerate\(DataLoader\)#.*\.__next__$")
 OPTIMIZER = re.compile(r"^Optimizer\.step#")
 COMPILER = re.compile(r" \(dynamo_timed\)$")

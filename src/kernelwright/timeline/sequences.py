@@ -8,6 +8,7 @@ import numpy as np
 
 from ..model.structure import MOST_SEQUENCES, LaunchSequence
 from ..model.table import Int64
+from .intervals import covered
 from .kernel_names import Mask, chosen, is_library
 from .repeats import maximal_repeats
 from .work import Work
@@ -18,13 +19,15 @@ Where = Callable[[int], str | None]
 def sequences(work: Work, where: Where, *, fusible: bool, most: int = MOST_SEQUENCES) -> tuple[LaunchSequence, ...]:
     """Maximal repeats of kernel names, each inside one step and stream; the heaviest first, by time with the gaps inside.
 
-    where: place in Work -> source line. fusible: only between what can't be fused (library kernels, copies, memsets, communication).
+    where: place in Work -> source line. fusible: only between what can't be fused (library kernels, copies, memsets, communication), and
+    only launches that follow each other whatever the stream.
     """
     order = np.lexsort((work.start, work.stream, work.step)).astype(np.int64)
     breaks = ~fusible_launches(work)[order]
-    border = np.concatenate(([True], (work.step[order][1:] != work.step[order][:-1]) | (work.stream[order][1:] != work.stream[order][:-1])))
+    border = np.concatenate(([True], (work.step[order][1:] != work.step[order][:-1]) | (work.stream[order][1:] != work.stream[order][:-1])
+                             | (fusible & (np.diff(order) != 1))))
     segments = np.cumsum(border[:order.size] | (breaks & fusible)).astype(np.int64)
-    after = stream_gaps(work)[order]
+    after = idle_before(work, order)
     kept = ~breaks if fusible else np.ones(order.size, dtype=bool)
     order, segments = order[kept], segments[kept]
     # The gap behind each launch is the one before the next; behind a segment's last one it does not count.
@@ -48,13 +51,12 @@ def fusible_launches(work: Work) -> Mask:
     return work.is_kernel & ~work.is_collective & ~chosen(work.trace.device.names, is_library, work.name_id)
 
 
-def stream_gaps(work: Work) -> Int64:
-    """Idle time of its stream right before each piece of work, since all of the steps' earlier work on it; 0 for the first; shape (m,)."""
-    gaps = np.zeros(len(work), dtype=np.int64)
-    order = np.lexsort((work.start, work.stream)).astype(np.int64)
-    borders = np.concatenate(([0], np.flatnonzero(np.diff(work.stream[order])) + 1, [order.size]))
-    for low, high in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-        rows = order[low:high]
-        reach = np.maximum.accumulate(work.end[rows])
-        gaps[rows[1:]] = np.maximum(work.start[rows[1:]] - reach[:-1], 0)
-    return gaps
+def idle_before(work: Work, order: Int64) -> Int64:
+    """Of each launch in this order: time between the end of the one before it in the order and its start in which nothing ran on its
+    device; 0 for the first; shape (m,)."""
+    idle = np.zeros(order.size, dtype=np.int64)
+    lows, highs, device = work.end[order][:-1], work.start[order][1:], work.device[order][1:]
+    for one, (starts, ends) in work.busy.items():
+        mine = np.flatnonzero(device == one)
+        idle[1 + mine] = np.maximum(highs[mine] - lows[mine], 0) - covered(starts, ends, lows[mine], highs[mine])
+    return idle

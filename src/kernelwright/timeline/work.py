@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..model.table import Int64, RowDetails
 from ..model.trace import Trace
 from .intervals import union
-from .kernel_names import COLLECTIVE, Mask, chosen, copy_kind
+from .kernel_names import COLLECTIVE, GRAPH_LAUNCHES, Mask, call_name, chosen, copy_kind
 from .ordering import dense
 from .steps import device_work
 
@@ -108,8 +108,12 @@ class Work:
 
     @cached_property
     def in_graph(self) -> Mask:
-        """Nodes of a CUDA graph that was launched as one."""
-        return self.detail("graph", False).astype(bool)
+        """Nodes of a CUDA graph that was launched as one. Older recordings tell by the launch call only."""
+        runtime = self.trace.runtime
+        calls = chosen(runtime.names, lambda name: call_name(name) in GRAPH_LAUNCHES, runtime.name_id)
+        launched = np.zeros(len(self), dtype=bool)
+        launched[self.launch >= 0] = calls[self.launch[self.launch >= 0]]
+        return launched | self.detail("graph", False).astype(bool)
 
     @cached_property
     def is_kernel(self) -> Mask:
