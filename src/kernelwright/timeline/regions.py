@@ -112,10 +112,12 @@ class _Tree:
             rows.append(Region(
                 name=OTHER_NAME if others else self.name[node], parent=above, depth=rows[above].depth + 1 if above >= 0 else 0,
                 count=sum(self.count[one] for one in others) if others else self.count[node],
-                device_total_ns=int(whole[0]) if timed else None, device_self_ns=int(mine[0]) if timed else None, launches_total=int(whole[1]), launches_self=int(mine[1]),
+                device_total_ns=int(whole[0]) if timed else None, device_self_ns=int(mine[0]) if timed else None,
+                launches_total=int(whole[1]), launches_self=int(mine[1]),
                 host_total_ns=int(whole[2]) if has_host else None, host_self_ns=int(mine[2]) if has_host else None,
                 idle_total_ns=int(whole[3]) if has_host and on_device else None,
-                idle_self_ns=int(mine[3]) if has_host and on_device else None, flops=work, mfu_pct=mfu(work, peak, int(whole[0 if timed else 2]))))
+                idle_self_ns=int(mine[3]) if has_host and on_device else None,
+                flops=work, mfu_pct=mfu(work, peak, int(whole[0 if timed else 2]))))
         return RegionTree(kind=kind, nodes=tuple(rows), merged_nodes=merged)
 
 

@@ -113,7 +113,7 @@ class Work:
         calls = chosen(runtime.names, lambda name: call_name(name) in GRAPH_LAUNCHES, runtime.name_id)
         launched = np.zeros(len(self), dtype=bool)
         launched[self.launch >= 0] = calls[self.launch[self.launch >= 0]]
-        return launched | self.detail("graph", False).astype(bool)
+        return np.asarray(launched | self.detail("graph", False).astype(bool), dtype=bool)
 
     @cached_property
     def is_kernel(self) -> Mask:
