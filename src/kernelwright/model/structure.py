@@ -56,9 +56,9 @@ class Iteration(Record):
     start_ns: int
     wall_ns: int
     """Length of the step's range on the host."""
-    device_ns: int
-    """Sum of the durations of what it launched."""
-    device_busy_ns: int
+    device_ns: int | None
+    """Sum of the durations of what it launched; None on the CPU."""
+    device_busy_ns: int | None
     """Union of the same: overlapping work counts once."""
     launches: int
     flops: float | None = None
@@ -113,7 +113,7 @@ class LaunchSequence(Record):
     duration_ns: int
     """Device time of all occurrences."""
     gap_ns: int
-    """Idle time of the stream between the launches inside the occurrences."""
+    """Time between the launches inside the occurrences in which the device had nothing to do."""
     first_start_ns: int
     fusible: bool
     """No library kernel (matrix product, convolution, attention), no copy and no communication in it: a compiler could make it one
@@ -216,20 +216,21 @@ class Region(Record):
     depth: int
     count: int
     """Occurrences."""
-    device_total_ns: int
-    device_self_ns: int
-    """Durations of the device work whose launch calls lie in it."""
+    device_total_ns: int | None
+    device_self_ns: int | None
+    """Durations of the device work whose launch calls lie in it. On the CPU: None for ranges, the operators' self time for modules."""
     launches_total: int
     launches_self: int
     """Pieces of device work."""
-    host_total_ns: int
-    host_self_ns: int
-    idle_total_ns: int
-    idle_self_ns: int
-    """Time in which the device had nothing to do while the step's thread was in it."""
+    host_total_ns: int | None
+    host_self_ns: int | None
+    """Time of threads in it, summed over threads; None for modules."""
+    idle_total_ns: int | None
+    idle_self_ns: int | None
+    """Time in which the device had nothing to do while the step's thread was in it; None for modules and on the CPU."""
     flops: float | None = None
     mfu_pct: float | None = None
-    """flops / (peak * device_total_ns), %: of device time, not of wall time."""
+    """flops / (peak * device_total_ns), %: of device time, not of wall time. Without a device: of host_total_ns."""
 
 
 class RegionTree(Record):
@@ -262,8 +263,8 @@ class CriticalPath(Record):
     """ns; adds up to end_ns - start_ns."""
     segments: int
     largest: tuple[PathShare, ...] = ()
-    inferred_ns: int = 0
-    """Time that was reached over an edge that the recording does not state (event waits, hand-overs between threads)."""
+    inferred_edges: int = 0
+    """Edges of the path that the recording does not state: event waits and hand-overs between threads."""
 
 
 class Structure(Record):

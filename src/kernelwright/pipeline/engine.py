@@ -10,6 +10,9 @@ from ..attribute.activity import COMPILER, LOADER
 from ..attribute.moments import Moments
 from ..model.base import Figure
 from ..model.profile import Profile
+from ..model.structure import HostLink
+from ..model.trace import Trace
+from ..roofline.knowledge import datasheet
 from ..roofline.peaks import binding_peaks
 from ..timeline.causes import TableName
 from ..timeline.flow import flow
@@ -22,7 +25,7 @@ def with_engine(profile: Profile, recorded: Recorded, attributed: Attributed) ->
     trace = recorded.trace_whole
     lines = Lines(recorded, attributed)
     flowed = flow(trace, line_of=lines.line_of) if trace.is_cuda else None
-    made = structure(trace, operators=profile.operators, peak=_peak(profile))
+    made = structure(trace, operators=profile.operators, peak=_peak(profile), links=_links(trace), found=recorded.found)
     return profile.model_copy(update={
         "recording": recorded.recording, "flow": flowed, "structure": made,
         "evidence": {**profile.evidence, "flow": "timeline", "structure": "timeline"}})
@@ -53,6 +56,17 @@ class Lines:
 
     def _lines_of(self, pattern: re.Pattern[str]) -> dict[int, str]:
         return self._moments.lines(lambda trace: trace.ranges, lambda name: pattern.search(name) is not None)
+
+
+def _links(trace: Trace) -> dict[str, HostLink]:
+    """Device name -> its link to the host, where the datasheet prints one."""
+    links = {}
+    for name in dict.fromkeys(trace.device_names):
+        sheet = datasheet(name)
+        if sheet is not None and sheet.host_link is not None and sheet.host_gbs is not None:
+            links[name] = HostLink(name=sheet.host_link, bandwidth=Figure(
+                value=sheet.host_gbs, unit="GB/s", evidence="datasheet", source=f"{sheet.source}, {sheet.url}"))
+    return links
 
 
 def _peak(profile: Profile) -> Figure | None:

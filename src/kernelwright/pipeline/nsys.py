@@ -84,8 +84,8 @@ def analyse_recording(target: Path, out_dir: Path | None, *, name: str | None = 
     kind = _kind(target)
     folder = _folder(name or recording_name(target), out_dir)
     try:
-        recorded, found = _read(target, kind, folder / "raw", steps_from, nsys_executable, keep_report, say)
-        profile = _profile(recorded, found, name or recording_name(target), device_name)
+        recorded = _read(target, kind, folder / "raw", steps_from, nsys_executable, keep_report, say)
+        profile = _profile(recorded, name or recording_name(target), device_name)
     except (KernelwrightError, OSError) as error:
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, folder)
         if fault.where == target.name:  # readers name their file alone
@@ -127,7 +127,7 @@ def _folder(name: str, out_dir: Path | None) -> Path:
 
 
 def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable: str | None, keep_report: bool,
-          say: Say) -> tuple[Recorded, FoundIterations | None]:
+          say: Say) -> Recorded:
     say(f"reading {target.name}")
     if kind == "kineto":
         trace, file = read_kineto(target, need_steps=False, steps_range=steps_from), _copied(target, raw)
@@ -144,7 +144,7 @@ def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable
     head = head_of_trace(trace, MOST_LAUNCHES)
     recording = Recording(recorder=trace.recorder, tool=tool, file=file, steps_from=trace.steps_from, rank=trace.rank,
                           world_size=trace.world_size)
-    return dataclasses.replace(recorded, trace=head, whole=None if head is trace else trace, recording=recording), found
+    return dataclasses.replace(recorded, trace=head, whole=None if head is trace else trace, recording=recording, found=found)
 
 
 def _beside(target: Path, name: str) -> Path | None:
@@ -247,7 +247,7 @@ def _copy(file: Path, place: Path) -> bool:
     return True
 
 
-def _profile(recorded: Recorded, found: FoundIterations | None, name: str, device_name: str | None) -> Profile:
+def _profile(recorded: Recorded, name: str, device_name: str | None) -> Profile:
     trace = recorded.trace
     metadata = CaptureMetadata(
         model_name=name, mode="nsys", torch_version=NA, compile_mode=NA, device="cuda" if trace.is_cuda else "cpu",
@@ -256,10 +256,8 @@ def _profile(recorded: Recorded, found: FoundIterations | None, name: str, devic
     draft = Profile(
         capture_metadata=metadata, bottleneck=Bottleneck(kind=None, root_cause=""), evidence={"duration": "timeline"},
         roofline=Roof(dtype=NA, peak_compute=None, peak_bandwidth=None, datasheet_compute=None, datasheet_bandwidth=None, ridge_point=None),
-        warnings=(*_about_steps(trace, found), *_about_size(recorded)))
+        warnings=(*_about_steps(trace, recorded.found), *_about_size(recorded)))
     whole = with_timeline(draft, recorded)
-    if found is not None and whole.structure is not None:
-        whole = whole.model_copy(update={"structure": whole.structure.model_copy(update={"iterations_found": found})})
     metadata = metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators) or NA})
     return diagnose(with_roofline(whole.model_copy(update={"capture_metadata": metadata})))
 

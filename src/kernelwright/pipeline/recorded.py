@@ -8,6 +8,7 @@ from pathlib import Path
 from ..model.capture import ProbeResult
 from ..model.errors import BadInput
 from ..model.recording import NotNsys, Recording
+from ..model.structure import FoundIterations
 from ..model.trace import Trace
 from ..readers.kineto import read_kineto
 from ..readers.lines import UserStack, read_lines
@@ -25,6 +26,8 @@ class Recorded:
     recording: Recording | None = None
     """Who recorded it; None where nobody asks (every mode but nsys)."""
     warnings: tuple[str, ...] = ()
+    found: FoundIterations | None = None
+    """Where the steps are from, for recordings that do not mark them."""
     whole: Trace | None = None
     """Set where `trace` is only the beginning of a recording that is too large to list every launch of."""
 
