@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, overload
 
 import numpy as np
 
-from ..model.table import Details, EventTable
+from ..model.table import EventTable
 from ..model.trace import Trace
 from .steps import device_work
-
-
-class _Head(Sequence[Details]):
-    """The first rows of some details, without making them."""
-
-    def __init__(self, rows: Sequence[Details], count: int) -> None:
-        self._rows, self._count = rows, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, row: int) -> Details: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Details]: ...
-    def __getitem__(self, row: int | slice) -> Details | Sequence[Details]:
-        if isinstance(row, slice):
-            return [self._rows[at] for at in range(*row.indices(self._count))]
-        if not -self._count <= row < self._count:
-            raise IndexError(f"row {row} of {self._count}")
-        return self._rows[row if row >= 0 else self._count + row]
 
 
 def head_of_trace(trace: Trace, most: int) -> Trace:
@@ -74,5 +51,4 @@ def _cut(trace: Trace, steps: EventTable, device_rows: int, end: int) -> Trace:
 
 def head(table: EventTable, count: int) -> EventTable:
     """The first rows of a table."""
-    columns: dict[str, Any] = {name: column[:count] for name, column in vars(table).items() if isinstance(column, np.ndarray)}
-    return replace(table, args=_Head(table.args, count) if len(table.args) else (), **columns)
+    return table.take(np.arange(count, dtype=np.int64))

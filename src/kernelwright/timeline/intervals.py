@@ -5,6 +5,8 @@ All functions are vectorised: about n log n time, a few arrays of n. Nothing her
 
 from __future__ import annotations
 
+from math import isqrt
+
 import numpy as np
 import numpy.typing as npt
 
@@ -123,7 +125,7 @@ class Openers:
 
     def __init__(self, starts: Int64, ends: Int64) -> None:
         self._starts, self._ends = starts, ends
-        self._block = max(1, round(starts.size ** 0.5))
+        self._block = max(1, isqrt(starts.size))
         self._reach = np.maximum.reduceat(ends, np.arange(0, starts.size, self._block)) if starts.size else ends
 
     def at(self, point: int) -> int:

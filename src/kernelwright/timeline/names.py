@@ -25,10 +25,12 @@ _BLOCKING_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!.*Async)(?!.*Peer)(?!DtoD
 _COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy")
 _ALLOCATE = re.compile(
     r"^(?:(?:cuda|hip)(?:Ext)?(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|MemPool(?:Create|Destroy|TrimTo))"
-    r"|cuMem(?:Alloc|Free|Host(?:Alloc|Register|Unregister)|Create|Map$|Unmap|Release|SetAccess|Address(?:Reserve|Free)|Pool(?:Create|Destroy|TrimTo))"
-    r"|hipMem(?:Create|Map$|Unmap|Release|SetAccess|Address(?:Reserve|Free)))")
+    r"|cuMem(?:Alloc|Free|Host(?:Alloc|Register|Unregister)|Pool(?:Create|Destroy|TrimTo))"
+    r"|(?:cu|hip)Mem(?:Create|Map$|Unmap|Release|SetAccess|Address(?:Reserve|Free)))")
 _LOAD = re.compile(r"^(?:cu|hip|cuda)(?:Module(?:Load|Unload)|Library(?:Load|Unload)|Link(?:Create|Add|Complete)|GraphInstantiate)")
 _WAIT_EVENT = re.compile(r"^(?:(?:cuda|hip)StreamWaitEvent|cuStreamWait(?:Event|Value))")
+_COPY_WORK = re.compile(r"^(?:Memcpy|Unified memory migration|Copy(?:Host|Device)To(?:Host|Device))")
+_HOST_COPY_WORK = re.compile(r"^(?:(?:Memcpy|Unified memory migration) (?:HtoD|DtoH)|Copy(?:HostToDevice|DeviceToHost))")
 
 Chosen = Callable[[str], bool]
 Mask = npt.NDArray[np.bool_]
@@ -77,13 +79,13 @@ def is_compiler(name: str) -> bool:
 
 
 def is_copy_work(name: str) -> bool:
-    """Device work that copies, by Kineto's names."""
-    return name.startswith("Memcpy")
+    """Device work that copies, by Kineto's names; migrations of unified memory, as the nsys reader calls them; ROCm's older names."""
+    return _COPY_WORK.match(name) is not None
 
 
 def crosses_host(name: str) -> bool:
     """Device work that copies between host and device."""
-    return name.startswith(("Memcpy HtoD", "Memcpy DtoH"))
+    return _HOST_COPY_WORK.match(name) is not None
 
 
 def is_memset(name: str) -> bool:
