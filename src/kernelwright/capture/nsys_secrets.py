@@ -35,7 +35,9 @@ class Scrubbed:
 
 
 def scrub_environments(database: Path, given: Collection[str] = ()) -> Scrubbed:
-    """Take the environments out of a database of ours, in place. given: names of the variables that the recorded process got. Raises BadInput where it is no such database, NotWritable."""
+    """Take the environments out of a database of ours, in place. given: names of the variables that the recorded process got.
+
+    Raises BadInput where it is no such database, NotWritable."""
     try:
         with closing(sqlite3.connect(database)) as connection:
             connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")

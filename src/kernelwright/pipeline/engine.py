@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 
 from ..attribute import Attributed
-from ..attribute.activity import COMPILER, LOADER
 from ..attribute.moments import Moments
 from ..model.base import Figure
 from ..model.profile import Profile
@@ -16,6 +14,7 @@ from ..roofline.knowledge import datasheet
 from ..roofline.peaks import binding_peaks
 from ..timeline.causes import TableName
 from ..timeline.flow import flow
+from ..timeline.names import is_compiler, is_loader
 from ..timeline.structure import structure
 from .recorded import Recorded
 
@@ -52,10 +51,7 @@ class Lines:
 
     @cached_property
     def _ranges(self) -> dict[int, str]:
-        return {**self._lines_of(LOADER), **self._lines_of(COMPILER)}
-
-    def _lines_of(self, pattern: re.Pattern[str]) -> dict[int, str]:
-        return self._moments.lines(lambda trace: trace.ranges, lambda name: pattern.search(name) is not None)
+        return {**self._moments.lines(lambda trace: trace.ranges, is_loader), **self._moments.lines(lambda trace: trace.ranges, is_compiler)}
 
 
 def _links(trace: Trace) -> dict[str, HostLink]:

@@ -87,7 +87,8 @@ def busy(flow: Flow) -> Busy:
 def cause_rows(profile: Profile) -> list[CauseRow]:
     """Causes with any idle time, most first."""
     steps = max(1, profile.timeline.steps) if profile.timeline is not None else 1
-    return [CauseRow(row.cause, bottlenecks().texts[f"cause_{row.cause}"], row.share_pct, row.call_pct, row.idle_ns / steps, row.gaps, _what(row.site),
+    texts = bottlenecks().texts
+    return [CauseRow(row.cause, texts[f"cause_{row.cause}"], row.share_pct, row.call_pct, row.idle_ns / steps, row.gaps, _what(row.site),
                      row.where) for row in idle_causes(profile)]
 
 
