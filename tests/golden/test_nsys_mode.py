@@ -18,6 +18,7 @@ from kernelwright.report import render_contract
 from kernelwright.report.contract import token_count
 from kernelwright.report.nsys_csv import tables
 from kernelwright.report.nsys_documents import ROOMS, render_nsys_report
+from kernelwright.report.nsys_views import function_name
 from kernelwright.report.nsys_write import write_nsys_profile
 from nsys_profiles import profiled
 from nsys_recordings import NAMES, WITH_STATS, stats
@@ -147,3 +148,15 @@ def test_names_that_are_hostile_or_long_stay_inside_the_limit(tmp_path: Path):
     assert token_count(report) <= 1500 and "](http" not in report and "<b>" not in report.replace("\\<b>", "")
     assert [line for line in report.splitlines() if line.startswith("# ")] == [report.splitlines()[0]]
     assert len(ROOMS) > 3
+
+
+@pytest.mark.parametrize(("name", "function"), [
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 2ul> >(int, T2)",
+     "vectorized_elementwise_kernel"),
+    ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, T2)", "vectorized_layer_norm_kernel"),
+    ("void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>(int, T2)", "vectorized_layer_norm_kernel"),
+    ("sm80_xmma_gemm_f32f32", "sm80_xmma_gemm_f32f32"), ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+    ("Memcpy HtoD (Pageable -> Device)", "HtoD"), ("<<<(", "<<<("), ("", ""),
+])
+def test_a_kernel_s_function(name: str, function: str):
+    assert function_name(name) == function

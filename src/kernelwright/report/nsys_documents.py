@@ -11,7 +11,9 @@ from .contract import TOKEN_LIMIT, token_count
 from .figures import title
 from .nsys_views import (
     busy,
+    candidate_pct,
     cause_rows,
+    function_name,
     fusions,
     graphs,
     launch_bound,
@@ -38,7 +40,7 @@ class Room:
     text: int
 
 
-ROOMS = (Room(8, 4, 8, 4, 4, 44, 200), Room(7, 4, 6, 4, 3, 36, 160), Room(6, 3, 5, 3, 3, 30, 120), Room(5, 2, 4, 3, 2, 24, 90),
+ROOMS = (Room(8, 4, 8, 4, 4, 48, 320), Room(8, 4, 7, 4, 4, 44, 200), Room(7, 4, 6, 4, 3, 36, 160), Room(6, 3, 5, 3, 3, 30, 120), Room(5, 2, 4, 3, 2, 24, 90),
          Room(4, 2, 3, 2, 2, 18, 60), Room(3, 1, 2, 1, 1, 12, 40))
 """Tried in this order until the report fits TOKEN_LIMIT; the last fits whatever the names are."""
 
@@ -68,8 +70,9 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
         missing=missing_overlap(profile), syncs=[(row, cell(_sync_what(row.operators), room.name)) for row in syncs], syncs_left=syncs_left,
         corrected=timeline is not None and timeline.profiled_idle_share_pct is not None, transfers=transfers(profile, room.rows),
         stages=[(named(stage.name, room.name), stage) for stage in stages[:room.stages]], stages_left=stages[room.stages:],
-        graphs=graphs(profile, min(2, room.rows)), fusions=[(cell(" + ".join(_short(k) for k in row.kernels), room.text), row)
-                                                             for row in fusions(profile, min(2, room.rows))],
+        graphs=[(row, candidate_pct(profile, row)) for row in graphs(profile, min(2, room.rows))],
+        fusions=[(cell(" + ".join(function_name(name) for name in row.kernels), room.text), row)
+                 for row in fusions(profile, min(2, room.rows))],
         path=path_shares(profile, 5), root_cause=first_sentences(profile.bottleneck.root_cause, 2, 300),
         findings=_findings(profile, room), findings_left=max(0, len(profile.findings) - room.findings),
         warnings=_warnings(profile)[:room.warnings], warnings_left=max(0, len(_warnings(profile)) - room.warnings),
@@ -78,12 +81,6 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
 
 def _sync_what(operators: Sequence[str]) -> str:
     return operators[0] if operators else ""
-
-
-def _short(kernel: str) -> str:
-    """A kernel's function without template arguments and return type, as far as plain text tells."""
-    head = kernel.partition("<")[0].partition("(")[0].strip()
-    return head.split(" ")[-1].split("::")[-1] or kernel
 
 
 def _findings(profile: Profile, room: Room) -> list[tuple[Finding, Safe]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..diagnose.activity import idle_share_pct
 from ..diagnose.idle import idle_causes
 from ..model.activity import Synchronization
 from ..model.flow import Flow, GapCause, GapSite
@@ -55,7 +56,7 @@ class LaunchBound:
     """Whether the device waits mostly for launches."""
 
     verdict: Literal["yes", "partly", "no"]
-    """"partly": they cost as much as makes a finding, and something else costs more."""
+    """"no": less than makes a finding. "yes": they are the largest cause, and cost more than the device works. "partly": between."""
     share_pct: float
     """Only a launch call was missing: of the devices' spans, without the recording's own cost."""
 
@@ -106,7 +107,8 @@ def launch_bound(profile: Profile) -> LaunchBound | None:
     share = sum(row.call_pct for row in rows if row.cause in HOST_CAUSES)
     if share < bottlenecks().rules["launch_gaps"].thresholds["share_pct"]:
         return LaunchBound("no", share)
-    return LaunchBound("yes" if rows[0].cause in HOST_CAUSES else "partly", share)
+    works = 100.0 - sum(row.call_pct for row in rows)
+    return LaunchBound("yes" if rows[0].cause in HOST_CAUSES and share >= works else "partly", share)
 
 
 def overlap_rows(flow: Flow) -> list[OverlapRow]:
@@ -161,6 +163,30 @@ def graphs(profile: Profile, most: int) -> Sequence[GraphCandidate]:
 def fusions(profile: Profile, most: int) -> Sequence[LaunchSequence]:
     """Chains that a compiler could fuse, the heaviest first."""
     return profile.structure.fusion_candidates[:most] if profile.structure is not None else ()
+
+
+def candidate_pct(profile: Profile, candidate: GraphCandidate) -> float | None:
+    """The most that a graph could save, as a share of a call without the recording's own cost; None where spans are not known."""
+    timeline = profile.timeline
+    return idle_share_pct(timeline, candidate.gain_ns * timeline.steps) if timeline is not None and timeline.span_ns > 0 else None
+
+
+def function_name(kernel: str) -> str:
+    """A kernel's function without return type, namespaces, template arguments and parameters, as far as its name is C++."""
+    text, depth, start = kernel.replace("(anonymous namespace)", "").replace("<unnamed>", ""), 0, 0
+    kept = []
+    for place, char in enumerate(text):
+        if char == "<":
+            kept.append(text[start:place] if depth == 0 else "")
+            depth += 1
+        elif char == ">" and depth > 0:
+            depth, start = depth - 1, place + 1
+        elif char == "(" and depth == 0:
+            kept.append(text[start:place])
+            break
+    else:
+        kept.append(text[start:] if depth == 0 else "")
+    return "".join(kept).strip().split(" ")[-1].split("::")[-1] or kernel
 
 
 def path_shares(profile: Profile, most: int) -> list[tuple[str, float]]:
