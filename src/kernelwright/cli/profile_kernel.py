@@ -19,6 +19,7 @@ from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
+from ..report.ready import PARTS
 from .call_time import call_data, call_line
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         return run_ncu_mode(workload, args, options, selection, named, say)
     if mode == "nsys":
         return run_nsys_mode(workload, args, options, named, say)
-    done = profile(workload, mode, args.out, options, say=say)
+    done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())
     baseline = named
     if args.baseline and named is None:
         try:

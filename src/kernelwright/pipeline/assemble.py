@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -48,6 +49,8 @@ class Run:
     """What the capture itself has to say, beside the probe's and the clocks'."""
     recorded: Recorded | None = None
     """Mode nsys: its timeline. Others read theirs from raw/."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Wall time of each part of the capture."""
 
     @property
     def has_timeline(self) -> bool:

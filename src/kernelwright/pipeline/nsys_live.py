@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from ..readers.lines import read_lines
 from ..readers.nsys import read_nsys
 from .assemble import Run
 from .counters import VERSION_TIMEOUT_S, CounterOptions
+from .meanwhile import Part
 from .profile import ProfileOptions, ProfileRun, capture_script_run, capture_workload, clocks_of_run, known_peaks, profile
 from .recorded import Recorded, by_torch, kineto_recorded
 from .stored import safe_name
@@ -45,30 +47,31 @@ def profile_nsys(workload: WorkloadRef, out_dir: Path | None, options: ProfileOp
     return profile(workload, "nsys", out_dir, options, say=say, capture=_capture)
 
 
-def _capture(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say) -> Run:
+def _capture(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say,
+             meanwhile: Sequence[Part]) -> Run:
     view = dataclasses.replace(real_system(), run=partial(run_command, timeout_s=VERSION_TIMEOUT_S))
     tool = find_nsys(view, options.nsys_executable) if workload.script is None and options.device != "cpu" else None
     reason = _SCRIPT if workload.script is not None else _CPU if tool is None else no_tool(tool)
     if tool is None or reason is not None:
         assert reason is not None
-        return _by_torch(workload, folder, interpreter, options, reason, say)
+        return _by_torch(workload, folder, interpreter, options, reason, say, meanwhile)
     report = folder / "raw" / f"{safe_name(workload.name)}{SUFFIX}"
     try:
-        return _under_nsys(workload, mode, folder, interpreter, options, tool, report, say)
+        return _under_nsys(workload, mode, folder, interpreter, options, tool, report, say, meanwhile)
     except BaseException:
         _forget(report)
         raise
 
 
 def _under_nsys(workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, tool: Tool, report: Path,
-                say: Say) -> Run:
+                say: Say, meanwhile: Sequence[Part]) -> Run:
     ran, clocks = _record(workload, report, interpreter, options, tool, say)
     if ran.failed is not None:
         _forget(report)
         if ran.failed.code == "nsys_timeout" and options.timeout_s is not None:
             raise WorkloadFailed("timeout", f"the workload did not finish under nsys within {options.timeout_s:g} s",
                                  where=str(workload.path), fix="raise --timeout, or make the workload smaller")
-        return _by_torch(workload, folder, interpreter, options, ran.failed, say)
+        return _by_torch(workload, folder, interpreter, options, ran.failed, say, meanwhile)
     result = ProbeResult.model_validate_json((folder / "raw" / "result.json").read_bytes())
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=known_peaks(interpreter, options, result),
                clocks=clocks, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__,
@@ -121,14 +124,16 @@ def _read(raw: Path, result: ProbeResult, ran: NsysRun, tool: Tool, options: Pro
         rank=trace.rank, world_size=trace.world_size, seconds=round(ran.seconds + ran.export_s, 3), alone=ran.alone))
 
 
-def _by_torch(workload: WorkloadRef, folder: Path, interpreter: Interpreter, options: ProfileOptions, reason: NotNsys, say: Say) -> Run:
+def _by_torch(workload: WorkloadRef, folder: Path, interpreter: Interpreter, options: ProfileOptions, reason: NotNsys, say: Say,
+              meanwhile: Sequence[Part]) -> Run:
     """torch.profiler's recording, marked with the reason."""
     if reason.code not in ("script", "cpu"):
         fix = f" Fix: {reason.fix}" if reason.fix else ""
         say(f"warning: torch.profiler records instead of nsys: {reason.reason.rstrip('.')}.{fix}")
     began = time.monotonic()
     capture = capture_workload if workload.script is None else capture_script_run
-    run = capture(workload, "annotation", folder, interpreter, dataclasses.replace(options, counters=CounterOptions(choice="none")), say)
+    run = capture(workload, "annotation", folder, interpreter, dataclasses.replace(options, counters=CounterOptions(choice="none")), say,
+                  meanwhile)
     if run.result.trace_file is None:
         raise BadInput("no_trace", "nothing was recorded", where=str(workload.path), fix="look into raw/workload.log")
     recorded = kineto_recorded(folder / "raw", run.result)
