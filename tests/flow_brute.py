@@ -214,5 +214,7 @@ class Brute:
 
     def _back(self, call: Row) -> int:
         """When a synchronising call's thread has come back from it."""
+        if not any(step.start <= call.start < step.end for step in self.steps):
+            return call.end
         following = [other.start for other in self.calls if other.thread == call.thread and other.start >= call.end]
         return min([call.end + (call.end - call.start) + self.interval, *following])

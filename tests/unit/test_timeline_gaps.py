@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kernelwright.model.flow import Flow, Gap
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.timeline.flow import TableName, flow
+from kernelwright.timeline.nesting import by_thread
 from trace_builder import TraceBuilder
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -216,3 +218,17 @@ def test_sites_add_up_the_gaps_of_one_place(tmp_path: Path) -> None:
 def test_a_recording_without_device_work_has_no_devices(tmp_path: Path) -> None:
     found = flow_of(TraceBuilder(device="").step(0, 100).op("aten::a", 10, 60), tmp_path)
     assert (found.devices, found.gaps, found.launches, found.sites) == ((), (), None, ()) and len(found.steps) == 1
+
+
+def test_a_wait_before_the_first_step_is_not_the_steps(tmp_path: Path) -> None:
+    builder = (TraceBuilder().launch(3, -500, -10, name="cudaDeviceSynchronize").step(0, 10_000)
+               .launch(1, 300, 310).kernel("a", 320, 400, 1))
+    (gap,) = flow_of(builder, tmp_path).gaps
+    assert parts(gap) == {"host_bound": 310, "launch_latency": 10}
+
+
+def test_rows_by_thread_keep_their_order() -> None:
+    process, thread = (np.array(values, dtype=np.int64) for values in ([2, 1, 2, 1, 2], [5, 5, 4, 5, 5]))
+    assert [(key, rows.tolist()) for key, rows in by_thread(process, thread)] == [((2, 5), [0, 4]), ((1, 5), [1, 3]), ((2, 4), [2])]
+    assert [(key, rows.tolist()) for key, rows in by_thread(thread[:2], process[:2])] == [((5, 2), [0]), ((5, 1), [1])]
+    assert by_thread(process[:0], thread[:0]) == []

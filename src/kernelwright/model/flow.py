@@ -60,7 +60,7 @@ class Gap(Record):
     operator: str | None = None
     """Innermost PyTorch operator around that event; without an event, around the launch of the next work."""
     where: str | None = None
-    """Line of the user's of that event, else of the launch of the next work."""
+    """Line of the user's of that event; without an event, of the launch of the next work."""
     previous: str | None = None
     """Name of the work that ended when the gap began; None before the first."""
     next: str | None = None

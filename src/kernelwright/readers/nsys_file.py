@@ -88,7 +88,7 @@ class NsysFile:
         single = [name for name in wanted if name in known and name not in packed]
         words = [f"[{name}]" if (default := wanted[name]) is None else f"ifnull([{name}], {default})" for name in single]
         words += [_packed(pack) for pack in packs]
-        parts = [self._numbers(table, rows, len(words)) for rows in self.chunks(table, ", ".join(words))] if words else []
+        parts = [self._numbers(table, rows) for rows in self.chunks(table, ", ".join(words))] if words else []
         matrix = np.concatenate(parts, axis=1) if parts else np.zeros((len(words), 0), dtype=np.int64)
         found = dict(zip(single, matrix, strict=False))
         for pack, column in zip(packs, matrix[len(single):], strict=True):
@@ -127,9 +127,9 @@ class NsysFile:
         """The error for contents that can't be right."""
         return BadInput("bad_trace", why, where=self.name, fix=_EXPORT_AGAIN)
 
-    def _numbers(self, table: str, rows: Sequence[tuple[Any, ...]], width: int) -> Int64:
-        """Shape (width, rows)."""
-        return np.stack([self.numbers(table, column) for column in zip(*rows, strict=True)]) if width else np.zeros((0, len(rows)), np.int64)
+    def _numbers(self, table: str, rows: Sequence[tuple[Any, ...]]) -> Int64:
+        """Shape (columns, rows)."""
+        return np.stack([self.numbers(table, column) for column in zip(*rows, strict=True)])
 
     def numbers(self, table: str, values: Sequence[Any]) -> Int64:
         """One column as an array. Raises BadInput for values that are no integers."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..model.table import Int64
 from .nsys_file import NsysFile
-from .nsys_names import EVALUATE, is_operator, range_name, range_names, shapes
+from .nsys_names import EVALUATE, is_operator, range_names, shapes
 from .nsys_rows import MISSING, Rows, make_rows, process_of, thread_of
 
 RANGES = "NVTX_EVENTS"
@@ -87,21 +87,15 @@ class Texts:
     def __init__(self, names: _Numbers | None = None, sizes: _Numbers | None = None) -> None:
         self.names = _Numbers() if names is None else names
         self.sizes = _Numbers({b"": 0}) if sizes is None else sizes
-        self.parts: list[tuple[Int64, Int64, Int64, Int64]] = []
+        self.parts: list[list[Int64]] = []
 
     def add(self, texts: Sequence[Any]) -> None:
         """More texts; one that is none (it is in StringIds, or no text) has no name yet: -1."""
-        try:
-            names, *numbers, sizes = range_names(texts)
-        except (ValueError, AttributeError):
-            parsed = [range_name(text if isinstance(text, bytes) else b"") for text in texts]
-            names, *numbers, sizes = zip(*parsed, strict=True)
-        name_id, sizes_id = (np.fromiter(map(known.__getitem__, found), dtype=np.int64, count=len(texts))
-                             for known, found in ((self.names, names), (self.sizes, sizes)))
-        sequence, op_id = (np.fromiter(column, dtype=np.int64, count=len(texts)) for column in numbers)
+        names, sequence, op_id, sizes = range_names(texts)
+        columns = (map(self.names.__getitem__, names), sequence, op_id, map(self.sizes.__getitem__, sizes))
+        self.parts.append([np.fromiter(column, dtype=np.int64, count=len(texts)) for column in columns])
         if None in texts:
-            name_id[[text is None for text in texts]] = -1
-        self.parts.append((name_id, sequence, op_id, sizes_id))
+            self.parts[-1][0][[text is None for text in texts]] = -1
 
     def columns(self) -> list[Int64]:
         """(name, sequence number, op_id, shapes) of each text."""

@@ -16,6 +16,7 @@ from ..model.trace import Trace
 from .intervals import covered, gaps, union
 from .names import LOADING, allocates, copies, crosses_host, is_compiler, is_loader, loads_code, named, synchronizes
 from .nesting import by_thread
+from .steps import step_of
 
 TableName = Literal["runtime", "operators", "ranges", "overheads"]
 EVENT_TABLES: tuple[TableName, ...] = ("runtime", "operators", "ranges", "overheads")
@@ -152,11 +153,14 @@ class HostActivity:
         return self._rows(runtime, 0, COPY, np.flatnonzero(calls & ~(staying & (runtime.correlation >= 0))))
 
     def _synchronizations(self) -> Events:
-        """Waits, each with the way back from it: until the thread's next launch, at most as long as the wait and one usual interval."""
+        """Waits, each with the way back from it: until the thread's next launch, at most as long as the wait and one usual interval.
+
+        A wait that began in no step (a profiler's own, before the first) has none.
+        """
         runtime = self._trace.runtime
         rows = np.flatnonzero(named(runtime, synchronizes))
         ends = runtime.end_ns[rows].copy()
-        limit = ends + runtime.duration_ns[rows] + self._interval_ns
+        limit = ends + np.where(step_of(self._trace, runtime.start_ns[rows]) >= 0, runtime.duration_ns[rows] + self._interval_ns, 0)
         for thread, members in by_thread(runtime.process[rows], runtime.thread[rows]):
             launches = self._launch_starts.get(thread, np.zeros(0, dtype=np.int64))
             place = np.searchsorted(launches, ends[members])

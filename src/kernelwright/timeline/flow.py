@@ -136,14 +136,13 @@ class FlowOf:
         device, stream = self.trace.device, int(gaps.stream[index])
         previous, after = int(gaps.previous[index]), int(gaps.after_stream[index])
         blamed = culprit if culprit is not None else launch
-        where, next_where = self._line(blamed), self._line(launch)
         return Gap(
             device=int(gaps.device[index]), stream=stream if stream >= 0 else None, start_ns=int(gaps.start_ns[index]),
             end_ns=int(gaps.end_ns[index]), cause=GAP_CAUSES[int(gaps.cause[index])], parts=_parts(gaps.parts_ns[index]),
             call=self._name(culprit), call_ns=self._duration(culprit), operator=operators[blamed] if blamed is not None else None,
-            where=where if where is not None else next_where, previous=device.name(previous) if previous >= 0 else None,
+            where=self._line(blamed), previous=device.name(previous) if previous >= 0 else None,
             next=device.name(int(gaps.next[index])), next_call=self._name(launch),
-            next_operator=operators[launch] if launch is not None else None, next_where=next_where,
+            next_operator=operators[launch] if launch is not None else None, next_where=self._line(launch),
             after_stream=after if after >= 0 else None, event_wait=bool(gaps.event_wait[index]))
 
     def _culprit(self, gaps: GapTable, index: int) -> Event | None:
