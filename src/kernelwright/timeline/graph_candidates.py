@@ -115,6 +115,8 @@ class _Waits:
         self.late = np.zeros(len(work), dtype=np.int64)
         """Of it, what waited for the launch call, less the usual gap of a queued launch."""
         for device, (starts, ends) in work.busy.items():
+            if not starts.size:
+                continue
             rows = np.flatnonzero(work.device == device)
             at = np.searchsorted(starts, work.start[rows])
             begins = (at < starts.size) & (at > 0) & (starts[np.minimum(at, starts.size - 1)] == work.start[rows])
@@ -145,5 +147,5 @@ class _Waits:
             mine = np.flatnonzero(work.device[lows] == device)
             idle[mine] = ends[mine] - begins[mine] - covered(starts, finished, begins[mine], ends[mine])
         # What the device waited before the first of a stretch is not inside it.
-        inner = work.start[inside] > begins[owner]
-        return idle, summed(self.late[inside[inner]], owner[inner], lows.size)
+        since_begin = work.start[inside] - begins[owner]
+        return idle, summed(np.minimum(self.late[inside], since_begin), owner, lows.size)

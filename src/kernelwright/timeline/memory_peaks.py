@@ -17,7 +17,7 @@ BEFORE, NO_REGION, OTHERS = "(before)", "(no region)", "(others)"
 
 
 def memory_peaks(trace: Trace, owners: Owners, places: RangePlaces) -> tuple[MemoryPeak, ...]:
-    """One row a device and step with allocations or frees; the CPU last. Levels as in memory.usages()."""
+    """One row a step of each device that allocated or freed in them; the CPU last. Levels as in memory.usages()."""
     events = trace.memory
     keys = sorted({(int(kind), int(device)) for kind, device in np.unique(np.stack((events.device_type, events.device)), axis=1).T},
                   key=lambda key: (key[0] == CPU, key)) if len(events) else []
@@ -35,16 +35,16 @@ def _of_device(trace: Trace, rows: Int64, device: str, regions: _Regions) -> lis
     level = np.concatenate(([0], np.cumsum(change))) + int(events.total_bytes[rows[0]] - change[0])
     first = np.searchsorted(time, trace.steps.start_ns)
     last = np.searchsorted(time, trace.steps.end_ns, side="right")
-    touched = np.flatnonzero(last > first)
-    # How many events of the device were applied at the highest moment of each step; the level at its start counts.
-    applied = np.array([int(first[step]) + int(np.argmax(level[first[step]:last[step] + 1])) for step in touched], dtype=np.int64)
-    if not touched.size:
+    if first.min() == last.max():
         return []
+    # How many events of the device were applied at the highest moment of each step; the level at its start counts.
+    applied = np.array([low + int(np.argmax(level[low:high + 1])) for low, high in zip(first.tolist(), last.tolist(), strict=True)],
+                       dtype=np.int64)
     highest = int(np.argmax(level[applied]))
     shown = np.unique(np.append(np.argsort(-level[applied], kind="stable")[:MOST_PEAKS], highest))
     found = []
     for index in shown.tolist():
-        step, count = int(touched[index]), int(applied[index])
+        step, count = index, int(applied[index])
         begins = count == first[step]
         found.append(MemoryPeak(
             device=device, step=step, peak_bytes=int(level[count]), is_highest=index == highest,
