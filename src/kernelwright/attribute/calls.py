@@ -10,6 +10,7 @@ import numpy as np
 
 from ..model.table import EventTable, Int64
 from ..model.trace import STAGE_PREFIX, Trace
+from ..readers.ncu import flat_shapes
 from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of
 
@@ -67,8 +68,13 @@ class Calls:
         return tuple(self.name(ancestor) for ancestor in reversed(self.nesting.ancestors(row)))
 
     def shapes(self, row: int) -> tuple[Shape, ...]:
-        """Shapes of the tensor arguments, tensor lists flattened; scalars and absent arguments left out."""
+        """Shapes of the tensor arguments, tensor lists flattened; scalars and absent arguments left out.
+
+        Where the recording has no types (nsys) scalars can't be told from 0-dimensional tensors, and both are left out.
+        """
         details = self.table.args[row]
+        if not details["types"]:
+            return flat_shapes(details["dims"])
         return tuple(shape for dims, kind in zip(details["dims"], details["types"], strict=False) if _is_tensor(kind)
                      for shape in _flatten(dims))
 
