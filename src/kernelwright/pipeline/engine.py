@@ -51,7 +51,8 @@ class Lines:
 
     @cached_property
     def _ranges(self) -> dict[int, str]:
-        return {**self._moments.lines(lambda trace: trace.ranges, is_loader), **self._moments.lines(lambda trace: trace.ranges, is_compiler)}
+        return {row: line for chosen in (is_loader, is_compiler)
+                for row, line in self._moments.lines(lambda trace: trace.ranges, chosen).items()}
 
 
 def _links(trace: Trace) -> dict[str, HostLink]:

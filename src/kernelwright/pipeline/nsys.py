@@ -29,6 +29,7 @@ from ..model.recording import Recording
 from ..model.saying import Say, silent
 from ..model.structure import FoundIterations
 from ..model.trace import Trace
+from ..readers.cache import cached, cached_kineto
 from ..readers.kineto import read_kineto
 from ..readers.lines import UserStack, read_lines
 from ..readers.nsys import read_nsys
@@ -52,6 +53,8 @@ MOST_LAUNCHES = 20_000
 """Launches that a document lists one by one; of a larger recording its beginning is listed, and the engine still looks at all of it."""
 MOST_COPIED_BYTES = 256 << 20
 FIX = "name an .nsys-rep or its .sqlite export, or a Chrome trace of torch.profiler (.json, .json.gz)"
+NSYS_READER = "nsys 1"
+"""Goes up when the reader of exports gives something else for the same file, so that no older entry of the cache is used."""
 _STACKS, _LINES = "trace_stacks.json.gz", "lines.json.gz"
 """Beside a recording that kernelwright made."""
 
@@ -130,7 +133,7 @@ def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable
           say: Say) -> Recorded:
     say(f"reading {target.name}")
     if kind == "kineto":
-        trace, file = read_kineto(target, need_steps=False, steps_range=steps_from), _copied(target, raw)
+        trace, file = cached_kineto(target, need_steps=False, steps_range=steps_from), _copied(target, raw)
         stacks = _beside(target, _STACKS)
         recorded = Recorded(trace, _read_stacks(stacks), (), warnings=() if file else (_left(target),))
         tool = "torch.profiler"
@@ -175,7 +178,7 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
              say: Say) -> tuple[Recorded, str | None, str]:
     """(what was read, the recording's place in raw/, who recorded). What is in raw/ holds no environments of processes."""
     if kind == "nsys-sqlite":
-        main, second = read_nsys(target, steps_range=steps_from)
+        main, second = _read_export(target, steps_from)
         file, warnings = _scrubbed_copy(target, raw)
         return Recorded(main, second, (), warnings=warnings), file, "Nsight Systems"
     exported, version = _export(target, raw, executable, say)
@@ -184,7 +187,7 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
     except BaseException:
         exported.unlink(missing_ok=True)
         raise
-    main, second = read_nsys(exported, steps_range=steps_from)
+    main, second = _read_export(exported, steps_from)
     tool = f"Nsight Systems {version or ''}".strip()
     if scrubbed.foreign and not keep_report:
         return Recorded(main, second, (), warnings=(
@@ -192,6 +195,14 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
             "(--keep-nsys-report copies it too)",)), f"raw/{exported.name}", tool
     copied = _copied(target, raw)
     return Recorded(main, second, (), warnings=() if copied else (_left(target),)), copied or f"raw/{exported.name}", tool
+
+
+def _read_export(database: Path, steps_from: str | None) -> tuple[Trace, Trace | None]:
+    """read_nsys, by way of the cache of large traces."""
+    version = f"{NSYS_READER} of kernelwright {__version__} {steps_from!r}"
+    main, second = cached(database, lambda: read_nsys(database, steps_range=steps_from), version=version)
+    assert main is not None
+    return main, second
 
 
 def _scrubbed_copy(target: Path, raw: Path) -> tuple[str | None, tuple[str, ...]]:
