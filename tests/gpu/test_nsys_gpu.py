@@ -117,6 +117,7 @@ def test_hidden_waits_copies_and_allocations():
     _out, document, _report = profiled("hidden_sync")
     causes = causes_of(document)
     assert {"synchronization", "allocator", "copy"} <= set(causes) and causes["synchronization"][1] == "hidden_sync.py:17", causes
+    assert causes["allocator"][1] == "hidden_sync.py:21", causes  # torch.cuda.empty_cache()
     assert {"synchronisation", "allocator_gaps"} <= {finding["rule"] for finding in document["findings"]}
 
 

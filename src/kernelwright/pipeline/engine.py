@@ -37,6 +37,7 @@ class Lines:
         self._places = attributed.places
         self._trace = recorded.trace
         self._known = recorded.whole is None
+        self._calls: dict[str, dict[int, str]] = {}
         self._moments = Moments(recorded.trace, recorded.stacks, recorded.lines)
 
     def line_of(self, table: TableName, row: int) -> str | None:
@@ -46,8 +47,15 @@ class Lines:
         if table == "operators":
             return self._places.of(row).source
         if table == "runtime":
-            return self._places.of_runtime(row).source
+            return self._places.of_runtime(row).source or self._of_call(row)
         return self._ranges.get(row) if table == "ranges" else None
+
+    def _of_call(self, row: int) -> str | None:
+        """Line of a call outside any operator, such as torch.cuda.empty_cache()'s cudaFree: that of its twin in the step with stacks."""
+        name = self._trace.runtime.name(row)
+        if name not in self._calls:
+            self._calls[name] = self._moments.lines(lambda trace: trace.runtime, name.__eq__)
+        return self._calls[name].get(row)
 
     @cached_property
     def _ranges(self) -> dict[int, str]:
