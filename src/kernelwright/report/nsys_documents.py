@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ..model.profile import Finding, Profile
+from ..model.structure import MemoryPeak
 from .contract import TOKEN_LIMIT, token_count
 from .figures import title
 from .nsys_views import (
@@ -19,6 +20,7 @@ from .nsys_views import (
     launch_bound,
     missing_overlap,
     overlap_rows,
+    pace,
     path_shares,
     synchronizations,
     transfers,
@@ -74,10 +76,17 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
         graphs=[(row, candidate_pct(profile, row)) for row in graphs(profile, min(2, room.rows))],
         fusions=[(cell(" + ".join(function_name(name) for name in row.kernels), room.text), row)
                  for row in fusions(profile, min(2, room.rows))],
-        path=path_shares(profile, 5), root_cause=first_sentences(profile.bottleneck.root_cause, 2, 300),
+        pace=pace(profile), path=path_shares(profile, 5), peak=_peak(profile),
+        root_cause=first_sentences(profile.bottleneck.root_cause, 2, 300),
         findings=_findings(profile, room), findings_left=max(0, len(profile.findings) - room.findings),
         warnings=_warnings(profile)[:room.warnings], warnings_left=max(0, len(_warnings(profile)) - room.warnings),
         files=[Safe(name) for name in files])
+
+
+def _peak(profile: Profile) -> MemoryPeak | None:
+    """The highest point of memory in the steps."""
+    peaks = profile.structure.memory_peaks if profile.structure is not None else ()
+    return next((peak for peak in peaks if peak.is_highest), None)
 
 
 def _sync_what(operators: Sequence[str]) -> str:

@@ -189,6 +189,31 @@ def function_name(kernel: str) -> str:
     return "".join(kept).strip().split(" ")[-1].split("::")[-1] or kernel
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How even the steps are."""
+
+    count: int
+    shortest_ns: int
+    longest_ns: int
+    longest: int
+    """Index of the step that took longest."""
+    mfu_pct: float | None
+    """Of the steps together; None where FLOPs or the peak are not known."""
+
+
+def pace(profile: Profile) -> Pace | None:
+    """The steps, None for fewer than two."""
+    rows = profile.structure.iterations if profile.structure is not None else ()
+    if len(rows) < 2:
+        return None
+    slowest = max(rows, key=lambda row: row.wall_ns)
+    known = [row.mfu_pct for row in rows if row.mfu_pct is not None]
+    mean = sum(pct * row.wall_ns for pct, row in zip(known, rows, strict=True)) / sum(row.wall_ns for row in rows) if len(known) == len(rows) \
+        else None
+    return Pace(len(rows), min(row.wall_ns for row in rows), slowest.wall_ns, slowest.index, mean)
+
+
 def path_shares(profile: Profile, most: int) -> list[tuple[str, float]]:
     """(category, share of the critical path in %), the largest first."""
     path: CriticalPath | None = profile.structure.critical_path if profile.structure is not None else None
