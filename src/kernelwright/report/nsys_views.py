@@ -209,8 +209,9 @@ def pace(profile: Profile) -> Pace | None:
         return None
     slowest = max(rows, key=lambda row: row.wall_ns)
     known = [row.mfu_pct for row in rows if row.mfu_pct is not None]
-    mean = sum(pct * row.wall_ns for pct, row in zip(known, rows, strict=True)) / sum(row.wall_ns for row in rows) if len(known) == len(rows) \
-        else None
+    mean = None
+    if len(known) == len(rows):
+        mean = sum(pct * row.wall_ns for pct, row in zip(known, rows, strict=True)) / sum(row.wall_ns for row in rows)
     return Pace(len(rows), min(row.wall_ns for row in rows), slowest.wall_ns, slowest.index, mean)
 
 
