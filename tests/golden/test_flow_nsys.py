@@ -170,3 +170,30 @@ def test_kernels_of_a_graph_wait_for_each_other_only() -> None:
 def test_the_profilers_own_time_is_told_apart() -> None:
     """nsys got new buffers while gpt2 ran."""
     assert {call for call, *_ in sites("gpt2", "profiler")} == {"Chunk Allocation"}
+
+
+# -- Kineto -----------------------------------------------------------------------------------------------------------------
+
+KINETO = sorted((Path(__file__).parents[1] / "data" / "traces").glob("*/trace.json.gz"))
+
+
+@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.parent.name)
+def test_kineto_recordings_by_the_same_engine(path: Path) -> None:
+    trace = read_kineto(path)
+    found, summary = flow(trace), summarize(trace, attributed_ns=0, unattributed_ns=0)
+    if not trace.is_cuda:
+        assert found.devices == () and found.gaps == ()
+        return
+    (device,) = found.devices
+    assert (device.busy_ns, device.idle_ns, device.span_ns, device.gap_count) == (
+        summary.busy_ns, summary.gap_total_ns, summary.span_ns, summary.gap_count)
+    assert {cause.cause for cause in device.causes} <= {
+        "host_bound", "launch_latency", "dependency", "outside", "synchronization", "copy"}
+    assert device.causes[0].cause == "host_bound", "small steps, slowed by the recording"
+
+
+def test_the_wait_for_a_copy_in_a_kineto_recording() -> None:
+    (path,) = (path for path in KINETO if path.parent.name == "h200_conv_copy")
+    waits = [gap for gap in flow(read_kineto(path)).gaps if gap.cause == "synchronization"]
+    assert [(gap.call, gap.operator, gap.previous) for gap in waits] == [
+        ("cudaStreamSynchronize", "aten::copy_", "Memcpy HtoD (Pageable -> Device)")] * 2

@@ -12,7 +12,6 @@ from ..model.flow import MOST_CALLS, MOST_POINTS, ApiCall, Distribution, Launche
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from .concurrency import levels, time_at_level
-from .intervals import distinct
 from .memory import thinned
 from .names import plain
 from .nesting import by_thread
@@ -77,8 +76,9 @@ class LaunchedWork:
         """Launches whose call returned when the device had nothing left to run of what began before; shape (n,)."""
         table, device = self.table, self.trace.device
         result = np.zeros(len(table), dtype=bool)
-        for index in distinct(table.device).tolist():
-            mine, rows = np.flatnonzero(table.device == index), np.flatnonzero(device.device == index)
+        all_rows = dict(by_thread(device.device, device.device))
+        for index, mine in by_thread(table.device, table.device):
+            rows = all_rows[index]
             reach = np.maximum.accumulate(device.end_ns[rows])
             before = np.searchsorted(rows, table.first[mine])
             result[mine] = np.append(reach, np.iinfo(np.int64).min)[before - 1] <= table.returned_ns[mine]
@@ -119,8 +119,8 @@ def launches(found: LaunchedWork) -> Launches | None:
 def _overtaken(table: LaunchTable) -> int:
     """Launches that began after one that was made later, on their device."""
     total = 0
-    for device in distinct(table.device).tolist():
-        begun = table.begun_ns[table.device == device]
+    for _, mine in by_thread(table.device, table.device):
+        begun = table.begun_ns[mine]
         earliest_later = np.minimum.accumulate(begun[::-1])[::-1]
         total += int(np.count_nonzero(earliest_later[1:] < begun[:-1]))
     return total
