@@ -4,14 +4,20 @@ Plain: a process that starts, loads, compiles and makes two iterations. Annotati
 so the timeline's process, the counter process and kernelwright's own work. Each has a HOME and cache folders of its own that are empty.
 The aim is at most 2.4 times, with counters on 95% and attribution on 99% of kernel time.
 
-    python bench/annotation_overhead.py [WORKLOAD[@VERSION][:COMPILE_MODE] ...] [--all-launches] [--limit SECONDS] [--out FILE]
+    python bench/annotation_overhead.py [--workloads WORKLOAD[@VERSION][:COMPILE_MODE] ...] [--all-launches] [--limit SECONDS]
+                                        [--repeat N] [--byte-code warm|as-is] [--out FILE]
+
+Python's byte code is no cache that either of the two should have to fill: where none stands beside torch, both are given the same folder
+with that of all installed packages, made before (--byte-code warm). With as-is the environment stays as it is. The first line tells how
+long `import torch` takes both ways.
 
 --all-launches replays every launch of a step as well: how much longer that takes, and for each counter how far the values that launches
 inherited are from those measured on them: the median relative difference over launches of at least 1% of the step's kernel time. Left
 out are shares of a peak below 1%, and amounts below 1% of the largest seen in the step (their peaks are not in the report). Beside it
 the same for launches measured in both runs, which is what measuring twice differs by.
 
-One line of JSON a workload, as soon as it is measured. Needs a GPU and the development environment (make bench's).
+One line of JSON a workload, as soon as it is measured; on stderr where the seconds went. Needs a GPU and the development environment
+(make bench's).
 """
 
 from __future__ import annotations
@@ -32,6 +38,13 @@ ROOT = Path(__file__).resolve().parents[1]
 AIM, COUNTERS_AIM_PCT, ATTRIBUTION_AIM_PCT = 2.4, 95.0, 99.0
 HEAVY_SHARE, SMALL_SHARE, NOTABLE = 0.01, 0.01, 0.02
 DEFAULT = ("conv_block", "gpt2:inductor", "lstm_sequence_encoder", "sdpa_attention", "triton_softmax@v2", "train_mlp_step")
+COMPILE_LIMIT_S = 240.0
+BESIDE = """
+import importlib.util, os
+spec = importlib.util.find_spec("torch")
+print(os.path.exists(spec.cached))
+print(os.path.dirname(os.path.dirname(spec.origin)))
+"""
 PLAIN = """
 import importlib.util, sys
 path, version, mode = sys.argv[1:4]
@@ -60,40 +73,117 @@ torch.cuda.synchronize()
 def main(argv: list[str] | None = None) -> int:
     """Measure each workload; with --check exit 1 when one misses an aim."""
     args = _arguments(argv)
+    with tempfile.TemporaryDirectory(prefix="annotation-overhead-byte-code-") as folder:
+        return run(args, *byte_code(args, Path(folder)))
+
+
+def run(args: argparse.Namespace, variables: dict[str, str | None], told: dict[str, Any]) -> int:
+    """All workloads. variables: of both processes; told: of the byte code."""
     rows = []
-    for name in args.workloads or DEFAULT:
+    print(json.dumps(told), flush=True)
+    for name in args.workloads or args.names or DEFAULT:
         try:
-            row = measure(name, args)
+            row = measure(name, args, variables)
         except (subprocess.SubprocessError, RuntimeError, OSError) as error:
             row = {"workload": name, "error": str(error)[-800:]}
         rows.append(row)
         print(json.dumps(row), flush=True)
+        if "error" not in row:
+            say(name, row)
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps({"benchmark": "annotation_overhead", "aim_ratio": AIM, "rows": rows}, indent=1) + "\n")
+        args.out.write_text(json.dumps({"benchmark": "annotation_overhead", "aim_ratio": AIM, **told, "rows": rows}, indent=1) + "\n")
     return 1 if args.check and not all(row.get("kept") for row in rows) else 0
 
 
-def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One row. name: an example or a file, with its version and compile mode."""
+def byte_code(args: argparse.Namespace, folder: Path) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """Variables for both processes, and what there is to tell: seconds of `import torch`, with whose byte code."""
+    as_is = _import_s(args.python, {})
+    beside = subprocess.run([args.python, "-c", BESIDE], capture_output=True, text=True, check=True).stdout.split("\n")
+    told: dict[str, Any] = {"import_torch_s": as_is, "byte_code_beside_torch": beside[0] == "True",
+                            "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", "")}
+    if args.byte_code == "as-is":
+        return {}, {**told, "byte_code": "as it is, for both processes"}
+    there = beside[0] == "True"
+    variables: dict[str, str | None] = {"PYTHONDONTWRITEBYTECODE": None, **({} if there else {"PYTHONPYCACHEPREFIX": str(folder)})}
+    begun, folders = time.perf_counter(), {str(ROOT / "src")}
+    if not there:
+        folders |= {beside[1], *(path for path in sys.path if path.endswith("-packages") and Path(path).is_dir())}
+    # Files for other versions of Python, which packages ship as tests, do not compile: the status says nothing.
+    subprocess.run([args.python, "-m", "compileall", "-q", "-j", "0", *sorted(folders)], env=_with(dict(os.environ), variables),
+                   capture_output=True, timeout=COMPILE_LIMIT_S, check=False)
+    compiled_s = round(time.perf_counter() - begun, 1)
+    return variables, {**told, "import_torch_with_byte_code_s": _import_s(args.python, variables), "compiled_in_s": compiled_s,
+                       "byte_code": "where it belongs, for both processes" if there else
+                       "in one folder for both processes, filled before (PYTHONPYCACHEPREFIX)"}
+
+
+def _import_s(python: str, variables: dict[str, str | None]) -> list[float]:
+    """Twice: the first one may read from a cold disk."""
+    taken = []
+    for _ in range(2):
+        begun = time.perf_counter()
+        subprocess.run([python, "-c", "import torch"], env=_with(dict(os.environ), variables), check=True, timeout=120)
+        taken.append(round(time.perf_counter() - begun, 2))
+    return taken
+
+
+def _with(environment: dict[str, str], variables: dict[str, str | None]) -> dict[str, str]:
+    mixed = {**environment, **variables}
+    return {name: value for name, value in mixed.items() if value is not None}
+
+
+def say(name: str, row: dict[str, Any]) -> None:
+    """A line on stderr a workload: where the seconds of the annotation went."""
+    parts = ", ".join(f"{part} {value:.1f}" for part, value in row["stages_s"].items())
+    inner = [f"{which}: " + ", ".join(f"{part} {value:.1f}" for part, value in row[key].items())
+             for which, key in (("first process", "first_phases_s"), ("counter process", "counter_phases_s"))]
+    print(f"{name}: plain {row['plain_s']:.1f} s, annotation {row['annotation_s']:.1f} s, {row['ratio']:.2f} times\n  {parts}\n  "
+          + "\n  ".join(inner), file=sys.stderr, flush=True)
+
+
+def measure(name: str, args: argparse.Namespace, variables: dict[str, str | None]) -> dict[str, Any]:
+    """One row. name: an example or a file, with its version and compile mode. variables: of both processes."""
     rest, _, mode = name.partition(":")
     stem, _, version = rest.partition("@")
     path = Path(stem) if stem.endswith(".py") else ROOT / "examples" / f"{stem}.py"
     mode, ends = mode or "eager", time.monotonic() + args.limit
     with tempfile.TemporaryDirectory(prefix="annotation-overhead-") as scratch:
         place = Path(scratch)
-        plain_s = _timed([args.python, "-c", PLAIN, str(path.resolve()), version, mode], fresh(place / "plain"), place, ends)
-        home, out = fresh(place / "annotation"), place / "out"
+        plain, whole = [], []
+        for turn in range(args.repeat):
+            home = fresh(place / f"plain-{turn}", variables)
+            plain.append(_timed([args.python, "-c", PLAIN, str(path.resolve()), version, mode], home, place, ends))
+        out = place / "out"
         command = [sys.executable, "-m", "kernelwright", "profile_kernel", str(path.resolve()), *([version] if version else []), "--json",
                    "--python", args.python, "--compile-mode", mode, "--out", str(out)]
-        annotation_s = _timed(command, home, place, ends)
+        for turn in range(args.repeat):
+            home, launched = fresh(place / f"annotation-{turn}", variables), time.time()
+            whole.append(_timed(command, home, place, ends))
+        plain_s, annotation_s = statistics.median(plain), statistics.median(whole)
         row = {"workload": name, "plain_s": round(plain_s, 2), "annotation_s": round(annotation_s, 2),
-               "ratio": round(annotation_s / plain_s, 3), **described(out)}
+               "ratio": round(annotation_s / plain_s, 3), "plain_all_s": [round(one, 2) for one in plain],
+               "annotation_all_s": [round(one, 2) for one in whole], "stages_s": stages(out, launched, whole[-1]), **described(out)}
         row["kept"] = (row["ratio"] <= AIM and (row["counters_pct"] or 0) >= COUNTERS_AIM_PCT
                        and row["attributed_pct"] >= ATTRIBUTION_AIM_PCT)
         if args.all_launches and row["counters_pct"]:
             row.update(all_launches(out, args.python, home, place, max(1.0, ends - time.monotonic()), annotation_s))
     return row
+
+
+def stages(out: Path, launched: float, total_s: float) -> dict[str, float]:
+    """Where the seconds of the last annotation went. start: until our first line of a profile; report: from the document to the end.
+
+    first_process and counters are whole processes with their start and end; the latter counts from the end of the former.
+    """
+    params = json.loads((out / "params.json").read_text())
+    spent = params["stages_s"]
+    inner_s = sum(spent.get(name, 0.0) for name in ("first_process", "peaks", "counters", "loading"))
+    start_s = params["analysed_at_unix_s"] - launched - spent["prepare"] - spent["capture"] - spent["analysis"]
+    parts = {"start": start_s, "prepare": spent["prepare"], "first_process": spent["first_process"], "peaks": spent["peaks"],
+             "counters": spent["counters"], "loading": spent["loading"], "locks_and_clocks": spent["capture"] - inner_s,
+             "analysis": spent["analysis"], "report": launched + total_s - params["analysed_at_unix_s"]}
+    return {name: round(value, 2) for name, value in parts.items()}
 
 
 def described(out: Path) -> dict[str, Any]:
@@ -183,11 +273,11 @@ def _kernels(operators: Any) -> Any:
     return (kernel for operator in operators for kernel in operator.kernels)
 
 
-def fresh(home: Path) -> dict[str, str]:
-    """An environment whose HOME and caches are empty folders of their own."""
+def fresh(home: Path, variables: dict[str, str | None]) -> dict[str, str]:
+    """An environment with these variables (None: without) whose HOME and caches are empty folders of their own."""
     (home / "tmp").mkdir(parents=True)
     hidden = ("XDG_", "TORCHINDUCTOR", "TRITON_", "KERNELWRIGHT_CACHE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    kept = _with({name: value for name, value in os.environ.items() if not name.startswith(hidden)}, variables)
     return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CACHE_HOME": str(home / ".cache"),
             "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton"),
             "CUDA_CACHE_PATH": str(home / "nv"), "KERNELWRIGHT_CACHE": str(home / "kernelwright"),
@@ -206,7 +296,10 @@ def _timed(command: list[str], environment: dict[str, str], cwd: Path, ends: flo
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"examples or files (default: {', '.join(DEFAULT)})")
+    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=f"examples or files (default: {', '.join(DEFAULT)})")
+    parser.add_argument("--workloads", nargs="+", metavar="WORKLOAD", help="the same, as an option")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="measure each N times; the medians count (default: 1)")
+    parser.add_argument("--byte-code", choices=("warm", "as-is"), default="warm", help="Python's byte code (default: there for both)")
     parser.add_argument("--all-launches", action="store_true", help="also replay every launch, and compare")
     parser.add_argument("--limit", type=float, default=180.0, metavar="SECONDS", help="longest time for one workload (default: 180)")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")

@@ -1,7 +1,8 @@
 """A pretended ncu: an executable that does what a list of turns tells, one a call, and keeps its arguments and environment.
 
 A turn: `log` (ncu's own words, into --log-file), `said` (its stdout), `report` (a file to copy to --export), `result` (the probe's
-result.json; None: not written), `run` (start the program), `sleep_s`, `kill` (a signal to itself), `exit`.
+result.json; None: not written), `waits` (as the probe does for request.json's wait_for), `run` (start the program), `sleep_s`, `kill` (a
+signal to itself), `exit`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ with open(value("--log-file"), "w") as log:
 sys.stdout.write(turn.get("said", ""))
 sys.stdout.flush()
 request = json.load(open(words[-1]))
+while turn.get("waits") and not os.path.exists(request["wait_for"]):
+    time.sleep(0.01)
 if turn.get("result") is not None:
     json.dump(turn["result"], open(os.path.join(request["out_dir"], "result.json"), "w"))
 if turn.get("run"):

@@ -38,7 +38,8 @@ class Chain(nn.Module):
 def get_model_and_input(n=6):
     return Chain(n).eval(), torch.randn(4, 16)
 '''
-KEYS = {"status", "out_dir", "kept", "speedup", "interval", "optimized", "report", "devlog", "contract"}
+KEYS = {"status", "out_dir", "kept", "speedup", "interval", "optimized", "report", "devlog", "contract", "precision", "confirmed", "clocks",
+        "warnings"}
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,7 @@ def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
     status, answer, err = first
     assert status == 0 and set(answer) == KEYS and answer["status"] == "ok", err
     assert "no_grad" in answer["kept"] and answer["speedup"] > 1 and answer["interval"][0] > 1, err
+    assert answer["precision"] == "equal" and answer["confirmed"] is True and isinstance(answer["warnings"], list)
     folder = Path(answer["out_dir"])
     assert folder.parent == place / "out" / "optimize" / "chain"
     for name in ("baseline/profile.json", "baseline/contract.md", "after/profile.json", "after/contract.md", "ledger.jsonl", "state.json",

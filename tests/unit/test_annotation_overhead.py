@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,18 @@ def test_medians_over_heavy_launches_that_inherited():
 def test_caches_are_empty_and_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/warm")
     monkeypatch.setenv("XDG_DATA_HOME", "/warm")
-    environment = bench.fresh(tmp_path / "plain")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    environment = bench.fresh(tmp_path / "plain", {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": "/warmed"})
+    assert environment["PYTHONPYCACHEPREFIX"] == "/warmed" and "PYTHONDONTWRITEBYTECODE" not in environment
     assert "/warm" not in environment.values()
     for name in ("HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "KERNELWRIGHT_CACHE", "XDG_CACHE_HOME"):
         assert environment[name].startswith(str(tmp_path / "plain")), name
     assert not [path for path in (tmp_path / "plain").rglob("*") if path.is_file()]
+
+
+def test_the_stages_add_up_to_the_whole(tmp_path):
+    spent = {"prepare": 0.1, "capture": 8.0, "analysis": 0.4, "first_process": 4.0, "peaks": 0.5, "counters": 3.0, "loading": 0.0}
+    (tmp_path / "params.json").write_text(json.dumps({"stages_s": spent, "analysed_at_unix_s": 1009.5}))
+    found = bench.stages(tmp_path, 1000.0, 10.2)
+    assert found["start"] == pytest.approx(1.0) and found["report"] == pytest.approx(0.7) and found["locks_and_clocks"] == 0.5
+    assert sum(found.values()) == pytest.approx(10.2)

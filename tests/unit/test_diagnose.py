@@ -285,3 +285,13 @@ def test_a_corrected_share_says_so_beside_a_stage_row_that_is_not() -> None:
     line = profile.timeline.model_copy(update={"idle_share_pct": 0.0, "profiled_idle_share_pct": 21.0})
     cause = bottleneck(profile.model_copy(update={"timeline": line})).root_cause
     assert "0% of the step passed outside operators, corrected for the profiler's overhead (21% under it)." in cause
+
+
+def test_a_stage_that_is_faster_than_memory_is_not_memory_bound() -> None:
+    """Its data lie in a cache: 100% of the memory roof would be no figure of its own."""
+    profile = draft(operator("aten::add_", kernel("k", 1000)), summary=timeline())
+    for share, kind, issue in ((250.0, None, "faster than memory (cached)"), (90.0, "Memory", "90% of memory roof")):
+        stage = profile.stages[0].model_copy(update={"bandwidth_pct": share, "compute_pct": None, "roof_pct": min(share, 100.0),
+                                                     "binding_roof": "memory", "roof_evidence": "analytic"})
+        judged = diagnose(profile.model_copy(update={"stages": (stage,)})).stages[0]
+        assert (judged.bottleneck, judged.key_issue) == (kind, issue)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.capture.gate import Gate
 from kernelwright.capture.interpreter import Interpreter
 from kernelwright.capture.ncu import command_line, nvtx_filters, run_ncu
 from kernelwright.capture.nsight import Tool, find_ncu
@@ -31,7 +32,7 @@ def report(tmp_path):
 
 
 def run(tmp_path, stand_in, *, uid=0, metrics=("a.sum", "b.sum"), op_ids=(9, 13), timeout_s=30.0, sudo=False, say=lambda _line: None,
-        interpreter=PYTHON):
+        interpreter=PYTHON, gate=None):
     folder = tmp_path / "raw" / "counters"
     folder.mkdir(parents=True, exist_ok=True)
     request = ProbeRequest(action="counters", workload=ProbeWorkload(path=str(tmp_path / "w.py")), device="cuda", out_dir=str(folder))
@@ -39,7 +40,7 @@ def run(tmp_path, stand_in, *, uid=0, metrics=("a.sum", "b.sum"), op_ids=(9, 13)
     assert tool.works and tool.version == "2025.3.1.0"
     view = dataclasses.replace(real_system(), uid=uid, root=tmp_path / "machine")
     return run_ncu(request, interpreter, tool=tool, metrics=metrics, op_ids=op_ids, sudo=sudo, report=tmp_path / "raw" / "counters.ncu-rep",
-                   cwd=tmp_path, timeout_s=timeout_s, say=say, view=view)
+                   cwd=tmp_path, timeout_s=timeout_s, say=say, view=view, gate=gate)
 
 
 def test_a_run_that_works_leaves_the_report(tmp_path, report):
@@ -201,3 +202,14 @@ def test_caches_are_where_the_compilers_look(monkeypatch):
     assert cache_folders({"TORCHINDUCTOR_CACHE_DIR": "/i", "TRITON_CACHE_DIR": "/t"}) == [Path("/i"), Path("/t")]
     inductor, triton = cache_folders({"USER": "me", "HOME": "/home/me"})
     assert inductor.name == "torchinductor_me" and triton == Path("/home/me/.triton/cache")
+
+
+def test_time_at_a_gate_is_no_time_of_the_run_and_an_abandoned_one_ends_it(tmp_path, report):
+    stand_in = StandInNcu(tmp_path / "nsight", good(report, sleep_s=1.0))
+    done = run(tmp_path, stand_in, timeout_s=0.3, gate=Gate(tmp_path / "closed"))
+    assert done.report is not None and done.seconds == 0.0  # it ended by itself; a closed gate has no time limit
+    gate = Gate(tmp_path / "abandoned")
+    gate.abandon()
+    began = time.monotonic()
+    assert run(tmp_path, StandInNcu(tmp_path / "other", good(report, sleep_s=30.0)), gate=gate).report is None
+    assert time.monotonic() - began < 25

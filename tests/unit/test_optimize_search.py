@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import builders
+from kernelwright.cli.optimize import _data
 from kernelwright.devlog import add_entry
 from kernelwright.diagnose import diagnose
 from kernelwright.judge.options import OutOfTime
@@ -262,6 +263,31 @@ def test_the_best_is_kept_confirmed_profiled_and_written(workload):
     assert sum(" channels_last: " in line for line in said) == 1
     best_row = max(row.verdict.speedup for row in rows(outcome).values() if row.ladder_row and row.verdict)
     assert outcome.speedup >= best_row
+
+
+def test_the_answer_says_precision_confirmation_clocks_and_warnings(workload):
+    outcome = run(workload, FakeStages({"cuda_graph": 1.5, "optimized:cuda_graph, no_grad": 1.4}))
+    assert (outcome.precision, outcome.confirmed, outcome.clocks) == ("equal", True, None)
+    answer = _data(outcome)
+    assert set(answer) >= {"kept", "speedup", "interval", "optimized", "report", "devlog", "contract", "out_dir"}
+    assert (answer["precision"], answer["confirmed"], answer["clocks"], answer["warnings"]) == ("equal", True, None, list(outcome.warnings))
+    nothing = _data(run(workload, FakeStages({})))
+    assert nothing["precision"] is None and nothing["confirmed"] is None
+
+
+def kept_section(outcome) -> str:
+    return outcome.report.read_text().partition("## Kept")[2].partition("\n## ")[0]
+
+
+def test_the_report_says_what_running_without_gradients_means(workload):
+    """A speed-up over an original that records gradients is no praise of the other passes alone."""
+    outcome = run(workload, FakeStages({"no_grad": 1.2, "cuda_graph": 1.5, "optimized:cuda_graph, no_grad": 1.4}))
+    assert "no_grad alone: 1.20x [" in kept_section(outcome) and "; the original was timed with gradients on" in kept_section(outcome)
+    assert "outputs of optimized.py carry no gradient" in kept_section(outcome)
+    unjudged = run(workload, FakeStages({"no_grad": verdict("FAILED"), "cuda_graph": 1.5, "optimized:cuda_graph, no_grad": 1.4}))
+    assert "no_grad was not judged alone; the original was timed with gradients on" in kept_section(unjudged)
+    alone = run(workload, FakeStages({"no_grad": 1.5, "optimized:no_grad": 1.5}))
+    assert "alone" not in kept_section(alone) and "The original was timed with gradients on" in kept_section(alone)
 
 
 def test_the_lower_bound_decides_not_the_point_estimate(workload):

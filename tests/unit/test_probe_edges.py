@@ -3,7 +3,12 @@
 import gzip
 import json
 import os
+import subprocess
+import sys
+import threading
+import time
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,3 +180,51 @@ def test_what_no_two_rounds_agree_on_is_left_out_and_said(monkeypatch):
     found, warnings = calibrate.peaks("cpu")
     assert {peak["name"] for peak in found} == {"matmul:float32", "matmul:float64", "matmul:bfloat16"}
     assert len(warnings) == 1 and "bandwidth (1 to 1e+08 GB/s)" in warnings[0] and "quiet" in warnings[0]
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.022, [1, 1, 1, 1, 1]), (0.0005, [1, 3, 3, 3, 3])])
+def test_long_gpu_calls_are_timed_one_by_one_and_short_ones_in_a_row(monkeypatch, seconds, calls):
+    made = []
+    monkeypatch.setattr(calibrate, "_once", lambda run, device, calls: made.append(calls) or seconds)
+    assert calibrate._fastest(lambda: None, "cpu", budget_s=10.0) == seconds and made == calls
+
+
+def leaving(body):
+    """A probe's end, without torch: what it printed and how it ended."""
+    start = Path(__file__).resolve().parents[2] / "src" / "kernelwright" / "probe" / "start.py"
+    code = ("import importlib, importlib.util, os, sys\n"
+            f"spec = importlib.util.spec_from_file_location('start', {str(start)!r})\n"
+            "start = importlib.util.module_from_spec(spec); spec.loader.exec_module(start)\n"
+            f"start.load_package({str(start.parent)!r})\n"
+            f"run = importlib.import_module('kernelwright_probe.run')\n{body}\nprint('still here')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.stdout, done.returncode
+
+
+def test_a_probe_leaves_at_once_but_not_before_what_the_workload_registered(tmp_path):
+    told = "import atexit; atexit.register(print, 'saved')"
+    assert leaving(f"{told}; run._leave(4, at_once=True)") == ("saved\n", 4)
+    assert leaving(f"{told}; run._leave(0, at_once=False)") == ("still here\nsaved\n", 0)  # under a profiler
+    fails = "import atexit; atexit.register(lambda: 1 / 0)"
+    assert leaving(f"{told}; {fails}; run._leave(0, at_once=True)") == ("saved\n", 0)
+    assert leaving(f"{told}; sys.stdout.close(); run._leave(0, at_once=True)")[1] == 0
+    open_file = f"left = open({str(tmp_path / 'left.txt')!r}, 'w'); left.write('all of it'); {told}"
+    assert leaving(f"{open_file}; run._leave(0, at_once=True)") == ("saved\n", 0)
+    assert (tmp_path / "left.txt").read_text() == "all of it"  # as at any end of an interpreter
+    printed = "import ctypes; ctypes.CDLL(None).printf(b'from C\\n')"
+    assert sys.platform == "win32" or leaving(f"{printed}; run._leave(0, at_once=True)") == ("from C\n", 0)
+    threads = "import threading, time; threading.Thread(target=time.sleep, args=(100,)).start()"
+    assert leaving(f"{told}; {threads}; run._leave(0, at_once=False)") == ("", 0)
+
+
+def test_a_probe_waits_until_the_file_is_there(tmp_path):
+    from kernelwright.probe import run
+
+    file, passed = tmp_path / "go", []
+    waiting = threading.Thread(target=lambda: (run._wait_for(str(file)), passed.append(file.exists())))
+    waiting.start()
+    time.sleep(0.1)
+    assert passed == []
+    file.touch()
+    waiting.join(20)
+    assert passed == [True]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelwright.attribute import attribute
 from kernelwright.attribute.calls import Calls
@@ -15,7 +17,7 @@ from kernelwright.model.errors import BadInput
 from kernelwright.model.table import EventTable
 from kernelwright.model.trace import Trace
 from kernelwright.readers.nsys import read_gpus, read_nsys
-from kernelwright.readers.nsys_names import api_name, copy_name, fill_name, range_name
+from kernelwright.readers.nsys_names import api_name, copy_name, fill_name, range_name, range_names
 from kernelwright.timeline.steps import device_work
 from nsys_builder import GENERATIONS, PID, TID, Generation, NsysBuilder
 
@@ -274,6 +276,18 @@ def test_facts_of_the_gpu(tmp_path: Path) -> None:
 ])
 def test_parts_of_a_range_s_text(text: bytes, parts: tuple[bytes, int, int, bytes]) -> None:
     assert range_name(text) == parts
+    usual = (b"aten::t, seq = 1, op_id = 2, sizes = [[1]], input_op_ids = [(0,-1)]", b"kernelwright.step, op_id = 3")
+    together = list(zip(*range_names([usual[0], text, usual[1]]), strict=True))
+    assert together == [(b"aten::t", 1, 2, b"[[1]]"), parts, (b"kernelwright.step", -1, 3, b"")]
+
+
+PARTS = (b"a", b", seq = ", b", op_id = ", b"12", b", sizes = ", b"[[1]]", b", input_op_ids = ", b"[]")
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=9))
+def test_many_texts_are_read_as_one_is(parts: list[bytes]) -> None:
+    texts = [b"aten::t, seq = 1, op_id = 2, sizes = [[1]]", b"".join(parts)]
+    assert list(zip(*range_names(texts), strict=True)) == [range_name(text) for text in texts]
 
 
 @pytest.mark.parametrize(("text", "operator"), [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.setup import explain
-from kernelwright.setup.place import environment_folder
+from kernelwright.setup import explain, place, stamp
+from kernelwright.setup.place import CHECKOUT, environment_folder
 from kernelwright.setup.stamp import lock_hash
 
 
@@ -61,11 +61,38 @@ def test_an_installed_plugin_keeps_it_through_updates(tmp_path: Path) -> None:
         assert environment_folder(plugins / "cache" / "shop" / "kernelwright" / version, {}) == expected
 
 
-def test_a_hook_of_the_plugin_and_only_of_this_plugin_names_the_data_folder(tmp_path: Path) -> None:
-    checkout = clone(tmp_path / "checkout")
-    variables = {"CLAUDE_PLUGIN_ROOT": str(checkout), "CLAUDE_PLUGIN_DATA": "/data/kernelwright"}
-    assert environment_folder(checkout, variables) == Path("/data/kernelwright/env")
-    assert environment_folder(checkout, {**variables, "CLAUDE_PLUGIN_ROOT": "/another/plugin"}) == checkout / ".venv"
+HOOKS_ALONE = {"CLAUDE_PLUGIN_DATA": "/data/kernelwright-inline", "CLAUDE_PROJECT_DIR": "/project"}
+"""What a client tells its hooks, and not the commands that an agent runs; CLAUDE_PLUGIN_ROOT is set in each case."""
+
+
+@pytest.mark.parametrize("kind", ["checkout", "plain copy", "installed"])
+def test_hooks_and_commands_look_for_the_environment_in_one_place(kind: str, tmp_path: Path) -> None:
+    """`claude --plugin-dir DIR` names a data folder to the hooks, but the commands install beside the checkout or in the user's folder."""
+    checkout = tmp_path / "plugins" / "cache" / "shop" / "kernelwright" / "0.1.0" if kind == "installed" else tmp_path / "copy"
+    checkout.mkdir(parents=True)
+    if kind == "checkout":
+        clone(checkout)
+    commands = {"HOME": str(tmp_path), "XDG_DATA_HOME": ""}
+    hooks = {**commands, **HOOKS_ALONE, "CLAUDE_PLUGIN_ROOT": str(checkout)}
+    assert environment_folder(checkout, hooks) == environment_folder(checkout, commands)
+
+
+def test_the_session_hook_finds_the_environment_that_the_commands_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook itself, with a client's variables: ready once the folder that the commands use is ready, not before."""
+    monkeypatch.syspath_prepend(str(CHECKOUT / "hooks"))
+    import session_start
+
+    monkeypatch.delenv("KERNELWRIGHT_PYTHON", raising=False)
+    monkeypatch.setenv("KERNELWRIGHT_ENV", "")
+    monkeypatch.setattr(place, "CHECKOUT", clone(tmp_path / "plugin"))
+    (tmp_path / "plugin" / "requirements.lock").write_text("numpy==2\n")
+    for name, value in {**HOOKS_ALONE, "CLAUDE_PLUGIN_ROOT": str(tmp_path / "plugin")}.items():
+        monkeypatch.setenv(name, value)
+    asked: list[Path] = []
+    monkeypatch.setattr(stamp, "is_ready", lambda folder, hashes: asked.append(folder) is None and folder.is_dir())
+    assert session_start._environment_ready() == "no"
+    (tmp_path / "plugin" / ".venv").mkdir()
+    assert session_start._environment_ready() == "yes" and asked == [tmp_path / "plugin" / ".venv"] * 2
 
 
 def test_a_checkout_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

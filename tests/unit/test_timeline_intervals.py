@@ -98,3 +98,29 @@ def test_nothing_covers_nothing() -> None:
     assert intervals.covered(none, none, one, one + 5).tolist() == [0]
     assert intervals.covered(one, one + 5, none, none).tolist() == []
     assert intervals.covered(one, one + 5, one + 4, one).tolist() == [0], "a window that ends before it begins holds nothing"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 15)), max_size=16))
+@settings(max_examples=200, deadline=None)
+def test_union_of_each_group_is_that_of_its_intervals_alone(rows: list[tuple[int, int, int]]) -> None:
+    groups = np.array([group for group, _, _ in rows], dtype=np.int64)
+    starts = np.array([2**60 + start for _, start, _ in rows], dtype=np.int64)
+    ends = starts + np.array([length for _, _, length in rows], dtype=np.int64)
+    found = list(zip(*(column.tolist() for column in intervals.union_by(groups, starts, ends)), strict=True))
+    alone = [(group, *pair) for group in range(4)
+             for pair in zip(*(side.tolist() for side in intervals.union(starts[groups == group], ends[groups == group])), strict=True)]
+    assert found == alone
+
+
+@given(INTERVALS, st.lists(st.integers(-2, 60), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_few_look_ups_find_the_same_intervals(pairs: list[tuple[int, int]], offsets: list[int]) -> None:
+    starts, ends = arrays(pairs)
+    openers = intervals.Openers(starts, ends)
+    assert [openers.at(2**60 + offset) for offset in offsets] == [open_at(starts, ends, 2**60 + offset) for offset in offsets]
+
+
+@given(st.lists(st.integers(-5, 5)))
+@settings(max_examples=100, deadline=None)
+def test_distinct_values_in_order(values: list[int]) -> None:
+    assert intervals.distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))

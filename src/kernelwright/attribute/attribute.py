@@ -106,6 +106,6 @@ def _operator(calls: Calls, row: int, kernels: list[Kernel], places: Places, wor
     fused_ops = tuple(dict.fromkeys(part for text in names for part in fused_operators(text)))
     return Operator(
         operator_id=f"{name}_{index}", operator_name=name, call_index=index, step=int(calls.step[row]), is_fused=fused,
-        fused_ops=fused_ops, stage=calls.stage(row), **_where(places.of(row)), input_shapes=calls.shapes(row),
-        dtype=calls.dtype(row), flops=work[0], min_bytes=work[1], parents=calls.parents(row), kernels=tuple(kernels),
-        aggregated=aggregate(kernels))
+        fused_ops=fused_ops, stage=calls.stage(row), optimizer=calls.optimizer(row), **_where(places.of(row)),
+        input_shapes=calls.shapes(row), dtype=calls.dtype(row), flops=work[0], min_bytes=work[1],
+        parents=calls.parents(row), kernels=tuple(kernels), aggregated=aggregate(kernels))

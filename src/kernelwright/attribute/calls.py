@@ -15,6 +15,8 @@ from ..timeline.nesting import Nesting
 from ..timeline.steps import step_of
 
 Shape = tuple[int, ...]
+OPTIMIZER_PREFIX = "Optimizer."
+"""torch.optim marks its calls "Optimizer.step#AdamW.step" and "Optimizer.zero_grad#AdamW.zero_grad"."""
 
 DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "int": "int32",
@@ -35,6 +37,8 @@ class Calls:
         """Step in which each call starts, -1 outside; shape (n,)."""
         is_stage = np.array([name.startswith(STAGE_PREFIX) for name in trace.ranges.names], dtype=bool)
         self._stages = Nesting(trace.ranges, is_stage[trace.ranges.name_id])
+        is_optimizer = np.array([name.startswith(OPTIMIZER_PREFIX) for name in trace.ranges.names], dtype=bool)
+        self._optimizers = Nesting(trace.ranges, is_optimizer[trace.ranges.name_id])
 
     def steps_of(self, table: EventTable) -> Int64:
         """Step in which each event of some table of the trace starts, -1 outside; shape (n,)."""
@@ -114,6 +118,15 @@ class Calls:
             return self.trace.ranges.name(found).removeprefix(STAGE_PREFIX)
         forward = self.forward_call(row)
         return self.stage(forward) if forward is not None else None
+
+    def optimizer(self, row: int) -> str | None:
+        """Class of the optimizer around a call; "" where the range does not say it."""
+        found = int(self._own_optimizer[row])
+        return self.trace.ranges.name(found).partition("#")[2].partition(".")[0] if found >= 0 else None
+
+    @cached_property
+    def _own_optimizer(self) -> Int64:
+        return self._optimizers.innermost(self.table.process, self.table.thread, self.table.start_ns)
 
     def stage_at(self, process: int, thread: int, point: int) -> str | None:
         """Innermost stage range around a point in time on one thread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ..model.profile import Attribution, Kernel
@@ -13,6 +15,8 @@ from .owned import Owned
 
 OUTSIDE = "(outside operators)"
 """Name of the one row a step that holds the time in which no thread was in an operator."""
+OUTSIDE_ID = "outside_"
+"""Before the step's number: the kernel_id of that row."""
 
 
 def owned_work(calls: Calls) -> Owned:
@@ -29,10 +33,15 @@ def owned_work(calls: Calls) -> Owned:
     return Owned(by_call, _outside(calls))
 
 
+def outside_times(rows: Iterable[Kernel]) -> dict[int, int]:
+    """Step -> time outside operators, ns, of the rows that `owned_work` made for it."""
+    return {int(row.kernel_id.removeprefix(OUTSIDE_ID)): row.duration_ns for row in rows if row.kernel_name == OUTSIDE}
+
+
 def _outside(calls: Calls) -> tuple[Kernel, ...]:
     steps = calls.trace.steps
     left = [int((high - low).sum()) for low, high in outside_operators(calls.trace)]
-    return tuple(_row(f"outside_{step}", OUTSIDE, int(steps.start_ns[step]), int(steps.end_ns[step]), duration, attributed=False)
+    return tuple(_row(f"{OUTSIDE_ID}{step}", OUTSIDE, int(steps.start_ns[step]), int(steps.end_ns[step]), duration, attributed=False)
                  for step, duration in enumerate(left) if duration > 0)
 
 

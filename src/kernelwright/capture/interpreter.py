@@ -21,13 +21,16 @@ SMI_TIMEOUT_S = 20.0
 INSTALL_TORCH = Path(__file__).resolve().parents[1] / "setup" / "install_torch.py"
 # Reads torch/version.py without importing torch: about 40 ms instead of 1.5 s and more.
 _CHECK = """
-import importlib.util, sys
+import importlib.util, os, sys
 if sys.version_info < (3, 10): print("OLD", "%d.%d" % sys.version_info[:2]); sys.exit()
 spec = importlib.util.find_spec("torch")
 if spec is None or not spec.origin: print("NONE", ""); sys.exit()
 scope = {}
 exec(open(spec.origin.replace("__init__.py", "version.py")).read(), scope)
-print("TORCH", scope.get("__version__", "?"), scope.get("cuda") or scope.get("hip") or "cpu")
+place, stands = spec.cached or "", not spec.cached or os.path.exists(spec.cached) or os.stat(spec.origin).st_mtime < 1e9
+while place and not os.path.isdir(place): place = os.path.dirname(place)
+stands = stands or not sys.dont_write_bytecode and os.access(place or ".", os.W_OK)
+print("TORCH", scope.get("__version__", "?"), scope.get("cuda") or scope.get("hip") or "cpu", "" if stands else "anew")
 """
 
 
@@ -41,6 +44,9 @@ class Interpreter:
     """CUDA or HIP version of the build, or "cpu"."""
     source: str
     """Where it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "python3", "kernelwright"."""
+    compiles_anew: bool = False
+    """Each of its processes compiles torch's Python code: no byte code stands beside it, and none may be written there (a read-only folder,
+    PYTHONDONTWRITEBYTECODE). False also where all files have one made-up date, by which byte code could not be told to be stale."""
 
 
 def find_interpreter(
@@ -129,10 +135,12 @@ def _check(path: Path, source: str, patience_s: float = CHECK_TIMEOUT_S) -> Inte
     words = run.stdout.split()
     if run.returncode != 0 or not words:
         return "is not a working Python"
-    if words[0] not in ("TORCH", "OLD", "NONE") or len(words) != {"TORCH": 3, "OLD": 2, "NONE": 1}[words[0]]:
+    anew = words[3:] == ["anew"]
+    if len(words) - anew != {"TORCH": 3, "OLD": 2, "NONE": 1}.get(words[0]):
         return "is not a working Python"
     if words[0] == "TORCH":
-        return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source)
+        return Interpreter(path=path.absolute(), torch_version=words[1], torch_build=words[2], source=source,
+                           compiles_anew=anew)
     return f"is Python {words[1]}, and 3.10 is needed" if words[0] == "OLD" else "has no torch"
 
 

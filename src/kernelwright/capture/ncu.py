@@ -17,6 +17,8 @@ from ..model.counters import NoCounters
 from ..model.errors import one_line
 from ..model.files import write_text_atomic
 from ..model.saying import Say, silent
+from .byte_code import byte_code_variables
+from .gate import Gate
 from .interpreter import Interpreter
 from .ncu_errors import errors, short, unknown_metrics, why_none
 from .nsight import Tool
@@ -47,7 +49,7 @@ class NcuRun:
     launches: int
     """Launches that ncu replayed."""
     seconds: float
-    """Wall time of the process."""
+    """Wall time of the process; of one that waited at a gate, since that opened."""
     log: Path
     """ncu's own words."""
     unknown: tuple[str, ...] = ()
@@ -57,23 +59,28 @@ class NcuRun:
 def run_ncu(
     request: ProbeRequest, interpreter: Interpreter, *, tool: Tool, metrics: Sequence[str], op_ids: Sequence[int] | None,
     extra: Sequence[str] = (), sudo: bool = False, report: Path, cwd: Path, timeout_s: float, say: Say = silent,
-    view: SystemView | None = None,
+    view: SystemView | None = None, gate: Gate | None = None,
 ) -> NcuRun:
     """Run one step of the workload under ncu. request: its action is "counters" and its out_dir exists; ncu's log lies there.
 
     op_ids: of the operators whose launches are replayed; None: all launches of the step. extra: further options of ncu. Metrics that ncu
-    does not know are left out in a second try. Raises nothing but OSError for files of ours that can't be written, and KeyboardInterrupt.
+    does not know are left out in a second try. gate: which the process waits at; timeout_s counts from its opening, and an abandoned one
+    ends the run. Raises nothing but OSError for files of ours that can't be written, and KeyboardInterrupt.
     """
     view = view or real_system()
     sudo = sudo and view.uid != 0
     began = time.monotonic()
-    ran = _once(request, interpreter, tool, metrics, op_ids, extra, sudo, report, cwd, timeout_s, say, view)
+    ran = _once(request, interpreter, tool, metrics, op_ids, extra, sudo, report, cwd, timeout_s, say, view, gate)
     unknown = () if ran.report else unknown_metrics(_read(ran.log))
     known = [name for name in metrics if name not in unknown]
     if unknown and known:
-        left = max(1.0, timeout_s - (time.monotonic() - began))
-        ran = _once(request, interpreter, tool, known, op_ids, extra, sudo, report, cwd, left, say, view)
-    return NcuRun(ran.report, ran.denied, ran.passes, ran.launches, time.monotonic() - began, ran.log, unknown if known else ())
+        left = max(1.0, timeout_s - _seconds(began, gate))
+        ran = _once(request, interpreter, tool, known, op_ids, extra, sudo, report, cwd, left, say, view, gate)
+    return NcuRun(ran.report, ran.denied, ran.passes, ran.launches, _seconds(began, gate), ran.log, unknown if known else ())
+
+
+def _seconds(began: float, gate: Gate | None) -> float:
+    return time.monotonic() - began if gate is None else gate.seconds_since(began)
 
 
 def command_line(tool: Tool, interpreter: Path, request_file: Path, *, metrics: Sequence[str], op_ids: Sequence[int] | None,
@@ -100,7 +107,8 @@ def nvtx_filters(op_ids: Sequence[int] | None) -> list[str]:
 
 
 def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: Sequence[str], op_ids: Sequence[int] | None,
-          extra: Sequence[str], sudo: bool, report: Path, cwd: Path, timeout_s: float, say: Say, view: SystemView) -> NcuRun:
+          extra: Sequence[str], sudo: bool, report: Path, cwd: Path, timeout_s: float, say: Say, view: SystemView,
+          gate: Gate | None) -> NcuRun:
     folder = Path(request.out_dir)
     log, said = folder / NCU_LOG, folder / PROGRAM_LOG
     for old in (report, log, said, folder / "result.json"):
@@ -111,6 +119,10 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
                  "KERNELWRIGHT_STARTER": myself(), "KERNELWRIGHT_UNDER": "ncu", "KERNELWRIGHT_PYCACHE": sys.pycache_prefix or ""}
     if sudo:
         command = as_root(command, variables)
+    else:  # root's files would stay root's
+        variables.update(byte_code_variables(interpreter))
+    if gate is not None and gate.is_abandoned:
+        return NcuRun(None, None, None, 0, 0.0, log)
     began = time.monotonic()
     try:
         process = start(command, env=variables, cwd=cwd, log_path=said)
@@ -121,7 +133,7 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
                           advice="run as root, or open the counters to all (see doctor)" if sudo else "")
         return NcuRun(None, gone, None, 0, time.monotonic() - began, log)
     try:
-        in_time = _wait(process, timeout_s, log, say)
+        in_time = _wait(process, timeout_s, log, say, gate)
     finally:
         _end(process, sudo)
         if sudo:
@@ -140,11 +152,15 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
     return NcuRun(None, reason, max(passes, default=None), launches, seconds, log)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float, log: Path, say: Say) -> bool:
-    """False: it did not end in time."""
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, log: Path, say: Say, gate: Gate | None) -> bool:
+    """False: it did not end in time, or is not wanted any more."""
     began = told = time.monotonic()
     while process.poll() is None:
         now = time.monotonic()
+        if gate is not None and gate.is_abandoned:
+            return False
+        if gate is not None and not gate.is_open:
+            began = told = now
         if now - began > timeout_s:
             return False
         if now - told > PROGRESS_EVERY_S:

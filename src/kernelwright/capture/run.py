@@ -13,6 +13,7 @@ from ..model.capture import ProbeRequest, ProbeResult
 from ..model.errors import ERROR_BY_EXIT_CODE, EXIT_INTERRUPTED, Interrupted, WorkloadFailed
 from ..model.files import check_writable, write_text_atomic
 from ..model.saying import Say, silent
+from .byte_code import byte_code_variables
 from .interpreter import Interpreter
 from .process import spawn, terminate
 
@@ -41,7 +42,8 @@ def run_probe(
     (folder / "result.json").unlink(missing_ok=True)
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     log = folder / "workload.log"
-    process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log)
+    process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log,
+                    variables=byte_code_variables(interpreter))
     try:
         while_running()
         wait(process, timeout_s, request, say)

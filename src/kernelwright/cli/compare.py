@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
+from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target, read_stored
@@ -129,7 +130,7 @@ def find_profile(named: str, root: Path) -> Path:
     if not matching:
         known = sorted({f"{kernel}:{version}" if version else kernel for kernel, version, _ in stored})
         raise BadInput("no_profile", f"no such folder or file, and no stored profile of that name under {root}", where=named,
-                       fix=f"stored: {', '.join(known[:20])}" if known else "profile it first")
+                       fix=did_you_mean(path, f"stored: {', '.join(known[:20])}" if known else "profile it first", folders=True))
     return max((folder for _, _, folder in matching), key=lambda folder: folder.name)
 
 

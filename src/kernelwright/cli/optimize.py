@@ -47,6 +47,7 @@ def _data(outcome: Outcome) -> dict[str, object]:
         "interval": list(outcome.interval) if outcome.interval else None,
         "optimized": str(outcome.optimized) if outcome.optimized else None, "report": str(outcome.report),
         "devlog": str(outcome.devlog) if outcome.devlog else None, "contract": str(outcome.contract),
+        "precision": outcome.precision, "confirmed": outcome.confirmed, "clocks": outcome.clocks, "warnings": list(outcome.warnings),
     }
     if outcome.interrupted:
         error = {"code": "interrupted", "message": "interrupted; the best so far was written", "where": "", "fix": "go on with --resume"}

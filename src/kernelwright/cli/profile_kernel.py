@@ -21,6 +21,7 @@ from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
 from ..report.figures import duration_warning
 from ..report.numbers import us
+from ..report.ready import PARTS
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
 
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     )
     if mode == "ncu":
         return run_ncu_mode(workload, args, options, selection, named, say)
-    done = profile(workload, mode, args.out, options, say=say)
+    done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())
     baseline = named
     if args.baseline and named is None:
         try:

@@ -40,8 +40,7 @@ def bottleneck(profile: Profile) -> Bottleneck:
     texts = bottlenecks().texts
     counted = counter_shares(profile)
     if counted is not None:
-        return Bottleneck(kind=classify(*counted), root_cause=texts["counters"].format(
-            compute=counted[0], bandwidth=counted[1], covered=covered_pct(tuple(all_kernels(profile))) or 0.0) + _second_sentence(profile))
+        return Bottleneck(kind=classify(*counted), root_cause=counted_words(profile, *counted) + _second_sentence(profile))
     work = profile.work
     compute, bandwidth = (work.compute_pct, work.bandwidth_pct) if work is not None else (None, None)
     cached = in_cache(bandwidth)
@@ -52,6 +51,12 @@ def bottleneck(profile: Profile) -> Bottleneck:
                                  cached=texts["cached"] if cached else "")
         return Bottleneck(kind=kind, root_cause=text + _second_sentence(profile))
     return _by_idle_time(profile) or _undecided(profile)
+
+
+def counted_words(profile: Profile, compute_pct: float, dram_pct: float) -> str:
+    """The sentence on counters. Mode ncu: launches that may have nothing to do with each other are no call."""
+    key = "counters_launches" if profile.capture_metadata.mode == "ncu" else "counters"
+    return bottlenecks().texts[key].format(compute=compute_pct, bandwidth=dram_pct, covered=covered_pct(tuple(all_kernels(profile))) or 0.0)
 
 
 def counter_shares(profile: Profile) -> tuple[float, float] | None:
@@ -95,7 +100,7 @@ def _second_sentence(profile: Profile) -> str:
     if not is_cpu_timeline(profile):
         return texts["and_idle"].format(idle=timeline.idle_share_pct)
     if (times := stage_stretch(profile)) is not None:
-        return texts["stretched"].format(times=times)
+        return texts["stretched"].format(times=times, taken=texts["taken"] if timeline.operator_overhead_ns is not None else "")
     profiled = timeline.profiled_idle_share_pct
     differs = profiled is not None and round(profiled) != round(timeline.idle_share_pct)
     corrected = texts["corrected"].format(profiled=profiled) if differs else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..model.base import Abstained
-from ..model.profile import Finding, Kernel, Operator, Profile, Stage
+from ..model.profile import Finding, Kernel, Operator, Profile, Stage, TimelineSummary
 from ..roofline.knowledge import Rule
 from ..roofline.peaks import binding_peaks
+from ..timeline.call_clock import call_time_ns, call_whole_ns
 
 Outcome = Finding | Abstained | None
 """A finding; why the rule could not be decided; or None: decided, and healthy."""
@@ -57,6 +58,28 @@ def stage_stretch(profile: Profile) -> float | None:
         return None
     times = sum(stage.duration_ns for stage in profile.stages) / profile.timing.median_ns
     return times if times > NOTABLE_STRETCH else None
+
+
+def operators_share_pct(profile: Profile, operators: Sequence[Operator]) -> float | None:
+    """Share of the whole call's time that these operators are, 0..100; on the CPU both without the profiler's overhead."""
+    timeline = profile.timeline
+    if timeline is None or timeline.operator_overhead_ns is None:
+        return call_share_pct(profile, time_of(operators))
+    return ns_share_pct(timeline, call_time_ns(timeline, operators))
+
+
+def stage_share_pct(profile: Profile, stage: Stage) -> float | None:
+    """The same of a stage."""
+    timeline = profile.timeline
+    if timeline is None or stage.call_ns is None:
+        return call_share_pct(profile, round(stage.duration_ns * timeline.steps)) if timeline is not None else None
+    return ns_share_pct(timeline, stage.call_ns * timeline.steps)
+
+
+def ns_share_pct(timeline: TimelineSummary, call_ns: float) -> float:
+    """Share of the whole call's time that some time on its clock over all steps (`call_time_ns`) is, 0..100; CPU only."""
+    whole = call_whole_ns(timeline)
+    return bounded(100.0 * call_ns / whole) if whole > 0 else 0.0
 
 
 def matching(operators: Iterable[Operator], pattern: str) -> list[Operator]:

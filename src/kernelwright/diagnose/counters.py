@@ -94,7 +94,7 @@ def _finding(rule: Rule, name: str, sick: Sequence[tuple[Launch, Symptom]], gain
         detail=rule.detail.format(kernel=heaviest.kernel.kernel_name[:MOST_NAME], share=share, value=figure, **symptom.words)
         + (f" Likewise {others} other kernels." if others > 1 else " Likewise another kernel." if others else ""),
         estimated_gain_pct=bounded(gain), trigger=trigger.format(value=figure), evidence="counters",
-        hint=rule.texts.get(symptom.case, rule.hint))
+        kernel=heaviest.kernel.kernel_name, kernel_count=others + 1, hint=rule.texts.get(symptom.case, rule.hint))
 
 
 def launches(profile: Profile) -> list[Launch]:

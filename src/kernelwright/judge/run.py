@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
+from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
@@ -44,7 +45,8 @@ def judge(
     options = options or (session.options if session is not None else JudgeOptions())
     candidate = candidate.absolute()
     if not candidate.is_file():
-        raise BadInput("no_such_candidate", "no such file", where=str(candidate), fix="give the path of the candidate's Python file")
+        raise BadInput("no_such_candidate", "no such file", where=str(candidate),
+                       fix=did_you_mean(candidate, "give the path of the candidate's Python file", suffix=".py"))
     deadline = Deadline(deadline_s)
     deadline.check("starting")
     with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..capture.interpreter import Interpreter, find_interpreter
 from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput
+from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
@@ -50,7 +51,8 @@ class ReferenceSession:
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
-            raise BadInput("no_such_workload", "no such file", where=str(self.workload.path), fix="give the path of a Python file")
+            raise BadInput("no_such_workload", "no such file", where=str(self.workload.path),
+                           fix=did_you_mean(self.workload.path, "give the path of a Python file", suffix=".py"))
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
         self.private = self._folder("reference")
         self.shared = self._folder("candidate")

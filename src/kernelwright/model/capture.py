@@ -58,6 +58,8 @@ class ProbeRequest(Record):
     stacks: bool = True
     """annotation: a second, separate profiler pass with Python stacks gives source lines."""
     script: ProbeScript | None = None
+    wait_for: str | None = None
+    """counters: once torch is imported, wait until this file exists before anything touches the device."""
 
 
 class ProbeEnvironment(Record):

@@ -45,7 +45,7 @@ class Counters(Record):
     time_share_pct: float
     """Share of kernel time whose launches carry counters."""
     seconds: float
-    """Wall time of the counter process."""
+    """Wall time of the counter process, from when it had the device to itself (its import of torch may lie before)."""
     disagreements: tuple[Disagreement, ...] = ()
     excluded: dict[str, str] = Field(default_factory=dict)
     """Kernel name -> why it was not measured, e.g. NCCL kernels."""

@@ -58,6 +58,8 @@ class CaptureMetadata(Record):
     model_name: str
     version: str | None = None
     mode: Mode
+    tool: str | None = None
+    """Mode ncu: which ncu wrote the report, "ncu 2025.3.1"."""
     torch_version: str
     compile_mode: str
     device_name: str
@@ -111,7 +113,7 @@ class Kernel(Record):
     """Shared memory of one block, static and dynamic."""
     registers: int | None = None
     """Of one thread."""
-    metrics: Metrics = Metrics()
+    metrics: Metrics = Field(default_factory=Metrics)
     attribution: Attribution
     python_name: str | None = None
     """A Triton kernel of the workload's own: its Python function and where it is defined, "softmax_kernel (ops.py:12)"."""
@@ -146,6 +148,8 @@ class Operator(Record):
     """True: no PyTorch operator, but a launch of the workload's own Triton kernel outside any; named after its Python function."""
     stage: str | None = None
     """Name of the innermost `stage:NAME` range; None when unmarked."""
+    optimizer: str | None = None
+    """Class of the optimizer whose step() or zero_grad() made the call, e.g. "AdamW"; None outside those, and in older documents."""
     module: str | None = None
     """nn.Module path, e.g. "blocks.0.mlp.fc1"."""
     source: str | None = None
@@ -217,10 +221,13 @@ class Stage(Record):
     duration_ns: float
     share_pct: float
     """Of all measured kernel (CPU: step) time."""
+    call_ns: float | None = None
+    """CPU: the duration without the profiler's overhead, the clock of compute_pct and bandwidth_pct. None where it was not taken out."""
     flops: float | None = None
     min_bytes: float | None = None
     compute_pct: float | None = None
-    """Achieved FLOP/s as a share of the measured peak at the dtype in use (evidence: analytic)."""
+    """Achieved FLOP/s as a share of the measured peak at the dtype in use (evidence: analytic). None too where the profiler's overhead
+    is more than half of the duration."""
     bandwidth_pct: float | None = None
     """Minimum bytes / time as a share of the measured bandwidth (evidence: analytic): a lower bound of DRAM%."""
     tc_pct: float | None = None
@@ -261,6 +268,11 @@ class TimelineSummary(Record):
     """Time of a profiled step over the median of the unprofiled call. None without a timing."""
     profiled_idle_share_pct: float | None = None
     """The idle share of the profiled steps themselves, the profiler's own overhead included."""
+    operator_overhead_ns: float | None = None
+    """CPU: what the profiler added to each operator call (docs/limits.md). None on a GPU, where the profiler slowed the steps little,
+    where something else slowed them, and without a timing."""
+    unprofiled_ns: float | None = None
+    """measured_ns without that overhead: the whole of which the gains on a CPU are shares."""
     idle_share_pct: float | None
     """Share of a call in which the device did nothing (CPU: time outside operators), the profiler's overhead taken out where a
     timing without it exists."""
@@ -321,6 +333,10 @@ class Finding(Record):
     hint: str = ""
     playbook: str = ""
     """Page below the plugin's folder that says what to do, e.g. "knowledge/playbooks/sync.md"; "" in older documents."""
+    kernel: str | None = None
+    """The kernel that loses most, where the rule looks at kernels one by one."""
+    kernel_count: int | None = None
+    """How many kernels it is about, that one among them."""
     ncu_estimate_pct: float | None = None
     """ncu's own estimate for the same stage or kernel, where its rules were run; shown beside ours, never mixed with it."""
 

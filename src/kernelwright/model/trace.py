@@ -32,7 +32,10 @@ class Trace:
     runtime: EventTable
     """CUDA runtime and driver calls, with the correlation ids of what they launched."""
     operators: EventTable
-    """cpu_op events. args: dims, types, sequence, forward_thread, opened (Kineto's own number, -1 for none)."""
+    """cpu_op events. args: dims, types, sequence, forward_thread, opened (the recorder's own number, -1 for none).
+
+    In an nsys recording types is empty: NVTX holds no dtypes, and [] among dims is a scalar, a 0-dimensional tensor or absent.
+    """
     ranges: EventTable
     """User annotations: stages, modules, compiled graphs; without the steps. args: opened."""
     python: EventTable
@@ -42,9 +45,10 @@ class Trace:
     steps: EventTable
     """The profiled steps, in order; at least one."""
     overheads: EventTable
-    """CUPTI's own and the driver's overhead, e.g. "Lazy Function Loading"; on no thread."""
+    """CUPTI's own and the driver's overhead, e.g. "Lazy Function Loading" (nsys: its own, e.g. "CUPTI Buffer flush"). Kineto's are on no
+    thread."""
     memory: MemoryEvents
-    """Allocations and frees; empty unless recorded with memory."""
+    """Allocations and frees; empty unless recorded with memory. Kineto's are of torch's allocator, nsys's of the driver (cudaMalloc)."""
     device_names: tuple[str, ...]
     sm_counts: tuple[int, ...]
     """Multiprocessors of each device; 0 where the file does not say."""

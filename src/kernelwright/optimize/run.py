@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..model.measurement import PAIRED, Measurement
 from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
 from ..model.verdict import Experiment, Verdict
-from ..model.workload import WorkloadRef
+from ..model.workload import Precision, WorkloadRef
 from . import state as states
 from .budget import Budget
 from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
@@ -30,7 +30,7 @@ from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
-from .summary import Ending, Kept, document, render_report, result_line, verdict_words
+from .summary import Ending, Kept, document, render_report, result_line, verdict_words, warnings_of
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -56,6 +56,14 @@ class Outcome:
     interrupted: bool
     line: str
     """One sentence with the outcome."""
+    precision: Precision | None
+    """Of what was kept; None when nothing was."""
+    confirmed: bool | None
+    """Whether optimized.py itself was judged once more, and FASTER again; None when nothing was kept."""
+    clocks: dict[str, Any] | None
+    """What the clocks did over the whole run (a ClockReading); None where nobody watched."""
+    warnings: tuple[str, ...]
+    """What makes the figures doubtful."""
 
 
 def optimize(
@@ -269,7 +277,11 @@ class _Run:
         top = next(iter(self.search.best()), None)
         kept = Kept(top, self._confirmation(top)) if top is not None else None
         end = self._ending(kept, None, 0.0)
-        return self._outcome(end, self.stages.log(self.workload, []), self.folder / "report.md", profiled=kept is not None)
+        outcome = self._outcome(end, self.stages.log(self.workload, []), self.folder / "report.md", profiled=kept is not None)
+        earlier = self.earlier or {}
+        clocks, warnings = earlier.get("clocks"), earlier.get("warnings")
+        return replace(outcome, clocks=clocks if isinstance(clocks, dict) else None,
+                       warnings=tuple(str(item) for item in warnings) if isinstance(warnings, list) else outcome.warnings)
 
     def _write_optimized(self, row: Experiment) -> Path:
         return write_source(self.folder / OPTIMIZED, self._optimized_text(row))
@@ -322,7 +334,9 @@ class _Run:
             out_dir=self.folder, kept=kept.row.passes if kept else (), speedup=(verdict.speedup or 1.0) if verdict else 1.0,
             interval=verdict.interval if verdict else None, optimized=self.folder / OPTIMIZED if kept else None, report=report,
             devlog=devlog, contract=self.folder / ("after" if profiled else "baseline") / "contract.md",
-            interrupted=self.interrupted, line=result_line(end))
+            interrupted=self.interrupted, line=result_line(end), precision=kept.row.precision if kept else None,
+            confirmed=kept.confirmation is not None if kept else None,
+            clocks=end.clocks.model_dump(mode="json") if end.clocks else None, warnings=tuple(warnings_of(end)))
 
     def _log(self, end: Ending) -> Path | None:
         """One entry of the baseline and one of the optimised version, with the judge's paired durations. A resume whose outcome is the

@@ -129,7 +129,7 @@ def values(end: Ending) -> dict[str, Any]:
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
         "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
-        "spread": _spread(end), "warnings": _warnings(end),
+        "spread": _spread(end), "warnings": warnings_of(end),
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "kept": _kept(end), "by_precision": _by_precision(end),
@@ -230,7 +230,19 @@ def _kept(end: Ending) -> dict[str, Any] | None:
         "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
         "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
         "passes": [{"name": name, "why": CATALOGUE[name].why} for name in end.kept.row.passes],
+        "gradients": _gradients(end, end.kept),
     }
+
+
+def _gradients(end: Ending, kept: Kept) -> str:
+    """What a candidate without gradients means for the figure and for its user; "" where no_grad is no part of it."""
+    if "no_grad" not in kept.row.passes:
+        return ""
+    alone = next((row.verdict for row in end.rows if row.name == "no_grad" and row.verdict is not None), None)
+    part = "" if kept.row.name == "no_grad" else f"no_grad alone: {gain(alone)}" if alone is not None and alone.speedup is not None \
+        else "no_grad was not judged alone"
+    timed = "the original was timed with gradients on (unless it turns them off itself), outputs of optimized.py carry no gradient"
+    return f"{part}; {timed}." if part else f"{timed[0].upper()}{timed[1:]}."
 
 
 def _before_after(end: Ending) -> list[dict[str, str]]:
@@ -275,7 +287,7 @@ def _spread(end: Ending) -> dict[str, Any] | None:
     return {"low": us(low), "high": us(high), "count": len(known), "factor": high / low if low > 0 else None}
 
 
-def _warnings(end: Ending) -> list[str]:
+def warnings_of(end: Ending) -> list[str]:
     """What makes the figures doubtful: the original's own spread, the noise of the judgements, the baseline's warnings, the clocks."""
     found, spread, timing = [], _spread(end), end.baseline.timing
     if spread is not None and (spread["factor"] or 0.0) > NOTABLE_SPREAD:

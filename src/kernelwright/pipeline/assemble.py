@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ from typing import cast
 from pydantic import TypeAdapter, ValidationError
 
 from ..attribute import attribute
+from ..attribute.cpu import outside_times
 from ..diagnose import diagnose
 from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
@@ -23,13 +25,13 @@ from ..model.workload import WorkloadFacts, WorkloadRef
 from ..readers.kineto import read_kineto
 from ..readers.lines import read_lines
 from ..roofline import roof, stages, with_product_work, with_roofline, work_summary
-from ..timeline import summarize, unprofiled
+from ..timeline import on_call_clock, summarize, unprofiled
+from ..timeline.call_clock import NOTABLE_SLOWDOWN
 from .compiled import plan, python_names, read_index, rows, with_python_names
 from .counters import CounterCapture, with_counters
 from .script import heaviest_dtype, script_steps
 
 MAX_OPS_BYTES = 256 << 20
-NOTABLE_SLOWDOWN = 1.2
 _OPS = TypeAdapter(list[OpRecord])
 
 
@@ -50,6 +52,8 @@ class Run:
     """What the counter process left, or why there is nothing; None where counters have no place (event mode)."""
     warnings: tuple[str, ...] = ()
     """What the capture itself has to say, beside the probe's and the clocks'."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Wall time of each part of the capture."""
 
 
 def assemble(run: Run) -> Profile:
@@ -107,7 +111,7 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: Compile
     summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
     summary = summary.model_copy(update={"activity": attributed.activity})
     if draft.timing is not None and draft.timing.median_ns > 0:
-        summary = unprofiled(summary, draft.timing.median_ns)
+        summary = on_call_clock(unprofiled(summary, draft.timing.median_ns), operators, outside_times(unattributed))
     memory_from: dict[str, Evidence] = {"memory": "timeline"} if attributed.memory else {}
     counters_from: dict[str, Evidence] = {"counters": "counters"} if isinstance(counters, Counters) else {}
     metadata = draft.capture_metadata
@@ -119,7 +123,7 @@ def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: Compile
         "unattributed_kernels": unattributed,
         "counters": counters if isinstance(counters, Counters) else None,
         "no_counters": counters if isinstance(counters, NoCounters) else None,
-        "stages": stages(operators, unattributed, draft.roofline, summary.steps),
+        "stages": stages(operators, unattributed, draft.roofline, summary.steps, overhead_ns=summary.operator_overhead_ns),
         "evidence": {**draft.evidence, **memory_from, **counters_from},
         "warnings": draft.warnings + tuple(attributed.warnings) + unread + _overhead(summary),
     })
@@ -141,8 +145,13 @@ def _stacks(run: Run) -> tuple[Trace | None, tuple[str, ...]]:
 def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
     if summary.profiler_slowdown is None or summary.profiler_slowdown <= NOTABLE_SLOWDOWN:
         return ()
-    return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call: idle shares are corrected for that, "
-            "and the shares of small operators are rather too large",)
+    taken = "" if summary.operator_overhead_ns is None else (
+        f", roof shares and gains too ({summary.operator_overhead_ns / 1000:.2g} us taken off each operator call)")
+    if summary.cpu_bound_share_pct is None and summary.operator_overhead_ns is None:
+        return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call, more than a profiler adds to so few "
+                "operators: other work slowed them, so shares and gains are those of a busy machine; profile again when it is quiet",)
+    return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call: idle shares are corrected for that{taken}; "
+            "the durations of small operators are rather too large",)
 
 
 def read_ops(raw: Path, result: ProbeResult) -> list[OpRecord]:

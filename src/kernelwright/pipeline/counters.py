@@ -6,21 +6,28 @@ Whatever goes wrong here costs the counters, never the profile: it becomes a NoC
 from __future__ import annotations
 
 import dataclasses
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import ValidationError
 
 from ..attribute.counters import attach_counters
 from ..attribute.signatures import CounterPlan, plan_counters
+from ..capture.cpus import free_cpus
 from ..capture.doctor import counters_closed
+from ..capture.gate import Gate
 from ..capture.interpreter import Interpreter
 from ..capture.ncu import NcuRun, run_ncu
 from ..capture.ncu_errors import denied, no_tool
 from ..capture.nsight import Tool, find_ncu
 from ..capture.system_view import SystemView, real_system, run_command
-from ..model.capture import ProbeRequest, ProbeResult
+from ..model.capture import ProbeEnvironment, ProbeRequest, ProbeResult
 from ..model.counters import Counters, NoCounters
 from ..model.errors import Interrupted, KernelwrightError, one_line
 from ..model.profile import Kernel, Operator
@@ -39,6 +46,13 @@ LEAST_TIMEOUT_S = 120.0
 START_FACTOR, LAUNCH_FACTOR = 3.0, 4.0
 """The pass may take so many times what the first process took, and what its launches should take, before it counts as hanging."""
 REPORT_FILE = "counters.ncu-rep"
+TRACE_FILE, ENVIRONMENT_FILE = "trace.json.gz", "environment.json"
+"""What the first process has written, each whole or not at all, by the time that its timeline is recorded."""
+GATE_FILE = "go"
+EARLY_CPUS = 4
+"""With fewer free ones the counter process's import of torch would be felt by the first process, which still launches work then."""
+EARLY_POLL_S = 0.05
+T = TypeVar("T")
 QUIET = ("cpu", "not_asked", "script")
 """No line on stderr for these: nothing went wrong."""
 
@@ -70,27 +84,68 @@ class CounterCapture:
 
 @dataclass
 class CounterPass:
-    """The counter pass of one profile. `prepare` may run beside the first process: it looks for ncu and asks its version."""
+    """The counter pass of one profile. `begin` may run beside the first process: it looks for ncu, and once that process has recorded its
+    timeline chooses the launches and starts the counter process, which imports torch and then waits until `collect` lets it go on. So GPU
+    timings, calibration and replays never meet.
+    """
 
     options: CounterOptions
     say: Say
     view: SystemView = field(default_factory=lambda: dataclasses.replace(
         real_system(), run=partial(run_command, timeout_s=VERSION_TIMEOUT_S)))
     _tool: Future[Tool] | None = None
+    _early: Future[CounterCapture | NoCounters | None] | None = None
+    _gate: Gate | None = None
+    _first_ended: threading.Event = field(default_factory=threading.Event)
 
     def prepare(self) -> None:
         """Start looking for ncu."""
-        if self.options.choice == "none" or self._tool is not None:
+        if self.options.choice != "none" and self._tool is None:
+            self._tool = _beside(partial(find_ncu, self.view, self.options.executable))
+
+    def begin(self, request: ProbeRequest, interpreter: Interpreter, *, raw: Path, cwd: Path, timeout_s: float | None) -> None:
+        """Start as much as can be done beside the first process, whose request this is."""
+        self.prepare()
+        if self._tool is None or self.options.sudo:  # which may ask for a password: not among other lines
             return
-        pool = ThreadPoolExecutor(max_workers=1)
-        self._tool = pool.submit(find_ncu, self.view, self.options.executable)
-        pool.shutdown(wait=False)
+        if free_cpus(self.view) < EARLY_CPUS:
+            return
+        (raw / "counters").mkdir(exist_ok=True)
+        self._gate = Gate(raw / "counters" / GATE_FILE)
+        self._early = _beside(partial(self._ahead, request, interpreter, raw, cwd, timeout_s))
+
+    def abandon(self) -> None:
+        """The profile has failed: end a counter process that was started, and wait until it has gone."""
+        self._first_ended.set()
+        if self._gate is not None and self._early is not None:
+            self._gate.abandon()
+            wait([self._early])
+
+    def _ahead(self, request: ProbeRequest, interpreter: Interpreter, raw: Path, cwd: Path,
+               timeout_s: float | None) -> CounterCapture | NoCounters | None:
+        """None: the first process ended before there was anything to start from."""
+        began = time.monotonic()
+        trace, told = raw / TRACE_FILE, raw / ENVIRONMENT_FILE
+        while not (trace.is_file() and told.is_file()):
+            if self._first_ended.wait(EARLY_POLL_S) and not (trace.is_file() and told.is_file()):
+                return None
+        try:
+            environment = ProbeEnvironment.model_validate_json(told.read_bytes())
+        except ValidationError:
+            return None
+        return self._collect(request, environment, TRACE_FILE, interpreter, raw, cwd, timeout_s, time.monotonic() - began)
 
     def collect(self, request: ProbeRequest, result: ProbeResult, interpreter: Interpreter, *, raw: Path, cwd: Path,
                 timeout_s: float | None, first_s: float) -> CounterCapture | NoCounters:
         """Run the workload once more, under ncu. request, result: of the timeline's process, which took first_s seconds."""
         try:
-            return self._collect(request, result, interpreter, raw, cwd, timeout_s, first_s)
+            self._first_ended.set()
+            if self._gate is not None and self._early is not None:
+                self._gate.open()
+                if (found := self._early.result()) is not None:
+                    return found
+            self._gate = None
+            return self._collect(request, result.environment, result.trace_file, interpreter, raw, cwd, timeout_s, first_s)
         except Interrupted:
             raise
         except KernelwrightError as error:
@@ -99,12 +154,12 @@ class CounterPass:
             return NoCounters(code="counters_failed", reason=f"the counter pass failed: {error.strerror or error}",
                               fix=f"look at {error.filename or raw}")
 
-    def _collect(self, request: ProbeRequest, result: ProbeResult, interpreter: Interpreter, raw: Path, cwd: Path,
-                 timeout_s: float | None, first_s: float) -> CounterCapture | NoCounters:
-        options, environment = self.options, result.environment
+    def _collect(self, request: ProbeRequest, environment: ProbeEnvironment | None, trace_file: str | None, interpreter: Interpreter,
+                 raw: Path, cwd: Path, timeout_s: float | None, first_s: float) -> CounterCapture | NoCounters:
+        options, gate = self.options, self._gate
         if options.choice == "none":
             return NoCounters(code="not_asked", reason="none were asked for", fix="profile with --counters default")
-        if environment is None or environment.device != "cuda" or result.trace_file is None:
+        if environment is None or environment.device != "cuda" or trace_file is None:
             return NoCounters(code="cpu", reason="the workload ran on the CPU; only a GPU's counters are read")
         self.prepare()
         assert self._tool is not None
@@ -115,7 +170,7 @@ class CounterPass:
         if closed:
             return denied(self.view, f"the driver keeps them {closed}")
         capability = environment.compute_capability or ""
-        trace = read_kineto(raw / result.trace_file)
+        trace = read_kineto(raw / trace_file)
         plan = plan_counters(trace, budget_s=options.budget_s, per_launch_s=LAUNCH_S[options.choice])
         if not plan.op_ids:
             return NoCounters(code="nothing_to_replay", reason="the timeline holds no launch that ncu could replay",
@@ -128,14 +183,22 @@ class CounterPass:
             return NoCounters(code="unknown_gpu", reason=f"no counter names are known for compute capability {capability or 'n/a'}",
                               fix="use a newer kernelwright, or look at the kernels with ncu itself", advice=f"known: {listed}")
         self.say(f"counters: replaying {plan.launches} launches under ncu, for {plan.expected_share_pct:.0f}% of kernel time")
-        asked = request.model_copy(update={"action": "counters", "out_dir": str(folder), "calibrate": False, "stacks": False})
+        asked = request.model_copy(update={"action": "counters", "out_dir": str(folder), "calibrate": False, "stacks": False,
+                                           "wait_for": str(gate.file) if gate is not None else None})
         few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
         run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
-                      report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view,
+                      report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view, gate=gate,
                       timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice))
         if run.report is None:
             return run.denied or NoCounters(code="ncu_failed", reason="ncu left no report", fix=f"look into {run.log}")
         return CounterCapture(options, plan, trace, run, capability, metrics)
+
+
+def _beside(work: Callable[[], T]) -> Future[T]:
+    pool = ThreadPoolExecutor(max_workers=1)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future
 
 
 def _limit_s(first_s: float, launches: int, choice: str) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..attribute.inductor import fused_operators
 from ..diagnose import diagnose
-from ..diagnose.bottleneck import classify
+from ..diagnose.bottleneck import classify, counted_words
 from ..model.profile import (
     Aggregated,
     Attribution,
@@ -30,13 +30,15 @@ from ..model.workload import ParamValue, TensorSpec
 from ..readers.ncu import NvtxRange, parse_range
 from ..readers.ncu_records import KernelDetails, NcuDetails
 from ..roofline.counters import metric_names
-from ..roofline.knowledge import bottlenecks
 from ..roofline.ncu_knowledge import busiest_pipe, counter, ncu_knowledge
-from .ncu_rules import RankedRule, groups, metric_label, ranked_rules
+from .ncu_cause import hot_action
+from .ncu_rules import RankedRule, group_name, groups, metric_label, ranked_rules
 
 MOST_RAW = 400
 """Counters of one kernel in profile.json; the report itself has them all."""
 MOST_FINDINGS = 50
+MOST_KERNEL = 48
+"""Characters of a kernel in the name of a finding."""
 NA = "n/a"
 ELSEWHERE = "not known: captured elsewhere"
 STEP = "kernelwright.step"
@@ -78,17 +80,17 @@ def build_profile(reports: Sequence[NcuDetails], setting: Setting) -> Profile:
     timed = all(kernel.duration_ns is not None for kernel in launches)
     untimed = () if timed else ("ncu collected no duration (gpu__time_duration.sum): how heavy the kernels are is not known",)
     draft = Profile(
-        capture_metadata=_metadata(launches, setting), parameters=dict(setting.parameters), inputs=setting.inputs,
+        capture_metadata=_metadata(launches, setting, reports[0].tool), parameters=dict(setting.parameters), inputs=setting.inputs,
         stages=_stages(launches) if timed else (), operators=operators, unattributed_kernels=loose,
         bottleneck=Bottleneck(kind=None, root_cause=""), evidence={"duration": "counters", "counters": "counters"},
         warnings=(*setting.warnings, *(warning for report in reports for warning in report.warnings), *untimed, *_mixed(launches)))
-    return _with_rules(diagnose(draft), launches) if timed else diagnose(draft)
+    return _with_rules(diagnose(draft), launches, reports[0].tool) if timed else diagnose(draft)
 
 
-def _metadata(launches: Sequence[KernelDetails], setting: Setting) -> CaptureMetadata:
+def _metadata(launches: Sequence[KernelDetails], setting: Setting, tool: str) -> CaptureMetadata:
     names = list(dict.fromkeys(_device(kernel) for kernel in launches if kernel.metrics)) or [NA]
     return CaptureMetadata(
-        model_name=setting.name, version=setting.version, mode="ncu", torch_version=setting.torch_version,
+        model_name=setting.name, version=setting.version, mode="ncu", tool=tool, torch_version=setting.torch_version,
         compile_mode=setting.compile_mode,
         device_name=setting.device_name or ", ".join(names[:4]), device="cuda", capture_timestamp_utc=setting.captured_utc,
         python_version=setting.python_version, kernelwright_version=setting.kernelwright_version, dtype=setting.dtype,
@@ -228,22 +230,43 @@ def _stages(launches: Sequence[KernelDetails]) -> tuple[Stage, ...]:
     return tuple(rows)
 
 
-def _with_rules(profile: Profile, launches: Sequence[KernelDetails]) -> Profile:
+def _with_rules(profile: Profile, launches: Sequence[KernelDetails], tool: str) -> Profile:
     """Adds ncu's rules to the findings, each kernel's key issue, and whose durations these are."""
     ranked = ranked_rules(launches)
     findings = [_finding(one) for one in ranked if one.order == 0][:MOST_FINDINGS]
-    first: dict[str, str] = {}
-    for one in ranked:
-        if one.order == 0:
-            first.setdefault(one.kernel, one.action)
+    first = _key_issues(ranked, launches)
+    functions = {kernel.name or kernel.function: group_name(kernel) for kernel in launches}
     stages = tuple(stage.model_copy(update={"key_issue": first.get(stage.name, stage.key_issue),
                                             "bottleneck": stage.bottleneck or classify(stage.pipe_pct, stage.dram_pct)})
                    for stage in profile.stages)
-    merged = sorted([*profile.findings, *findings], key=lambda one: (-one.estimated_gain_pct, one.rule))
+    merged = sorted([*(_with_kernel(one, functions) for one in profile.findings), *findings],
+                    key=lambda one: (-one.estimated_gain_pct, one.rule))
     judged = _bottleneck(profile)
-    words = f"{judged.root_cause.strip()} {ncu_knowledge().durations}".strip()
+    durations = ncu_knowledge().durations.format(launches=f"{len(launches)} launch{'' if len(launches) == 1 else 'es'}", tool=tool,
+                                                 device=profile.capture_metadata.device_name)
+    words = f"{judged.root_cause.strip()} {durations}".strip()
     return profile.model_copy(update={"findings": tuple(merged), "stages": stages,
                                       "bottleneck": judged.model_copy(update={"root_cause": words})})
+
+
+def _key_issues(ranked: Sequence[RankedRule], launches: Sequence[KernelDetails]) -> dict[str, str]:
+    """Kernel -> what to do first: what mends its hottest line, where one of ncu's rules says so too; else the largest estimate."""
+    first: dict[str, str] = {}
+    for name, held in groups(launches).items():
+        mine = [one for one in ranked if one.kernel == name]
+        hot = hot_action(held)
+        for one in [*(one for one in mine if one.action == hot), *(one for one in mine if one.order == 0)][:1]:
+            first[name] = one.action
+    return first
+
+
+def _with_kernel(one: Finding, functions: Mapping[str, str]) -> Finding:
+    """The finding, its name with the kernel that it is about."""
+    if one.kernel is None:
+        return one
+    others = (one.kernel_count or 1) - 1
+    more = f" and {others} more" if others else ""
+    return one.model_copy(update={"name": f"{one.name} ({functions.get(one.kernel, one.kernel)[:MOST_KERNEL]}{more})"})
 
 
 def _bottleneck(profile: Profile) -> Bottleneck:
@@ -254,7 +277,7 @@ def _bottleneck(profile: Profile) -> Bottleneck:
                      for values in ([stage.pipe_pct for stage in profile.stages], [stage.dram_pct for stage in profile.stages]))
     if compute is None or dram is None:
         return profile.bottleneck
-    return Bottleneck(kind=classify(compute, dram), root_cause=bottlenecks().texts["counters"].format(compute=compute, bandwidth=dram))
+    return Bottleneck(kind=classify(compute, dram), root_cause=counted_words(profile, compute, dram))
 
 
 def _finding(one: RankedRule) -> Finding:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from .. import __version__
 from ..capture.calibration import forget_peaks, load_peaks
@@ -21,16 +24,19 @@ from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
+from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops
-from .counters import CounterCapture, CounterOptions, CounterPass, said
+from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
+from .meanwhile import ANALYSIS, COUNTERS, CPU_LIMIT_S, Meanwhile, Part
 from .peaks import UNKNOWN, beaten_by_stages, measured_peaks, peaks_key
 from .script import EARLY_EXIT, capture_script, check_script, probe_script, with_parameters
 from .source import is_file
+from .stages import Stages
 from .stored import params_folder, safe_name
 
 _SCRIPT = NoCounters(
@@ -78,13 +84,15 @@ class ProfileRun:
 
 def profile(
     workload: WorkloadRef, mode: str, out_dir: Path | None = None, options: ProfileOptions | None = None,
-    *, say: Say = silent,
+    *, say: Say = silent, meanwhile: Sequence[Part] = (),
 ) -> ProfileRun:
     """Profile one workload in one mode. Raw files are in out_dir/raw; the caller writes the documents (report layer).
 
+    meanwhile: what the caller will need, loaded while the workload runs.
+
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
-    options = options or ProfileOptions()
+    options, stages = options or ProfileOptions(), Stages()
     if mode == "ncu":
         raise ValueError("mode ncu has a function of its own: ncu_live.profile_ncu")
     check_mode(mode)
@@ -95,8 +103,10 @@ def profile(
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     folder = working_folder(workload, mode, out_dir)
     capture = _capture if workload.script is None else _capture_script
+    stages.end("prepare")
     try:
-        run = capture(workload, mode, folder, interpreter, options, say)
+        run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
+        stages.end("capture")
         document = assemble(run)
         if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))
@@ -116,7 +126,10 @@ def profile(
             raise fault from error
         raise
     final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
-    return ProfileRun(document, final, run.result, _params(document, run, options, interpreter, final))
+    stages.end("analysis")
+    params = {**_params(document, run, options, interpreter, final), "stages_s": {**stages.spent_s, **run.spent_s},
+              "analysed_at_unix_s": round(time.time(), 3)}
+    return ProfileRun(document, final, run.result, params)
 
 
 def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
@@ -131,7 +144,8 @@ def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Pat
 def check_file(workload: WorkloadRef) -> None:
     """Raises BadInput where the workload's file went away."""
     if not workload.path.is_file():
-        raise BadInput("no_such_workload", "no such file", where=str(workload.path), fix="give the path of a Python file")
+        raise BadInput("no_such_workload", "no such file", where=str(workload.path),
+                       fix=did_you_mean(workload.path, "give the path of a Python file", suffix=".py"))
 
 
 def check_mode(mode: str) -> None:
@@ -146,7 +160,7 @@ def check_mode(mode: str) -> None:
 
 
 def _capture(
-    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
     key = _peaks_key(interpreter, options)
     request = ProbeRequest(
@@ -158,32 +172,42 @@ def _capture(
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
 
-    def beside() -> None:
-        if second is not None and options.device != "cpu" and gpu_visible():
-            second.prepare()
-        _import_stages()
+    raw, cwd = folder / "raw", Path.cwd()
+    on_gpu = options.device != "cpu" and gpu_visible()
+    known = (*ANALYSIS, *(COUNTERS if on_gpu else ())) if mode == "annotation" else ()
+    ready = Meanwhile((*known, *meanwhile), limit_s=None if on_gpu else CPU_LIMIT_S)
 
-    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
+    def beside() -> None:
+        if second is not None and on_gpu:
+            second.begin(request, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s)
+        ready.start()
+
+    for name in (TRACE_FILE, ENVIRONMENT_FILE):  # of an earlier run into the same folder
+        (raw / name).unlink(missing_ok=True)
+    with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second, ready):
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
-        began = time.monotonic()
-        result = run_probe(request, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say, while_running=beside)
-        took_s = time.monotonic() - began
-        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(folder / "raw" / "calibration")})
+        stages = Stages()
+        result = run_probe(request, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say, while_running=beside)
+        took_s = stages.end("first_process")
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
-            result, read_ops(folder / "raw", result), key,
-            lambda: run_probe(again, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say), say)
+            result, read_ops(raw, result), key,
+            lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say), say)
+        stages.end("peaks")
         if second is not None:
             timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
-            counters = second.collect(request, result, interpreter, raw=folder / "raw", cwd=Path.cwd(), timeout_s=options.timeout_s,
-                                      first_s=took_s)
+            counters = second.collect(request, result, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s, first_s=took_s)
+            stages.end("counters")
+    ready.join()
+    stages.end("loading")
     reading = timed if isinstance(counters, CounterCapture) else clocks.reading()
-    return Run(workload=workload, mode=mode, raw=folder / "raw", result=result, peaks=peaks,
+    return Run(workload=workload, mode=mode, raw=raw, result=result, peaks=peaks,
                clocks=reading, compile_mode=options.compile_mode, device_name=options.device_name, version=__version__, counters=counters,
-               warnings=doubts)
+               warnings=doubts, spent_s=stages.spent_s)
 
 
 def _capture_script(
-    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say
+    workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
     # No calibration inside the user's process: it would use its memory. Peaks of an earlier run are shown.
     key = _peaks_key(interpreter, options)
@@ -211,9 +235,16 @@ def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -
     return DeviceClocks(options.clocks, device=options.device, load=torch_load(lambda: interpreter, options.device), say=say)
 
 
-def _import_stages() -> None:
-    # jinja2 and the analysis take 0.2 s to import: done while the workload's process imports torch.
-    import jinja2  # noqa: F401
+@contextlib.contextmanager
+def abandoning(second: CounterPass | None, ready: Meanwhile) -> Iterator[None]:
+    """Whatever goes wrong inside, a counter process that was started early does not stay, and nothing is being loaded any more."""
+    try:
+        yield
+    except BaseException:
+        if second is not None:
+            second.abandon()
+        ready.join(rest=False)
+        raise
 
 
 def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
@@ -273,4 +304,15 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
                     "flush_l2": run.result.timing.flushed_l2 if run.result.timing else False,
                     "counters": dataclasses.asdict(options.counters)},
         "script": _script(run, options), "command": hide_secrets(options.command), "phases_s": run.result.phases_s,
+        "counter_phases_s": _counter_phases(run),
     }
+
+
+def _counter_phases(run: Run) -> dict[str, float] | None:
+    file = run.raw / "counters" / "result.json"
+    if not isinstance(run.counters, CounterCapture):
+        return None
+    try:
+        return ProbeResult.model_validate_json(file.read_bytes()).phases_s
+    except (OSError, ValidationError):
+        return None

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from ..model.errors import BadInput
+from ..model.nearest import did_you_mean
 
 MAX_SOURCE_BYTES = 32 * 2**20
 """No source that a person or a generator writes comes near this; a file of data does, and would be read whole."""
@@ -29,7 +30,7 @@ def check_source(path: Path, what: str) -> None:
         with path.open("rb") as file:
             head = file.read(MAX_SOURCE_BYTES)
     except FileNotFoundError as error:
-        raise BadInput(f"no_such_{what}", "no such file", where=where, fix=fix) from error
+        raise BadInput(f"no_such_{what}", "no such file", where=where, fix=did_you_mean(path, fix, suffix=".py")) from error
     except OSError as error:
         raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix=f"make it readable, or {fix}") from error
     if b"\0" in head:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..model.errors import BadInput
+from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
 from .source import exists
@@ -43,7 +44,7 @@ def load_profile(path: Path) -> Profile:
     where = str(file.absolute())
     try:
         if not file.is_file():  # a pipe or a device would never end
-            raise BadInput("no_profile", "there is no profile.json", where=where, fix="name a profile's folder")
+            raise BadInput("no_profile", "there is no profile.json", where=where, fix=_meant(path))
         return Profile.load(file)
     except OSError as error:
         raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix="name a profile's folder") from error
@@ -54,6 +55,11 @@ def load_profile(path: Path) -> Profile:
                            where=where, fix="upgrade kernelwright, or profile again with this one") from error
         raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=where,
                        fix="profile again") from error
+
+
+def _meant(path: Path) -> str:
+    fix = "name a profile's folder"
+    return fix if exists(path) else did_you_mean(path, fix, suffix=".json", folders=True)
 
 
 def _newer(file: Path) -> str | None:

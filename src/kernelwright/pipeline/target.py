@@ -10,6 +10,7 @@ import yaml
 
 from ..capture.clocks import valid_request
 from ..model.errors import BadInput
+from ..model.nearest import did_you_mean
 from ..model.workload import ScriptRef, WorkloadRef
 from .forms import is_script, script_argv
 from .source import check_source, exists, is_file
@@ -58,7 +59,8 @@ def resolve_target(
         return _as_script(_from_file(file.resolve(), version, params, model_name, start), target, script_args)
     if project is None:
         raise BadInput("no_such_workload", f"no such file, and there is no {PROJECT_FILE} in {start} or above that could name it",
-                       where=str(file), fix=f"give the path of a Python file, or run where a {PROJECT_FILE} is")
+                       where=str(file),
+                       fix=did_you_mean(file, f"give the path of a Python file, or run where a {PROJECT_FILE} is", suffix=".py"))
     return _as_script(_from_project(project, target, version, params, model_name), None, script_args)
 
 
@@ -170,7 +172,8 @@ def _from_project(
     entry = kernels[name]
     file = (project.parent / entry["file"]).resolve()
     if not exists(file):
-        raise BadInput("no_such_workload", f"kernels.{name}.file does not exist", where=str(file), fix=f"mend {project}")
+        raise BadInput("no_such_workload", f"kernels.{name}.file does not exist", where=str(file),
+                       fix=did_you_mean(file, f"mend {project}", suffix=".py"))
     check_source(file, "workload")
     known = entry.get("versions", [])
     version = version or entry.get("default_version")

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
 from .lines import LineMarkers
+from .recording import Recorder
 from .results import compress
 from .timers import synchronize
 
@@ -42,7 +43,7 @@ def step_count(asked: int | None, call_s: float) -> int:
 def record_timeline(call: Callable[[], Any], device: str, out_dir: str, steps: int, call_s: float) -> list[str]:
     """Pass A into out_dir/trace.json.gz; returns warnings."""
     _start_profiler(call if call_s < 1.0 else lambda: torch.ones(1, device=device), device)
-    with nvtx_stages(), profile(activities=_activities(device), record_shapes=True, profile_memory=True) as profiler:
+    with nvtx_stages(), Recorder(activities=_activities(device), record_shapes=True, profile_memory=True) as profiler:
         _steps(call, device, steps)
     return _export(profiler, device, out_dir, TRACE_FILE)
 
@@ -54,7 +55,7 @@ def record_stacks(call: Callable[[], Any], model: Any, device: str, out_dir: str
     """
     options = {"activities": _activities(device), "record_shapes": True, "with_stack": True}
     markers = LineMarkers(folder)
-    with nvtx_stages(), module_ranges(model), profile(**options) as profiler:
+    with nvtx_stages(), module_ranges(model), Recorder(**options) as profiler:
         markers.start()
         try:
             _steps(call, device, 1)
@@ -70,7 +71,7 @@ def _activities(device: str) -> list[ProfilerActivity]:
 
 def _start_profiler(call: Callable[[], Any], device: str) -> None:
     """A recording that is thrown away: the process's first one starts CUPTI and fills caches inside its first step."""
-    with profile(activities=_activities(device), record_shapes=True, profile_memory=True):
+    with Recorder(activities=_activities(device), record_shapes=True, profile_memory=True):
         call()
         synchronize(device)
 
@@ -83,7 +84,7 @@ def _steps(call: Callable[[], Any], device: str, steps: int) -> None:
     synchronize(device)
 
 
-def _export(profiler: profile, device: str, out_dir: str, name: str) -> list[str]:
+def _export(profiler: Recorder, device: str, out_dir: str, name: str) -> list[str]:
     scratch = os.path.join(out_dir, f".{name}.plain.json")
     profiler.export_chrome_trace(scratch)
     has_kernels = compress(scratch, os.path.join(out_dir, name), b'"cat": "kernel"')

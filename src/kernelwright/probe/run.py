@@ -5,14 +5,18 @@ This is the probe's outermost edge: whatever goes wrong becomes result.json with
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import faulthandler
+import gc
+import io
 import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .failures import EXIT_INTERRUPTED, ProbeFailure, bad_input, describe, machine_lacks
@@ -20,6 +24,11 @@ from .results import write_json
 
 RESULT_FILE = "result.json"
 OPS_FILE = "ops.json"
+ENVIRONMENT_FILE = "environment.json"
+"""annotation: what result.json says of the device, there before the recordings are."""
+WAIT_POLL_S = 0.01
+UNDER_A_PROFILER = ("counters", "nsys")
+"""Actions whose process ends as any other: ncu and nsys have work of their own there."""
 
 
 def main(argv: list[str]) -> int:
@@ -37,7 +46,7 @@ def main(argv: list[str]) -> int:
     sys.argv = [request["workload"]["path"]]
     result = carry_out(request)
     code = int(result["error"]["exit_code"]) if result["error"] else 0
-    _leave(code)
+    _leave(code, at_once=request["action"] not in UNDER_A_PROFILER)
     return code
 
 
@@ -65,13 +74,43 @@ def _read_request(path: str) -> dict[str, Any]:
     return request
 
 
-def _leave(code: int) -> None:
-    """End the process at once when threads of the workload would keep it alive."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _leave(code: int, *, at_once: bool) -> None:
+    """End the process, with at_once without taking torch down: the result is written, and that costs 0.4 s. What the workload registered
+    with atexit runs as ever, unless the user interrupted or the workload's threads would keep the process alive; files that it left open
+    get what it wrote."""
     others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
-    if code == EXIT_INTERRUPTED or others:
-        os._exit(code)
+    hopeless = code == EXIT_INTERRUPTED or bool(others)
+    if not hopeless and not at_once:
+        return
+    if not hopeless:
+        run_registered = getattr(atexit, "_run_exitfuncs", None)
+        if run_registered is None:  # not a documented name
+            return
+        run_registered()
+        _flush_files()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # the workload may have closed or replaced it
+            stream.flush()
+    with suppress(OSError, TypeError, AttributeError):  # what C code printed waits in the C library's buffer; Windows has no CDLL(None)
+        ctypes.CDLL(None).fflush(None)
+    os._exit(code)
+
+
+def _flush_files() -> None:
+    """What the interpreter's end does for files that nobody closed: text first, which goes into buffers of bytes."""
+    kinds = _and_derived(io.TextIOWrapper) | {io.BufferedWriter, io.BufferedRandom}
+    left = [file for file in gc.get_objects() if type(file) in kinds]
+    for file in sorted(left, key=lambda one: not isinstance(one, io.TextIOWrapper)):
+        with suppress(Exception):  # as the interpreter's own end does
+            if not file.closed:
+                file.flush()
+
+
+def _and_derived(kind: type[io.TextIOWrapper]) -> set[type[io.IOBase]]:
+    found: set[type[io.IOBase]] = {kind}
+    for derived in type.__subclasses__(kind):
+        found |= _and_derived(derived)
+    return found
 
 
 class Session:
@@ -91,6 +130,9 @@ class Session:
         """All phases of the request. Exceptions pass through; the result then holds what was there before."""
         with self.phase("import_torch"):
             _import_torch()
+        if self.request.get("wait_for"):
+            with self.phase("wait"):
+                _wait_for(self.request["wait_for"])
         from . import compiled_inductor, environment
         from .machine import busy_machine
 
@@ -161,6 +203,7 @@ class Session:
         if request["action"] == "nsys":
             self._under_nsys(workload, call, steps)
             return
+        write_json(os.path.join(out_dir, ENVIRONMENT_FILE), self.result["environment"])
         self.warn(*annotation.record_timeline(call, workload.device, out_dir, steps, call_s))
         self.result.update(trace_file=annotation.TRACE_FILE, trace_steps=steps)
         if request.get("stacks", True):
@@ -217,6 +260,12 @@ class Session:
             if isinstance(error, ProbeFailure):
                 raise
             self.warn(f"{what} failed: {failure.message} ({failure.where})")
+
+
+def _wait_for(path: str) -> None:
+    """Until another process of the same profile has done with the device; who started this one ends it if that never comes."""
+    while not os.path.exists(path):
+        time.sleep(WAIT_POLL_S)
 
 
 def _import_torch() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch.autograd.profiler import record_function
-from torch.profiler import profile
 
 from . import annotation
 from .facts import is_compiled
 from .failures import workload_failed
 from .lines import LineMarkers
+from .recording import Recorder
 from .timers import synchronize
 
 
@@ -41,7 +41,7 @@ class Recording:
     def _enter(self, stack: ExitStack) -> None:
         stack.enter_context(annotation.nvtx_stages())
         activities = annotation._activities(self.device)
-        self.profiler = stack.enter_context(profile(activities=activities, record_shapes=True, profile_memory=True))
+        self.profiler = stack.enter_context(Recorder(activities=activities, record_shapes=True, profile_memory=True))
 
     def begin_step(self) -> None:
         """The step's range opens."""
@@ -100,7 +100,7 @@ class StacksRecording(Recording):
         model = None if is_compiled(None) else trained_model(self.optimizers)
         stack.enter_context(annotation.module_ranges(model))
         activities = annotation._activities(self.device)
-        self.profiler = stack.enter_context(profile(activities=activities, record_shapes=True, with_stack=True))
+        self.profiler = stack.enter_context(Recorder(activities=activities, record_shapes=True, with_stack=True))
 
 
 def trained_model(optimizers: list[Any]) -> torch.nn.Module | None:

@@ -15,8 +15,9 @@ import signal
 import sys
 import threading
 import time
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
+from typing import Any
 
 PACKAGE = "kernelwright_probe"
 USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py load SECONDS DEVICE\n"
@@ -25,24 +26,25 @@ MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
 
 
 class OwnLoader(SourceFileLoader):
-    """Keeps the byte code of one of our modules below `prefix`; that of everything else stays where the user has it."""
+    """Keeps the byte code of one module below `prefix`; always: also where the user wants none to be written."""
 
-    prefix = ""
+    prefix, always = "", False
 
     @classmethod
-    def at(cls, name: str, file: str, prefix: str) -> OwnLoader:
+    def at(cls, name: str, file: str, prefix: str, *, always: bool = False) -> OwnLoader:
         """A loader of one module."""
         loader = cls(name, file)
-        loader.prefix = prefix
+        loader.prefix, loader.always = prefix, always
         return loader
 
     def get_code(self, fullname: str) -> CodeType | None:
         """See SourceFileLoader."""
-        before, sys.pycache_prefix = sys.pycache_prefix, self.prefix
+        before = sys.pycache_prefix, sys.dont_write_bytecode
+        sys.pycache_prefix, sys.dont_write_bytecode = self.prefix, before[1] and not self.always
         try:
             return super().get_code(fullname)
         finally:
-            sys.pycache_prefix = before
+            sys.pycache_prefix, sys.dont_write_bytecode = before
 
 
 class OwnModules:
@@ -59,6 +61,31 @@ class OwnModules:
         if not os.path.isfile(file):
             return None
         return importlib.util.spec_from_file_location(name, file, loader=OwnLoader.at(name, file, self.prefix))
+
+
+class InstalledModules:
+    """Finds the modules installed beside torch for `OwnLoader`: without byte code each process compiles them for seconds. The user's own
+    files are left alone, and so is whatever other finders take."""
+
+    def __init__(self, site: str, prefix: str) -> None:
+        self.site, self.prefix = os.path.join(site, ""), prefix
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """See importlib.abc.MetaPathFinder."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or type(spec.loader) is not SourceFileLoader or not (spec.origin or "").startswith(self.site):
+            return None
+        spec.loader = OwnLoader.at(name, spec.loader.path, self.prefix, always=True)
+        return spec
+
+
+def keep_byte_code() -> None:
+    """Keep what is compiled of torch and its neighbours in the folder that our starter names; it does where they have no byte code."""
+    prefix = os.environ.pop("KERNELWRIGHT_BYTE_CODE", "")
+    torch = PathFinder.find_spec("torch") if prefix else None
+    if torch is not None and torch.origin and PathFinder in sys.meta_path:
+        finder = InstalledModules(os.path.dirname(os.path.dirname(torch.origin)), prefix)
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), finder)
 
 
 def load_package(folder: str) -> None:
@@ -132,6 +159,7 @@ def main(argv: list[str]) -> int:
         return 2
     die_with_parent()
     load_package(os.path.dirname(os.path.abspath(__file__)))
+    keep_byte_code()
     module = importlib.import_module(PACKAGE + MODULES[argv[0]])
     return int(module.main(argv[1:]))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..model.errors import BadInput
+from ..model.nearest import did_you_mean
 
 MAGIC = b"NVR\0"
 FILE_VERSION = 7
@@ -43,7 +44,8 @@ def read_frame(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Frame:
         with path.open("rb") as file:
             return _frame(path, file, size, max_bytes)
     except FileNotFoundError as error:
-        raise BadInput("no_such_report", "there is no such file", where=str(path), fix="give the path of an .ncu-rep file") from error
+        raise BadInput("no_such_report", "there is no such file", where=str(path),
+                       fix=did_you_mean(path, "give the path of an .ncu-rep file", suffix=".ncu-rep")) from error
     except OSError as error:
         raise BadInput("unreadable_report", f"the report can't be read: {error.strerror or error}", where=str(path),
                        fix="its rights; or copy it to another place") from error

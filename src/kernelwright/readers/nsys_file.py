@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,8 @@ _IN_EVERY_EXPORT = ("META_DATA_EXPORT", "EXPORT_META_DATA", "StringIds")
 _UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 """The last for errors whose own text quotes a damaged schema."""
 Columns = dict[str, Int64]
+Pack = Sequence[tuple[str, int]]
+"""(column, bits), the first in the highest bits."""
 
 
 class NsysFile:
@@ -71,35 +72,45 @@ class NsysFile:
             raise self.wrong_schema(table, "has computed columns")
         return frozenset(_text(row[1]) for row in rows)
 
-    def columns(self, table: str, wanted: Mapping[str, int | None]) -> Columns:
+    def columns(self, table: str, wanted: Mapping[str, int | None], packs: Sequence[Pack] = ()) -> Columns:
         """Integer columns of a table in its own order, all of shape (n,); empty ones for a table that is not there.
 
         wanted: column -> the value that stands for NULL and for a column that this version has not; None: it must be there.
+        packs: columns of small numbers, at most 63 bits together, that come as one value a row (half the time); where one of them is
+        negative, NULL or too large, all of its pack are -1. A pack of which a column is missing is not packed.
         Raises BadInput for a column that must be there and is not, and for values that are no integers.
         """
         known = self.column_names(table)
-        chosen = [name for name in wanted if name in known]
         if known and (missing := [name for name, default in wanted.items() if default is None and name not in known]):
             raise self.wrong_schema(table, f"has no column {missing[0]}")
-        parts: list[Int64] = []
-        if chosen:
-            words = ", ".join(f"[{name}]" if (default := wanted[name]) is None else f"ifnull([{name}], {default})" for name in chosen)
-            parts = [self._numbers(table, rows, len(chosen)) for rows in self.chunks(table, words)]
-        matrix = np.concatenate(parts) if parts else np.zeros((0, len(wanted)), dtype=np.int64)
-        found = {name: np.ascontiguousarray(matrix[:, place]) for place, name in enumerate(chosen)}
-        return {name: found[name] if name in found else np.full(len(matrix), default or 0, dtype=np.int64)
+        packs = [pack for pack in packs if known.issuperset(name for name, _ in pack)]
+        packed = {name for pack in packs for name, _ in pack}
+        single = [name for name in wanted if name in known and name not in packed]
+        words = [f"[{name}]" if (default := wanted[name]) is None else f"ifnull([{name}], {default})" for name in single]
+        words += [_packed(pack) for pack in packs]
+        parts = [self._numbers(table, rows) for rows in self.chunks(table, ", ".join(words))] if words else []
+        matrix = np.concatenate(parts, axis=1) if parts else np.zeros((len(words), 0), dtype=np.int64)
+        found = dict(zip(single, matrix, strict=False))
+        for pack, column in zip(packs, matrix[len(single):], strict=True):
+            found.update(_unpacked(pack, column))
+        return {name: found[name] if name in found else np.full(matrix.shape[1], default or 0, dtype=np.int64)
                 for name, default in wanted.items()}
 
-    def chunks(self, table: str, words: str) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """All rows of a table, some thousand at once; text comes as bytes. words: columns, as SQL."""
-        yield from self._fetch(f"SELECT {words} FROM [{table}]", table)
+    def chunks(self, table: str, words: str, where: str = "1") -> Iterator[Sequence[tuple[Any, ...]]]:
+        """All rows of a table, some thousand at once; text comes as bytes. words: columns, where: a condition, as SQL."""
+        yield from self._fetch(f"SELECT {words} FROM [{table}] WHERE {where}", table)
 
-    def strings(self, ids: Collection[int]) -> dict[int, str]:
+    def texts(self, ids: Collection[int]) -> dict[int, bytes]:
         """The texts of StringIds that have one of these ids."""
         if not {"id", "value"} <= self.column_names("StringIds") or not ids:
             return {}
         wanted = ids if isinstance(ids, (set, frozenset, dict)) else set(ids)
-        return {number: _text(value) for rows in self.chunks("StringIds", "id, value") for number, value in rows if number in wanted}
+        return {number: value for rows in self.chunks("StringIds", "id, value") for number, value in rows
+                if number in wanted and isinstance(value, bytes)}
+
+    def strings(self, ids: Collection[int]) -> dict[int, str]:
+        """The same as text."""
+        return {number: _text(value) for number, value in self.texts(ids).items()}
 
     def must_be_an_export(self) -> None:
         """Raises BadInput for another kind of SQLite file."""
@@ -116,9 +127,14 @@ class NsysFile:
         """The error for contents that can't be right."""
         return BadInput("bad_trace", why, where=self.name, fix=_EXPORT_AGAIN)
 
-    def _numbers(self, table: str, rows: Sequence[tuple[Any, ...]], width: int) -> Int64:
+    def _numbers(self, table: str, rows: Sequence[tuple[Any, ...]]) -> Int64:
+        """Shape (columns, rows)."""
+        return np.stack([self.numbers(table, column) for column in zip(*rows, strict=True)])
+
+    def numbers(self, table: str, values: Sequence[Any]) -> Int64:
+        """One column as an array. Raises BadInput for values that are no integers."""
         try:
-            return np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(rows) * width).reshape(-1, width)
+            return np.fromiter(values, dtype=np.int64, count=len(values))
         except (TypeError, ValueError, OverflowError) as error:
             raise self.bad(f"table {table} holds a value that is no integer") from error
 
@@ -171,6 +187,24 @@ def _distrust(connection: sqlite3.Connection) -> None:
         set_limit(_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     for pragma in ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _packed(pack: Pack) -> str:
+    """SQL for all of a pack in one number."""
+    shift, terms, ranges = 0, [], []
+    for name, bits in reversed(pack):
+        terms.append(f"[{name}] << {shift}" if shift else f"[{name}]")
+        ranges.append(f"[{name}] BETWEEN 0 AND {(1 << bits) - 1}")
+        shift += bits
+    return f"CASE WHEN {' AND '.join(ranges)} THEN {' | '.join(f'({term})' for term in terms)} ELSE -1 END"
+
+
+def _unpacked(pack: Pack, column: Int64) -> Columns:
+    shift, found = 0, {}
+    for name, bits in reversed(pack):
+        found[name] = np.where(column < 0, -1, (column >> shift) & ((1 << bits) - 1))
+        shift += bits
+    return found
 
 
 def _text(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..model.table import Int64
 from .nsys_file import NsysFile
-from .nsys_names import EVALUATE, is_operator, range_name, shapes
+from .nsys_names import EVALUATE, is_operator, range_names, shapes
 from .nsys_rows import MISSING, Rows, make_rows, process_of, thread_of
 
 RANGES = "NVTX_EVENTS"
@@ -25,16 +25,14 @@ class Ranges:
     """All NVTX ranges of a recording, by what they are. Nested ones only, but for `free`."""
 
     def __init__(self, file: NsysFile) -> None:
-        texts = _Texts()
-        columns = {name: array("q") for name in ("start", "end", "kind", "thread", "text_id")}
-        for part in _chunks(file):
-            start, end, kind, thread, text_id, text = part
-            for name, values in (("start", start), ("end", end), ("kind", kind), ("thread", thread), ("text_id", text_id)):
-                columns[name].extend(values)
+        texts = Texts()
+        parts: list[list[Int64]] = []
+        for *numbers, text in _columns(file):
+            parts.append([file.numbers(RANGES, column) for column in numbers])
             texts.add(text)
-        found = {name: _as_array(column) for name, column in columns.items()}
-        self._texts = texts.finished(file, found["text_id"])
-        self._found = found
+        found = [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.zeros(0, dtype=np.int64)] * len(_NUMBERS)
+        self._found = dict(zip(_NUMBERS, found, strict=True))
+        self._texts = texts.finished(file, self._found["text_id"])
         self._file = file
 
     def last_ns(self) -> int | None:
@@ -57,59 +55,63 @@ class Ranges:
         return operators, rows.take(nested & ~operator), rows.take(np.isin(found["kind"], FREE))
 
 
-def _chunks(file: NsysFile) -> Any:
+_NUMBERS = ("start", "end", "kind", "thread", "text_id")
+
+
+def _columns(file: NsysFile) -> Iterator[tuple[Any, ...]]:
+    """The ranges, some thousand at once: _NUMBERS, then the texts."""
     known = file.column_names(RANGES)
-    if not known:
-        return
-    for name in ("start", "end", "eventType"):
+    for name in ("start", "end", "eventType") if known else ():
         if name not in known:
             raise file.wrong_schema(RANGES, f"has no column {name}")
-    text = "[text]" if "text" in known else "NULL"
-    number = "ifnull([textId], -1)" if "textId" in known else "-1"
     thread = f"ifnull([globalTid], {MISSING})" if "globalTid" in known else str(MISSING)
-    words = f"[start], ifnull([end], {NOT_ENDED}), [eventType], {thread}, {number}, {text}"
-    for rows in file.chunks(RANGES, words):
-        chosen = [row for row in rows if row[2] in NESTED or row[2] in FREE]
-        if chosen:
-            if any(type(value) is not int for row in chosen for value in row[:5]):
-                raise file.bad(f"table {RANGES} holds a value that is no integer")
-            yield zip(*chosen, strict=True)
+    text_id = "ifnull([textId], -1)" if "textId" in known else "-1"
+    text = "[text]" if "text" in known else "NULL"
+    words = f"[start], ifnull([end], {NOT_ENDED}), [eventType], {thread}, {text_id}, {text}"
+    kinds = ", ".join(map(str, (*NESTED, *FREE)))
+    for rows in file.chunks(RANGES, words, f"[eventType] IN ({kinds})") if known else ():
+        yield tuple(zip(*rows, strict=True))
 
 
-class _Texts:
+class _Numbers(dict[bytes, int]):
+    """A number for each text, in order of appearance."""
+
+    def __missing__(self, text: bytes) -> int:
+        number = self[text] = len(self)
+        return number
+
+
+class Texts:
     """Names, numbers and shapes in the texts, each distinct one kept once."""
 
-    def __init__(self) -> None:
-        self.name_id, self.sequence, self.op_id, self.sizes_id = (array("q") for _ in range(4))
-        self.names: dict[bytes, int] = {}
-        self.sizes: dict[bytes, int] = {b"": 0}
+    def __init__(self, names: _Numbers | None = None, sizes: _Numbers | None = None) -> None:
+        self.names = _Numbers() if names is None else names
+        self.sizes = _Numbers({b"": 0}) if sizes is None else sizes
+        self.parts: list[list[Int64]] = []
 
-    def add(self, texts: Any) -> None:
-        """More texts; None for one that is in StringIds."""
-        names, sizes = self.names, self.sizes
-        name_id, sequence, op_id, sizes_id = [], [], [], []
-        for text in texts:
-            parsed = range_name(text if isinstance(text, bytes) else b"")
-            name_id.append(names.setdefault(parsed.name, len(names)) if text is not None else -1)
-            sequence.append(parsed.sequence)
-            op_id.append(parsed.op_id)
-            sizes_id.append(sizes.setdefault(parsed.sizes, len(sizes)))
-        for column, values in ((self.name_id, name_id), (self.sequence, sequence), (self.op_id, op_id), (self.sizes_id, sizes_id)):
-            column.extend(values)
+    def add(self, texts: Sequence[Any]) -> None:
+        """More texts; one that is none (it is in StringIds, or no text) has no name yet: -1."""
+        names, sequence, op_id, sizes = range_names(texts)
+        columns = (map(self.names.__getitem__, names), sequence, op_id, map(self.sizes.__getitem__, sizes))
+        self.parts.append([np.fromiter(column, dtype=np.int64, count=len(texts)) for column in columns])
+        if None in texts:
+            self.parts[-1][0][[text is None for text in texts]] = -1
+
+    def columns(self) -> list[Int64]:
+        """(name, sequence number, op_id, shapes) of each text."""
+        return [np.concatenate(column) for column in zip(*self.parts, strict=True)] or [np.zeros(0, dtype=np.int64)] * 4
 
     def finished(self, file: NsysFile, text_id: Int64) -> _Parsed:
         """Everything as arrays, with the texts that are in StringIds. text_id: by row, -1 for none."""
-        columns = [_as_array(column).copy() for column in (self.name_id, self.sequence, self.op_id, self.sizes_id)]
+        columns = self.columns()
         missing = columns[0] < 0
-        ids, inverse = np.unique(text_id[missing], return_inverse=True)
-        if ids.size:
-            found = file.strings({int(one) for one in ids})
-            registered = _Texts()
-            registered.names, registered.sizes = self.names, self.sizes
-            registered.add([found.get(int(one), "").encode() for one in ids])
-            parts = (registered.name_id, registered.sequence, registered.op_id, registered.sizes_id)
-            for column, values in zip(columns, parts, strict=True):
-                column[missing] = _as_array(values)[inverse.reshape(-1)]
+        if missing.any():
+            ids, inverse = np.unique(text_id[missing], return_inverse=True)
+            found = file.texts({int(one) for one in ids})
+            registered = Texts(self.names, self.sizes)
+            registered.add([found.get(int(one), b"") for one in ids])
+            for column, values in zip(columns, registered.columns(), strict=True):
+                column[missing] = values[inverse.reshape(-1)]
         names: dict[str, int] = {}
         renumbered = np.array([names.setdefault(name.decode("utf-8", "replace"), len(names)) for name in self.names], dtype=np.int64)
         name_id, sequence, op_id, sizes_id = columns
@@ -175,7 +177,3 @@ def _forward_threads(rows: Rows, sequence: Int64, backward: Any) -> Int64:
     result = np.full(len(rows), -1, dtype=np.int64)
     result[order] = np.where(known, rows.thread[source], -1)
     return result
-
-
-def _as_array(column: array[int]) -> Int64:
-    return np.frombuffer(column, dtype=np.int64) if column else np.zeros(0, dtype=np.int64)

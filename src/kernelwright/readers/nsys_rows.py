@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ MISSING = -1
 """A global id that stands for none: as one it would be process and thread 0xFFFFFF."""
 _THREAD_BITS = 24
 _MASK = (1 << _THREAD_BITS) - 1
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,20 @@ class Rows:
         return replace(self, **arrays, columns={name: column[rows] for name, column in self.columns.items()})
 
     def table(self, origin: int) -> EventTable:
-        """The rows in nesting order, times from origin."""
+        """The rows in nesting order, times from origin, and of names and details only those in use."""
         rows = self.take(np.lexsort((self.opened, -self.end, self.start)))
+        name_id, names = _in_use(rows.name_id, rows.names)
+        which, shared = _in_use(rows.which, rows.shared)
         return EventTable(
-            start_ns=rows.start - origin, end_ns=rows.end - origin, name_id=rows.name_id, stream=rows.stream, device=rows.device,
-            process=rows.process, thread=rows.thread, correlation=rows.correlation, names=rows.names,
-            args=RowDetails(len(rows), which=rows.which, shared=rows.shared, columns=rows.columns))
+            start_ns=rows.start - origin, end_ns=rows.end - origin, name_id=name_id, stream=rows.stream, device=rows.device,
+            process=rows.process, thread=rows.thread, correlation=rows.correlation, names=names,
+            args=RowDetails(len(rows), which=which, shared=shared, columns=rows.columns))
+
+
+def _in_use(numbers: Int64, values: tuple[Value, ...]) -> tuple[Int64, tuple[Value, ...]]:
+    used = np.zeros(len(values), dtype=bool)
+    used[numbers] = True
+    return (np.cumsum(used) - 1)[numbers], tuple(values[place] for place in np.flatnonzero(used))
 
 
 def make_rows(file: NsysFile, table: str, start: Int64, end: Int64, name_id: Int64, names: Sequence[str], **known: Any) -> Rows:

@@ -22,6 +22,9 @@ _ON_DEVICE = ("DEVICE", "ARRAY", "MANAGED", "DEVICE_STATIC", "MANAGED_STATIC")
 _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _WORK: dict[str, int | None] = {"start": None, "end": None, "deviceId": None, "streamId": -1, "correlationId": -1, "globalPid": MISSING}
 CUDA = 1
+_PACKS = ((("gridX", 31), ("gridY", 16), ("gridZ", 16)),
+          (("blockX", 11), ("blockY", 11), ("blockZ", 7), ("registersPerThread", 9), ("staticSharedMemory", 25)))
+"""CUDA's limits are below these; what is above them counts as unknown."""
 
 
 def device_rows(file: NsysFile) -> Rows:
@@ -57,10 +60,11 @@ def _three(sizes: list[int]) -> list[int] | None:
 
 
 def _kernels(file: NsysFile) -> Rows:
+    name = "demangledName" if "demangledName" in file.column_names(KERNELS) else "shortName"
     found = file.columns(KERNELS, {
-        **_WORK, "demangledName": -1, "shortName": -1, "graphNodeId": 0, "staticSharedMemory": -1, "dynamicSharedMemory": -1,
-        "registersPerThread": -1, **dict.fromkeys(_GEOMETRY, -1)})
-    name_id, names = named(file, np.where(found["demangledName"] >= 0, found["demangledName"], found["shortName"]))
+        **_WORK, name: None, "graphNodeId": 0, "staticSharedMemory": -1, "dynamicSharedMemory": -1, "registersPerThread": -1,
+        **dict.fromkeys(_GEOMETRY, -1)}, _PACKS)
+    name_id, names = named(file, found[name])
     shared_bytes = np.where(np.minimum(found["staticSharedMemory"], found["dynamicSharedMemory"]) < 0, -1,
                             found["staticSharedMemory"] + found["dynamicSharedMemory"])
     config = distinct([*(found[name] for name in _GEOMETRY), shared_bytes, found["registersPerThread"],

@@ -124,8 +124,8 @@ def _opportunity(finding: Finding, room: Room) -> Opportunity:
     metric, _, value = finding.trigger.partition("=")
     if not value.strip():
         metric, value = finding.rule, finding.trigger
-    trigger = Safe(f"{_field(metric, room.name // 2)}={_field(value, room.name // 2)}")
-    return Opportunity(_field(finding.name, room.name), gain(finding.estimated_gain_pct), trigger)
+    trigger = Safe(f"{_field(metric, 3 * room.name // 2)}={_field(value, room.name // 2)}")
+    return Opportunity(_field(finding.name, 2 * room.name), gain(finding.estimated_gain_pct), trigger)
 
 
 def _field(text: str, limit: int) -> Safe:

@@ -136,13 +136,18 @@ def input_name(path: str) -> str:
 
 
 def configuration(profile: Profile) -> list[tuple[str, str]]:
-    """(name, value) of each parameter in the workload's order; without parameters, input shapes and the dtype."""
+    """(name, value) of each parameter in the workload's order; without parameters, input shapes and the dtype; of a report of ncu the
+    GPU, the tool and the number of launches."""
     if profile.script is not None:
         dtype = [] if "dtype" in profile.parameters else [("dtype", profile.capture_metadata.dtype)]
         none = [] if profile.parameters else [("arguments", "none")]
         return [*none, *((name, str(value) or '""') for name, value in profile.parameters.items()), *dtype]
     if profile.parameters:
         return [(name, '""' if value == "" else str(value)) for name, value in profile.parameters.items()]
+    if profile.capture_metadata.mode == "ncu" and not profile.inputs:  # a report made elsewhere: what it is of is all that is known
+        launches = len(profile.unattributed_kernels) + sum(len(operator.kernels) for operator in profile.operators)
+        return [("gpu", profile.capture_metadata.device_name), ("tool", profile.capture_metadata.tool or "n/a"),
+                ("launches", str(launches)), ("dtype", profile.capture_metadata.dtype)]
     inputs = [(input_name(spec.path), shape(spec.shape)) for spec in profile.inputs]
     return [*inputs, ("dtype", profile.capture_metadata.dtype)]
 

@@ -22,6 +22,8 @@ MOST_VERBOSE_KERNELS = 64
 MOST_VERBOSE_LINES = 40
 MOST_VERBOSE_LAUNCHES = 500
 MOST_SECTION_ROWS = 400
+MOST_METRIC = 200
+"""Longer than any counter's name: one that is cut can be asked of no tool."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _report(profile: Profile, reports: Sequence[NcuDetails], rows: Sequence[Kern
 
 def _rule_row(one: RankedRule, rank: int, room: Room) -> RuleRow:
     focus = one.rule.focus[0] if one.rule.focus else None
-    sign = named(f"{metric_label(focus[0])} {quantity(focus[1], one.launch.units.get(focus[0], ''))}", room.text) if focus else cell("-")
+    sign = named(f"{metric_label(focus[0])} {quantity(focus[1], one.launch.units.get(focus[0], ''))}", MOST_METRIC) if focus else cell("-")
     return RuleRow(action=named(one.action, 40), kernel=named(f"{rank} {one.kernel}", room.name), estimate=one.rule.speedup_pct,
                    scope=one.rule.scope or "", gain_pct=one.gain_pct, sign=sign, note=f"only for {one.needs}" if one.needs else "")
 
@@ -150,5 +152,5 @@ def _section_tables(launch: KernelDetails) -> list[tuple[Safe, list[tuple[Safe, 
 
 
 def _metric_rows(launch: KernelDetails, rows: Sequence[tuple[str, str]]) -> list[tuple[Safe, Safe, Safe]]:
-    return [(cell(label, 80), cell(launch.texts.get(name) or quantity(launch.metrics.get(name), launch.units.get(name, "")), 60),
-             code(name, 120)) for label, name in rows[:MOST_SECTION_ROWS]]
+    return [(cell(label, MOST_METRIC), cell(launch.texts.get(name) or quantity(launch.metrics.get(name), launch.units.get(name, "")), 60),
+             code(name, MOST_METRIC)) for label, name in rows[:MOST_SECTION_ROWS]]

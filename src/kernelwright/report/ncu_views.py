@@ -13,6 +13,9 @@ from ..readers.ncu_records import Instruction, KernelDetails, Line
 from ..roofline.ncu_knowledge import busiest_pipe, counter, ncu_knowledge
 from .text import NA
 
+FULL_PCT = 99.95
+"""Prints as 100.0%."""
+
 
 @dataclass(frozen=True)
 class KernelRow:
@@ -69,13 +72,16 @@ def kernel_rows(launches: Sequence[KernelDetails]) -> list[KernelRow]:
 
 
 def occupancy_limiter(metrics: Mapping[str, float]) -> str:
-    """What keeps more blocks from an SM ("registers", "shared memory", ...); n/a unless every limit is known."""
+    """What keeps more blocks from an SM ("registers", "shared memory", ...); "nothing" where its warps are all in use (theoretical
+    occupancy 100%); n/a unless every limit is known."""
     limits = {word: counter(key, metrics) for word, key in (
         ("registers", "limit_registers"), ("shared memory", "limit_shared"), ("warps", "limit_warps"), ("blocks", "limit_blocks"))}
     known = {word: value for word, value in limits.items() if value is not None}
     if len(known) < len(limits):
         return NA
-    least = min(known.values())
+    least, theoretical = min(known.values()), counter("theoretical_occupancy", metrics)
+    if theoretical is not None and theoretical >= FULL_PCT:
+        return "nothing"
     return ", ".join(word for word, value in known.items() if value == least)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
+import matplotlib.backends.backend_svg
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D

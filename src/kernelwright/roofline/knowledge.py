@@ -13,6 +13,7 @@ from ..model.base import Record
 from ..model.counters import CounterSet
 from ..model.errors import MachineLacks
 from ..model.resources import resource
+from ..model.yaml_file import read_yaml
 
 T = TypeVar("T", bound=Record)
 
@@ -214,7 +215,7 @@ def _load(name: str, model: type[T]) -> T:
     except FileNotFoundError as error:
         raise MachineLacks("knowledge_missing", str(error), where=name, fix=fix) from error
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: Any = read_yaml(path)
         return model.model_validate(content)
     except (yaml.YAMLError, ValidationError) as error:
         raise MachineLacks("knowledge_broken", f"the data file is not valid: {error}", where=str(path), fix=fix) from error

@@ -52,6 +52,15 @@ class NcuRule(NcuCase):
         return next((case for word, case in self.cases.items() if word in title), self)
 
 
+class Space(Record):
+    """One kind of memory: its instructions, the stalls that waiting for it shows as, and what mends such waits."""
+
+    opcodes: tuple[str, ...]
+    stalls: tuple[str, ...]
+    action: str
+    """The action of one of the rules."""
+
+
 class NcuFile(Record):
     """`ncu.yaml`."""
 
@@ -63,6 +72,8 @@ class NcuFile(Record):
     other_rule_playbook: str
     durations: str
     """Whose durations a profile of mode ncu has: the second sentence of its root cause."""
+    spaces: dict[str, Space]
+    """In the order in which they are tried."""
     stalls: dict[str, str]
     progress: tuple[str, ...]
     """Stall reasons that are no stall: the warp issued, or could have."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..model.profile import Kernel, Operator, Profile, Roof, Stage
+from ..model.profile import Kernel, Operator, Profile, Roof, Stage, TimelineSummary
 from ..model.roofline import Level, RooflinePoint, Scope
+from ..timeline.call_clock import LEAST_KEPT, call_time_ns
 from .ceilings import LEVELS, bandwidth_ceiling, compute_ceiling
 from .stages import is_marked, is_real, loose_stage_name, stage_name
 from .use import Counting, Use, binding, shares
@@ -25,18 +26,21 @@ class _Group:
     duration_ns: int = 0
     flops: float = 0.0
     min_bytes: float = 0.0
-    analytic_ns: int = 0
+    recorded_ns: int = 0
+    analytic_ns: float = 0.0
+    """Of those operators, on the clock of the unprofiled call where that is known."""
 
     def add(self, kernels: Sequence[Kernel]) -> None:
         self.kernels += kernels
         self.duration_ns += sum(kernel.duration_ns for kernel in kernels)
 
-    def add_operator(self, operator: Operator) -> None:
+    def add_operator(self, operator: Operator, line: TimelineSummary) -> None:
         self.add(operator.kernels)
         if operator.flops and operator.min_bytes:
             self.flops += operator.flops
             self.min_bytes += operator.min_bytes
-            self.analytic_ns += operator.aggregated.total_duration_ns
+            self.recorded_ns += operator.aggregated.total_duration_ns
+            self.analytic_ns += call_time_ns(line, (operator,))
 
 
 def with_roofline(draft: Profile) -> Profile:
@@ -45,19 +49,19 @@ def with_roofline(draft: Profile) -> Profile:
     if roof is None or line is None or line.steps < 1:
         return draft
     counting = Counting.for_profile(draft)
-    groups = _groups(draft.operators, draft.unattributed_kernels)
+    groups = _groups(draft.operators, draft.unattributed_kernels, line)
     points = [point for scope, named in groups.items() for point in _points(scope, named, roof, line.steps, line.measured_ns, counting)]
     stages = tuple(_with_roof(stage, groups["stage"].get(stage.name), roof, counting) for stage in draft.stages)
     return draft.model_copy(update={"roofline_points": tuple(points), "stages": stages})
 
 
-def _groups(operators: Sequence[Operator], loose: Sequence[Kernel]) -> dict[Scope, dict[str, _Group]]:
+def _groups(operators: Sequence[Operator], loose: Sequence[Kernel], line: TimelineSummary) -> dict[Scope, dict[str, _Group]]:
     marked = is_marked(operators)
     found: dict[Scope, dict[str, _Group]] = {"stage": {}, "operator": {}, "kernel": {}}
     for operator in operators:
-        found["stage"].setdefault(stage_name(operator, marked=marked), _Group()).add_operator(operator)
+        found["stage"].setdefault(stage_name(operator, marked=marked), _Group()).add_operator(operator, line)
         if marked:  # else the stages are the operators
-            found["operator"].setdefault(operator.operator_name, _Group()).add_operator(operator)
+            found["operator"].setdefault(operator.operator_name, _Group()).add_operator(operator, line)
         for kernel in operator.kernels:
             if kernel.category == "kernel":
                 found["kernel"].setdefault(kernel.kernel_name, _Group()).add((kernel,))
@@ -77,7 +81,7 @@ def _points(scope: Scope, groups: dict[str, _Group], roof: Roof, steps: int, mea
         counted = [point for level in LEVELS if (point := _counted_point(scope, name, level, group, share, roof, steps, counting))] \
             if use.covered else []
         made += counted
-        if not counted and group.analytic_ns > 0:
+        if not counted and group.analytic_ns > 0 and group.analytic_ns >= LEAST_KEPT * group.recorded_ns:
             pipe = _analytic_pipe(roof)
             made.append(_point(scope, name, "dram", group.flops / steps, group.min_bytes / steps, group.analytic_ns / steps, share, roof,
                                pipe, "analytic"))

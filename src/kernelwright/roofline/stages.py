@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..model.profile import Kernel, Operator, Roof, Stage
+from ..timeline.call_clock import LEAST_KEPT
 from .counters import busiest_pipe_pct, mean, weighted
 from .peaks import binding_peaks
 from .work import share_pct
@@ -31,6 +32,9 @@ class _Sums:
     by_source: Counter[str] = field(default_factory=Counter)
     by_kernel: Counter[str] = field(default_factory=Counter)
     launches: list[Kernel] = field(default_factory=list)
+    overhead_ns: float | None = None
+    call_ns: float = 0.0
+    """Without the profiler's overhead on each operator call."""
 
     def add_operator(self, operator: Operator) -> None:
         self.calls += 1
@@ -44,15 +48,19 @@ class _Sums:
         for kernel in kernels:
             self.kernels += 1
             self.duration_ns += kernel.duration_ns
+            self.call_ns += max(0.0, kernel.duration_ns - (self.overhead_ns or 0.0))
             self.by_kernel[kernel.kernel_name] += kernel.duration_ns
             self.launches.append(kernel)
 
 
-def stages(operators: Sequence[Operator], unattributed: Sequence[Kernel], roof: Roof, steps: int) -> tuple[Stage, ...]:
+def stages(
+    operators: Sequence[Operator], unattributed: Sequence[Kernel], roof: Roof, steps: int, *, overhead_ns: float | None = None,
+) -> tuple[Stage, ...]:
     """Rows of the stage table, heaviest first; their durations sum to the measured time of one step.
 
     With any marked range, operators outside all ranges share the row "(unmarked)". Time without an operator has a row of its
-    own: "(unattributed)", or the name that CPU attribution gave it. steps: number of profiled steps, at least 1.
+    own: "(unattributed)", or the name that CPU attribution gave it. steps: number of profiled steps, at least 1. overhead_ns: of the
+    profiler on one operator call of a CPU; None: not known, or none.
     """
     if steps < 1:
         raise ValueError("stages need at least one step")
@@ -60,7 +68,7 @@ def stages(operators: Sequence[Operator], unattributed: Sequence[Kernel], roof: 
     sums: dict[str, _Sums] = {}
     for operator in operators:
         name = stage_name(operator, marked=marked)
-        sums.setdefault(name, _Sums(name, marked=marked and operator.stage is not None)).add_operator(operator)
+        sums.setdefault(name, _Sums(name, marked=marked and operator.stage is not None, overhead_ns=overhead_ns)).add_operator(operator)
     for kernel in unattributed:
         name = loose_stage_name(kernel)
         sums.setdefault(name, _Sums(name, marked=False)).add_kernels((kernel,))
@@ -92,11 +100,13 @@ def is_real(stage: Stage) -> bool:
 def _stage(row: _Sums, total_ns: int, roof: Roof, steps: int) -> Stage:
     compute, bandwidth = binding_peaks(roof)
     duration = row.duration_ns
-    tflops = row.flops / duration * 1e-3 if row.flops is not None and duration else None
-    gbs = row.min_bytes / duration if row.min_bytes is not None and duration else None
+    clock = duration if row.overhead_ns is None else row.call_ns if row.call_ns >= LEAST_KEPT * duration else 0
+    tflops = row.flops / clock * 1e-3 if row.flops is not None and clock else None
+    gbs = row.min_bytes / clock if row.min_bytes is not None and clock else None
     return Stage(
         name=row.name, marked=row.marked, calls=row.calls / steps, kernel_count=row.kernels / steps, duration_ns=duration / steps,
-        share_pct=100.0 * duration / total_ns if total_ns else 0.0, flops=None if row.flops is None else row.flops / steps,
+        share_pct=100.0 * duration / total_ns if total_ns else 0.0, call_ns=None if row.overhead_ns is None else row.call_ns / steps,
+        flops=None if row.flops is None else row.flops / steps,
         min_bytes=None if row.min_bytes is None else row.min_bytes / steps, compute_pct=share_pct(tflops, compute),
         bandwidth_pct=share_pct(gbs, bandwidth), tc_pct=mean("tensor_pct", row.launches), dram_pct=mean("dram_pct", row.launches),
         occupancy_pct=mean("occupancy_pct", row.launches), pipe_pct=weighted(busiest_pipe_pct, row.launches),

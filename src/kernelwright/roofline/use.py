@@ -81,12 +81,12 @@ class Use:
 
 
 class Counting:
-    """Reads counters of launches, each distinct set once (propagated launches carry equal ones)."""
+    """Reads counters of one profile's launches, each distinct set once (propagated launches carry equal ones)."""
 
     def __init__(self, capability: str | None, dtype: str) -> None:
         """dtype: the arithmetic in use (Roof.dtype)."""
         self._capability, self._half = capability, dtype in ("float16", "bfloat16")
-        self._kept: dict[tuple[object, ...], Counted | None] = {}
+        self._kept: dict[object, Counted | None] = {}
 
     @classmethod
     def for_profile(cls, profile: Profile) -> Counting:
@@ -98,7 +98,9 @@ class Counting:
         raw = kernel.metrics.raw
         if not raw:
             return None
-        key = (tuple(raw), tuple(raw.values()))
+        # Hashing a hundred counters for each of thousands of launches took as long as the rest of the roofline.
+        source = kernel.metrics.measured_kernel_id
+        key: object = source if source is not None else (tuple(raw), tuple(raw.values()))
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()

@@ -1,4 +1,4 @@
-"""Where the environment lives: a pure decision from the checkout's place and the user's variables."""
+"""Where the environment lives: a pure decision from the checkout's place and the user's variables, one for the commands and the hooks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
     asked = variables.get("KERNELWRIGHT_ENV")
     if asked:
         return Path(asked).expanduser().absolute()
-    data = plugin_data_folder(checkout, variables)
+    data = plugin_data_folder(checkout)
     if data is not None:
         return data / "env"
     own = checkout / ".venv"
@@ -37,15 +37,13 @@ def environment_folder(checkout: Path, variables: Mapping[str, str]) -> Path:
     return user_data_folder(variables) / "kernelwright" / f"env-{hashlib.sha256(os.fsencode(checkout)).hexdigest()[:8]}"
 
 
-def plugin_data_folder(checkout: Path, variables: Mapping[str, str]) -> Path | None:
-    """The data folder of an installed plugin, None for a plain checkout.
+def plugin_data_folder(checkout: Path) -> Path | None:
+    """The data folder of an installed plugin, None for a plain checkout (`claude --plugin-dir` included).
 
-    Clients export CLAUDE_PLUGIN_DATA to hooks only, not to the commands that an agent runs. There the place of the checkout
-    tells: plugins/cache/MARKETPLACE/PLUGIN/VERSION, whose data folder is plugins/data/PLUGIN-MARKETPLACE.
+    Of an installed plugin the place of the checkout tells: plugins/cache/MARKETPLACE/PLUGIN/VERSION, whose data folder is
+    plugins/data/PLUGIN-MARKETPLACE. CLAUDE_PLUGIN_DATA is not asked: clients export it to hooks only, not to the commands that an agent
+    runs, and both must find the same environment.
     """
-    data, root = variables.get("CLAUDE_PLUGIN_DATA"), variables.get("CLAUDE_PLUGIN_ROOT")
-    if data and root and Path(root).resolve() == checkout.resolve():
-        return Path(data)
     parts = checkout.parts
     if len(parts) > 5 and parts[-5:-3] == ("plugins", "cache"):
         marketplace, plugin = parts[-3], parts[-2]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from ...model.base import Record
 from ...model.errors import MachineLacks
 from ...model.resources import resource
+from ...model.yaml_file import read_yaml
 
 
 class ProbeSettings(Record):
@@ -35,7 +36,7 @@ class ClockSettings(Record):
 def settings() -> ClockSettings:
     """The data file. Raises MachineLacks."""
     try:
-        return ClockSettings.model_validate(yaml.safe_load(resource("knowledge/clocks.yaml").read_text(encoding="utf-8")))
+        return ClockSettings.model_validate(read_yaml(resource("knowledge/clocks.yaml")))
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise MachineLacks("knowledge_broken", f"the data file can't be used: {error}", where="clocks.yaml", fix="reinstall kernelwright") \
             from error

@@ -16,6 +16,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     """Gain: how far it falls short of healthy x the part of the time that no pipe and no DRAM use. Silent at the roof."""
     limit = healthy(rule)
     least = limit.above or 0.0
+    reasons: dict[int, tuple[str, str]] = {}
 
     def measure(row: Launch) -> Symptom | Abstained | None:
         achieved = row.get("occupancy_pct")
@@ -23,7 +24,9 @@ def check(profile: Profile, rule: Rule) -> Outcome:
             return missing(row, "occupancy_pct")
         if limit.holds(achieved):
             return None
-        case, words = _why(row, least, rule)
+        if id(row.memo) not in reasons:  # launches that inherit the same counters share it
+            reasons[id(row.memo)] = _why(row, least, rule)
+        case, words = reasons[id(row.memo)]
         return Symptom(achieved, (1.0 - achieved / least) * room(row), case, {"why": words})
 
     return check_launches(profile, rule, NAME, measure, trigger="achieved_occupancy={value:.3g}%")

@@ -6,7 +6,7 @@ from ...model.base import Abstained
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
 from ...roofline.stages import is_real
-from ..common import NO_TIMELINE, Outcome, bounded, call_share_pct, share_words, stage_roof
+from ..common import NO_TIMELINE, Outcome, bounded, share_words, stage_roof, stage_share_pct
 
 NAME = "stage_far_from_roof"
 
@@ -19,7 +19,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     if stage is None:
         return Abstained(name=NAME, reason="no stage has attributed time")
     best = stage_roof(stage)
-    share = call_share_pct(profile, round(stage.duration_ns * profile.timeline.steps))
+    share = stage_share_pct(profile, stage)
     if best is None or share is None:
         return Abstained(name=NAME, reason=f"neither FLOPs nor bytes of the heaviest stage, {stage.name}, are known")
     if best[0] >= rule.thresholds["best_pct"] or share < rule.thresholds["share_pct"]:

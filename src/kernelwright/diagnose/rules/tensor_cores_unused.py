@@ -52,6 +52,6 @@ def _on_tensor_cores(operator: Operator, rule: Rule) -> bool:
 
 def _counted(operator: Operator) -> bool | None:
     """Whether its kernels did operations on tensor cores; None where a kernel's counters do not tell."""
-    kernels = [kernel for kernel in operator.kernels if kernel.category == "kernel"]
-    counts = [known(role, kernel.metrics.raw) for kernel in kernels for role in PRODUCTS]
+    distinct = {kernel.metrics.measured_kernel_id or kernel.kernel_id: kernel for kernel in operator.kernels if kernel.category == "kernel"}
+    counts = [known(role, kernel.metrics.raw) for kernel in distinct.values() for role in PRODUCTS]
     return None if not counts or None in counts else any(counts)

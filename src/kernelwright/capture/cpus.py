@@ -1,0 +1,30 @@
+"""How many CPUs are free for work beside a measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from .system_view import SystemView
+
+
+def free_cpus(view: SystemView) -> float:
+    """CPUs that this process may use, less those that others keep busy (the load average of the last minute, which counts the whole
+    machine: our share of it). To be asked before own work starts."""
+    every = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else every
+    load = 0.0
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: Windows has none
+        load = os.getloadavg()[0]
+    return min(usable * max(0.0, 1 - load / every), _quota(view.root))
+
+
+def _quota(root: Path) -> float:
+    """CPUs that the container's limit allows (cgroup 2 and 1); infinite without one."""
+    group = root / "sys/fs/cgroup"
+    for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = " ".join((group / file).read_text() for file in files).split()
+            return float(quota) / float(period) if quota not in ("max", "-1") and float(period) > 0 else float("inf")
+    return float("inf")
