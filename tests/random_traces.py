@@ -99,8 +99,9 @@ def traces(draw: st.DrawFn) -> Trace:
     now = {HOME: -5, AUTOGRAD: -5}
     free = {7: -5, 8: -5, 20: -5}
     for kind, thread, stream, name, wait, length, delay in draw(st.lists(st.tuples(
-            st.sampled_from(("launch", "launch", "launch", "launch", "sync", "event", "malloc", "op")), st.sampled_from((HOME, HOME, AUTOGRAD)),
-            st.sampled_from((7, 7, 8, 20)), st.sampled_from(KERNELS + COPIES), st.integers(0, 6), st.integers(0, 9), st.integers(0, 9)),
+            st.sampled_from(("launch", "launch", "launch", "launch", "sync", "event", "malloc", "op")),
+            st.sampled_from((HOME, HOME, AUTOGRAD)), st.sampled_from((7, 7, 8, 20)), st.sampled_from(KERNELS + COPIES),
+            st.integers(0, 6), st.integers(0, 9), st.integers(0, 9)),
             max_size=30)):
         begun = now[thread] + wait
         ended = begun + length

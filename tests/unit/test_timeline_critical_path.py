@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from hypothesis import given, settings
@@ -163,7 +164,7 @@ def test_the_path_is_that_of_the_definitions(trace: Trace) -> None:
     tiled = sorted((start, end) for _, start, end, _ in parts)
     assert sum(end - start for start, end in tiled) == high - low
     assert not tiled or (tiled[0][0] == low and tiled[-1][1] == high)
-    assert all(first[1] == second[0] for first, second in zip(tiled, tiled[1:], strict=False))
+    assert all(first[1] == second[0] for first, second in itertools.pairwise(tiled))
 
 
 @given(traces())
@@ -209,7 +210,7 @@ PROGRAM = st.lists(st.tuples(st.sampled_from(("launch", "launch", "launch", "syn
 @given(PROGRAM)
 @settings(max_examples=150, deadline=None)
 def test_a_simulated_program_takes_as_long_as_its_longest_chain(program: list[tuple[str, int, int, int]]) -> None:
-    """A host that launches and waits for everything, streams in order, no latency: the path's parts are the chain's, nothing is left over."""
+    """A host that launches and waits for everything, streams in order, no latency: the path is that chain, nothing is left over."""
     made, now, free = Made(), 0, {7: 0, 8: 0}
     # Longest chain to each node, and how much of it is device work.
     host, stream = (0, 0), {7: (0, 0), 8: (0, 0)}

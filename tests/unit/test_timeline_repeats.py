@@ -60,9 +60,9 @@ def test_repeats_are_those_of_the_definition(rows: list[tuple[int, int, int, int
 
 def test_a_word_longer_than_the_longest_is_not_cut_down() -> None:
     word = list(range(LONGEST + 1))
-    assert listed(word + [500] + word + [501], [0] * (2 * LONGEST + 4), [1] * (2 * LONGEST + 4), [0] * (2 * LONGEST + 4), 10) == []
+    assert listed([*word, 500, *word, 501], [0] * (2 * LONGEST + 4), [1] * (2 * LONGEST + 4), [0] * (2 * LONGEST + 4), 10) == []
     word = list(range(LONGEST))
-    found = listed(word + [500] + word + [501], [0] * (2 * LONGEST + 2), [1] * (2 * LONGEST + 2), [0] * (2 * LONGEST + 2), 10)
+    found = listed([*word, 500, *word, 501], [0] * (2 * LONGEST + 2), [1] * (2 * LONGEST + 2), [0] * (2 * LONGEST + 2), 10)
     assert [(length, places) for _, length, places in found] == [(LONGEST, [0, LONGEST + 1])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from kernelwright.timeline.transfers import transfers
 from kernelwright.timeline.work import Work
 from random_traces import AUTOGRAD, HOME, Made, traces
 
-LINK = HostLink(name="PCIe Gen5 x16", bandwidth=Figure(value=64.0, unit="GB/s", evidence="datasheet"))
+LINK = HostLink(name="PCIe Gen5", bandwidth=Figure(value=64.0, unit="GB/s", evidence="datasheet"))
 
 
 def nowhere(place: int) -> None:
@@ -113,7 +114,7 @@ def node_at(trace: Trace, thread: int, point: int) -> tuple[str, ...]:
 def test_the_tree_of_regions_counts_each_nanosecond_once(trace: Trace) -> None:
     work = Work(trace)
     tree = region_tree(trace, work, Owners(trace, work))
-    device, launches, host, idle = Counter[tuple[str, ...]](), Counter[tuple[str, ...]](), Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    device, launches, host, idle = (Counter[tuple[str, ...]]() for _ in range(4))
     for place, row in enumerate(work.launch.tolist()):
         where = node_at(trace, int(trace.runtime.thread[row]), int(trace.runtime.start_ns[row])) if row >= 0 else ()
         device[where] += int(work.duration[place])
@@ -211,14 +212,14 @@ def test_sequences_are_where_they_say(trace: Trace) -> None:
                     at = 0
                     while at + len(found.kernels) <= len(places):
                         here = places[at:at + len(found.kernels)]
-                        apart = fusible and any(second != first + 1 for first, second in zip(here, here[1:], strict=False))
+                        apart = fusible and any(second != first + 1 for first, second in itertools.pairwise(here))
                         if apart or tuple(work.name(place) for place in here) != found.kernels:
                             at += 1
                             continue
                         starts.append(int(work.start[here[0]]))
                         duration += sum(int(work.duration[place]) for place in here)
                         busy = busy_at(trace, int(work.device[here[0]]))
-                        gap += sum(1 for first, second in zip(here, here[1:], strict=False)
+                        gap += sum(1 for first, second in itertools.pairwise(here)
                                    for point in range(int(work.end[first]), int(work.start[second])) if point not in busy)
                         at += len(found.kernels)
             assert (found.count, found.duration_ns, found.gap_ns) == (len(starts), duration, gap)
@@ -391,6 +392,8 @@ def test_iterations_that_something_interrupts_are_told_and_beyond_measure_refuse
     assert few.count == 13 and few.launches_left_out == 5 and "come between them 1 times" in few.note and few.confidence == "high"
     trace = loop((["abc"] * 4 + ["xyzw"]) * 1 + (["abc"] * 3 + ["vwxyz"]) * 2)
     same, many = with_found_steps(trace)
+    layers, two = with_found_steps(loop(["x" + "abc" * 8 + "yz"] * 2, sync=False))
+    assert two.confidence == "low" and two.launches_each == 3 and layers.steps_from == "whole", "two iterations of eight layers"
     assert many.confidence == "low" and same is trace and many.steps_from == "whole" and many.note
 
 

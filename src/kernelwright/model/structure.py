@@ -147,7 +147,7 @@ class HostLink(Record):
     """Datasheet bandwidth between host and device."""
 
     name: str
-    """E.g. "PCIe Gen5 x16"."""
+    """E.g. "PCIe Gen5"."""
     bandwidth: Figure
     """GB/s, one direction."""
 

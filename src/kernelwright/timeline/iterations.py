@@ -21,7 +21,8 @@ from .work import Work
 HIGH_SHARE, MEDIUM_SHARE = 0.9, 0.75
 """Share of the launches that the iterations must hold."""
 HIGH_BREAKS, MEDIUM_BREAKS = 0.1, 0.25
-"""Interruptions allowed, as a share of the iterations."""
+"""Interruptions allowed, as a share of the iterations; none where no host event confirms them."""
+FEW_REPEATS = 10
 _DEVICE_SYNCHRONIZATION = frozenset({"cudaDeviceSynchronize", "cuCtxSynchronize", "hipDeviceSynchronize"})
 Confirmation = tuple[str, bool]
 """(name of the event, whether layers of one iteration can be told from iterations by it)."""
@@ -110,14 +111,17 @@ def _launches(trace: Trace) -> _Points:
 
 
 def _phase(points: _Points, period: Period) -> int:
-    """Where in the period an iteration begins: before the launch that the host takes the longest to come to, over all repeats."""
+    """Where in the period an iteration begins: before the launch that the host takes the longest to come to, over all repeats.
+
+    With few repeats only where none of them is lost.
+    """
     since = np.concatenate(([0], points.begun[1:] - np.maximum.accumulate(points.ended)[:-1]))
     inner = np.maximum(since[period.first + period.length:period.first + period.covered], 0)
-    waits = np.zeros(period.length, dtype=np.int64)
-    np.add.at(waits, np.arange(inner.size) % period.length, inner)
-    # Each phase once or more often by one: compared by what all of them have.
-    whole = inner[:inner.size - inner.size % period.length].reshape(-1, period.length).sum(axis=0)
-    return int(np.argmax(whole)) if whole.size else int(np.argmax(waits))
+    # At least LEAST_REPEATS - 1 whole rows; what is left over would favour the first phases.
+    waits = inner[:inner.size - inner.size % period.length].reshape(-1, period.length).sum(axis=0)
+    if period.covered // period.length < FEW_REPEATS:
+        waits = waits[:period.covered % period.length + 1]
+    return int(np.argmax(waits))
 
 
 def _apart(places: Int64, length: int) -> Int64:
@@ -151,7 +155,7 @@ def _judged(trace: Trace, points: _Points, places: Int64, length: int, steps: Ev
     confirmed = _confirmation(trace, steps)
     count = int(places.size)
     confidence: IterationConfidence = "low"
-    if count >= LEAST_REPEATS and share >= MEDIUM_SHARE and breaks <= MEDIUM_BREAKS * count:
+    if count >= LEAST_REPEATS and share >= MEDIUM_SHARE and breaks <= (MEDIUM_BREAKS * count if confirmed else 0):
         confidence = "medium"
         if confirmed is not None and confirmed[1] and share >= HIGH_SHARE and breaks <= HIGH_BREAKS * count:
             confidence = "high"
