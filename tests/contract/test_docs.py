@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?<![\w./~-])((?:scripts|examples|docs|src|bench|knowledge|templates|skills|tests|hooks|agents)/[\w./-]*[\w/])")
-FOREIGN = ("ncu --set", "docker", "pip ", "nvidia-smi", "sudo", "git ", "claude ", "codex ", "npm ", "uv ", "nsys profile")
+FOREIGN = ("nsys export", "nsys profile", "ncu --set", "docker", "pip ", "nvidia-smi", "sudo", "git ", "claude ", "codex ", "npm ", "uv ")
 """Code that starts other programs; their options are not ours."""
 
 

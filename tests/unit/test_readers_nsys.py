@@ -210,6 +210,16 @@ def test_steps_are_the_ranges_of_a_name(tmp_path: Path, name: str, starts: list[
     assert trace.steps_from == "range" and trace.steps.start_ns.tolist() == starts, "the inner one of two nested ranges is no step"
 
 
+def test_steps_are_those_of_one_process(tmp_path: Path) -> None:
+    """Ranks that were recorded together step out of time with each other."""
+    made = NsysBuilder()
+    for number in range(3):
+        made.range(f"kernelwright.step, op_id = {number * 9 + 1}", number * 100, number * 100 + 60)
+        made.range(f"kernelwright.step, op_id = {number * 9 + 1}", number * 100 + 65, number * 100 + 90, pid=PID + 1)
+    trace, _ = read_nsys(made.write(tmp_path / "r.sqlite"))
+    assert trace.steps.start_ns.tolist() == [0, 100, 200] and set(trace.steps.process.tolist()) == {PID}
+
+
 def test_a_range_that_is_not_there(tmp_path: Path) -> None:
     for name in ("absent", "open"):
         with pytest.raises(BadInput, match=f"no finished NVTX range named '{name}'") as error:

@@ -37,8 +37,9 @@ def named_like(rows: Rows, chosen: Callable[[str], bool]) -> Any:
 
 
 def choose_steps(file: NsysFile, operators: Rows, annotations: Rows, free: Rows, work: Sequence[Rows], steps_range: str | None) -> Steps:
-    """The ranges of that name; without one the probe's, torch.profiler's, or everything as one. Ranges without an end are no steps, and of
-    ranges that overlap the earlier counts. work: device rows and API calls.
+    """The ranges of that name; without one the probe's, torch.profiler's, or everything as one. Ranges without an end are no steps, of
+    ranges that overlap the earlier counts, and where several processes have them those of the process that begins. work: device rows and
+    API calls.
 
     Raises BadInput where no range has the name.
     """
@@ -69,6 +70,7 @@ _USUAL: tuple[tuple[Callable[[str], bool], StepsFrom], ...] = (
 def _apart(rows: Rows, chosen: Callable[[str], bool]) -> Rows:
     found = rows.take(named_like(rows, chosen) & (rows.columns["ended"] == 1))
     found = found.take(np.lexsort((-found.end, found.start)))
+    found = found.take(found.process == found.process[:1])
     kept: list[int] = []
     reach = -(1 << 63)
     for place, (start, end) in enumerate(zip(found.start.tolist(), found.end.tolist(), strict=True)):
