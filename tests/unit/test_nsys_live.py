@@ -194,12 +194,19 @@ def test_what_is_no_recording_is_one_line(bench: Bench, capsys: pytest.CaptureFi
 
 def test_a_recording_too_large_to_list_is_listed_from_its_beginning(bench: Bench, capsys: pytest.CaptureFixture[str],
                                                                       monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("kernelwright.pipeline.nsys.MOST_LAUNCHES", 130)
     shutil.copytree(recording("gpt2"), bench.folder / "there")
+    bench.run(capsys, "there/report.sqlite", "--out", "whole")
+    whole = Profile.load(bench.folder / "whole")
+    monkeypatch.setattr("kernelwright.pipeline.nsys.MOST_LAUNCHES", 130)
     _status, answer, _err = bench.run(capsys, "there/report.sqlite", "--out", "a")
     document = Profile.load(bench.folder / "a")
     assert document.timeline.steps == 1 and document.timeline.kernels_total == 126 and document.flow.launches.order.launches == 252
     assert any("too many to list" in warning for warning in document.warnings) and answer["status"] == "ok"
+    assert document.flow.devices == whole.flow.devices and "2 steps" in (bench.folder / "a" / "report.md").read_text()
+    gains = [{finding.rule: finding.estimated_gain_pct for finding in each.findings} for each in (document, whole)]
+    assert gains[0]["launch_gaps"] == pytest.approx(gains[1]["launch_gaps"])
+    assert gains[0]["graph_candidate"] == pytest.approx(gains[1]["graph_candidate"])
+    assert any(site.where and site.where.startswith("gpt2.py:") for site in document.flow.sites)
     monkeypatch.setattr("kernelwright.pipeline.nsys.MOST_LAUNCHES", 50)
     bench.run(capsys, "there/report.sqlite", "--out", "b")
     document = Profile.load(bench.folder / "b")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..model.flow import GapCause, GapSite
 from ..model.profile import Profile, TimelineSummary
+from .common import bounded
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,18 @@ def idle_causes(profile: Profile) -> list[IdleCause]:
         share = 100.0 * idle / span if span else 0.0
         found.append(IdleCause(cause, idle, share, share * scale, gaps, sites[0] if sites else None, where))
     return found
+
+
+def recorded_steps(profile: Profile) -> int:
+    """Steps that flow and structure are of: more than the timeline's, where operators are those of the recording's beginning alone."""
+    found = profile.structure.iterations_found.count if profile.structure is not None else 0
+    return max(1, found or (profile.timeline.steps if profile.timeline is not None else 1))
+
+
+def call_share_of_idle_pct(profile: Profile, idle_ns: float) -> float:
+    """Share of a call that some of the flow's idle time (over all its steps) is, with the recording's own cost taken out, 0..100."""
+    span = sum(device.span_ns for device in profile.flow.devices) if profile.flow is not None else 0
+    return bounded(100.0 * idle_ns / span * _scale(profile.timeline)) if span else 0.0
 
 
 def _scale(timeline: TimelineSummary | None) -> float:

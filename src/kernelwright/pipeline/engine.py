@@ -36,13 +36,12 @@ class Lines:
     def __init__(self, recorded: Recorded, attributed: Attributed) -> None:
         self._places = attributed.places
         self._trace = recorded.trace
-        self._known = recorded.whole is None
         self._calls: dict[str, dict[int, str]] = {}
         self._moments = Moments(recorded.trace, recorded.stacks, recorded.lines)
 
     def line_of(self, table: TableName, row: int) -> str | None:
         """Line of one event, "file.py:12"; None where it is not known."""
-        if not self._known:  # rows of a trace that was cut are others than the whole one's
+        if row >= len(getattr(self._trace, table)):  # beyond the part that operators were attributed in
             return None
         if table == "operators":
             return self._places.of(row).source

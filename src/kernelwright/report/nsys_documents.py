@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ..diagnose.idle import recorded_steps
 from ..model.profile import Finding, Profile
 from ..model.structure import MemoryPeak
 from .contract import TOKEN_LIMIT, token_count
@@ -66,7 +67,8 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
     stages = sorted(profile.stages, key=lambda stage: -stage.duration_ns)
     return render(
         "nsys_report.md.j2", profile=profile, title=named(title(profile), 2 * room.name), recording=profile.recording, room=room,
-        steps=max(1, timeline.steps) if timeline is not None else 1, wall_ns=median(walls) if walls else None, flow=flow, line=timeline,
+        steps=recorded_steps(profile), listed=max(1, timeline.steps) if timeline is not None else 1,
+        wall_ns=median(walls) if walls else None, flow=flow, line=timeline,
         busy=busy(flow) if flow is not None and flow.devices else None,
         causes=[(row, cell(row.what, room.name)) for row in causes[:room.causes]], causes_left=causes[room.causes:],
         launch_bound=launch_bound(profile), overlaps=overlap_rows(flow)[:room.rows] if flow is not None else [],

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..diagnose.activity import idle_share_pct
-from ..diagnose.idle import idle_causes
+from ..diagnose.idle import call_share_of_idle_pct, idle_causes, recorded_steps
 from ..model.activity import Synchronization
 from ..model.flow import Flow, GapCause, GapSite
 from ..model.profile import Profile
@@ -87,7 +86,7 @@ def busy(flow: Flow) -> Busy:
 
 def cause_rows(profile: Profile) -> list[CauseRow]:
     """Causes with any idle time, most first."""
-    steps = max(1, profile.timeline.steps) if profile.timeline is not None else 1
+    steps = recorded_steps(profile)
     texts = bottlenecks().texts
     return [CauseRow(row.cause, texts[f"cause_{row.cause}"], row.share_pct, row.call_pct, row.idle_ns / steps, row.gaps, _what(row.site),
                      row.where) for row in idle_causes(profile)]
@@ -167,8 +166,9 @@ def fusions(profile: Profile, most: int) -> Sequence[LaunchSequence]:
 
 def candidate_pct(profile: Profile, candidate: GraphCandidate) -> float | None:
     """The most that a graph could save, as a share of a call without the recording's own cost; None where spans are not known."""
-    timeline = profile.timeline
-    return idle_share_pct(timeline, candidate.gain_ns * timeline.steps) if timeline is not None and timeline.span_ns > 0 else None
+    if profile.flow is None or not profile.flow.devices:
+        return None
+    return call_share_of_idle_pct(profile, candidate.gain_ns * recorded_steps(profile))
 
 
 def function_name(kernel: str) -> str:

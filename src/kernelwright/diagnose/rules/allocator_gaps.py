@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
-from ..activity import idle_share_pct
-from ..common import Outcome
+from ..common import Outcome, bounded
 from ..idle import idle_causes
 
 NAME = "allocator_gaps"
@@ -13,11 +12,8 @@ NAME = "allocator_gaps"
 
 def check(profile: Profile, rule: Rule) -> Outcome:
     """The idle time in which the host was in an allocating call: all of it could go."""
-    timeline = profile.timeline
-    if timeline is None:
-        return None
     row = next((row for row in idle_causes(profile) if row.cause == "allocator"), None)
-    share = idle_share_pct(timeline, row.idle_ns) if row is not None else 0.0
+    share = bounded(row.call_pct) if row is not None else 0.0
     if row is None or share < rule.thresholds["idle_share_pct"]:
         return None
     site = row.site

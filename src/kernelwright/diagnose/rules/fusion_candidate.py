@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
 from ..common import Outcome, bounded, call_share_pct
+from ..idle import recorded_steps
 
 NAME = "fusion_candidate"
 
@@ -18,8 +19,9 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     if not rows:
         return None
     best = max(rows, key=lambda row: row.duration_ns * (1 - 1 / len(row.kernels)))
-    count = best.count / timeline.steps
-    share = call_share_pct(profile, best.duration_ns)
+    steps = recorded_steps(profile)
+    count = best.count / steps
+    share = call_share_pct(profile, round(best.duration_ns * timeline.steps / steps))
     if share is None or share < rule.thresholds["share_pct"] or count < rule.thresholds["count_per_step"]:
         return None
     return Finding(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from ...model.profile import Finding, Profile
 from ...roofline.knowledge import Rule
-from ..activity import idle_share_pct
 from ..common import Outcome
+from ..idle import call_share_of_idle_pct, recorded_steps
 
 NAME = "graph_candidate"
 
 
 def check(profile: Profile, rule: Rule) -> Outcome:
     """The gain is the idle time inside the stretches that waited for a launch call (timeline/graph_candidates.py)."""
-    structure, timeline = profile.structure, profile.timeline
-    if structure is None or timeline is None or not structure.graph_candidates:
+    if profile.structure is None or not profile.structure.graph_candidates:
         return None
-    rows = structure.graph_candidates
-    share = idle_share_pct(timeline, sum(row.gain_ns for row in rows) * timeline.steps)
+    rows = profile.structure.graph_candidates
+    share = call_share_of_idle_pct(profile, sum(row.gain_ns for row in rows) * recorded_steps(profile))
     if share < rule.thresholds["gain_pct"]:
         return None
     largest = rows[0]

@@ -7,7 +7,7 @@ from ...model.profile import Finding, Profile, TimelineSummary
 from ...roofline.knowledge import Rule
 from ..activity import by_line, idle_share_pct
 from ..common import NO_TIMELINE, Outcome, bounded, is_cpu_timeline
-from ..idle import idle_causes
+from ..idle import idle_causes, recorded_steps
 
 NAME = "launch_gaps"
 
@@ -25,16 +25,21 @@ def check(profile: Profile, rule: Rule) -> Outcome:
         return None
     if profile.flow is not None:
         late = next((row for row in idle_causes(profile) if row.cause == "host_bound"), None)
-        share, where = (idle_share_pct(timeline, late.idle_ns), late.where) if late is not None else (0.0, None)
+        share, where = (bounded(late.call_pct), late.where) if late is not None else (0.0, None)
     else:
         share, where = _late_pct(timeline), None
     if share < rule.thresholds["share_pct"]:
         return None
     lines = by_line((operator.source, len(operator.kernels)) for operator in profile.operators)
     return Finding(
-        rule=NAME, name=rule.name, detail=rule.detail.format(share=share, launches=timeline.launches, steps=timeline.steps),
+        rule=NAME, name=rule.name, detail=rule.detail.format(share=share, launches=_launches(profile), steps=recorded_steps(profile)),
         where=where or next(iter(lines), None), estimated_gain_pct=share, trigger=f"cpu_bound_share={share:.0f}%", evidence="timeline",
         hint=rule.hint)
+
+
+def _launches(profile: Profile) -> int:
+    whole = profile.flow.launches if profile.flow is not None else None
+    return whole.order.launches if whole is not None else profile.timeline.launches if profile.timeline is not None else 0
 
 
 def _late_pct(timeline: TimelineSummary) -> float:
