@@ -138,6 +138,31 @@ def test_a_timeout_that_was_asked_for_is_the_users(bench: Bench, capsys: pytest.
     assert status == 4 and answer["error"]["code"] == "timeout"
 
 
+SCRIPT = """
+import torch
+
+model = torch.nn.Linear(32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.randn(8, 32)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_is_recorded_by_torch_s_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    monkeypatch.setattr(profile, "gpu_visible", lambda: True)
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    status = main(["profile_kernel", "train.py", "--mode", "nsys", "--device", "cpu", "--python", sys.executable, "--out", "out", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    document, report = Profile.load(tmp_path / "out"), (tmp_path / "out" / "report.md").read_text()
+    assert document.recording.not_nsys.code == "script" and document.script is not None and document.timeline.steps == 5
+    assert json.loads(out.splitlines()[-1])["recorder"] == "kineto" and "## No device work" in report and "train.py:" in report
+
+
 # -- files as TARGET --------------------------------------------------------------------------------------------------------
 
 
