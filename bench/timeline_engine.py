@@ -109,15 +109,33 @@ def measure_nesting(count: int) -> dict[str, Any]:
     from kernelwright.timeline.nesting import Nesting
 
     draw = np.random.default_rng(SEED)
-    starts = np.sort(draw.integers(0, 10_000 * count, count))
-    ends = starts + draw.choice((200, 3_000, 40_000, 1_000_000), count, p=(0.6, 0.25, 0.1, 0.05))
-    ranges = table(starts, ends)
-    points = np.sort(draw.integers(0, 10_000 * count, count))
+    ranges = table(*nested(count, draw))
+    points = np.sort(draw.integers(0, int(ranges.end_ns.max()), count))
     same = np.full(count, 530, dtype=np.int64)
     found, wall_s, cpu_s = _timed(lambda: Nesting(ranges).innermost(same, same, points))
     begin, end, at = ranges.start_ns.tolist(), ranges.end_ns.tolist(), points.tolist()
     plain, _, plain_cpu_s = _timed(lambda: plain_innermost(begin, end, at))
     return {"count": count, "wall_s": wall_s, "cpu_s": cpu_s, "plain_cpu_s": plain_cpu_s, "equal": plain == found.tolist()}
+
+
+def nested(count: int, draw: Any) -> tuple[Any, Any]:
+    """Ranges as a program opens them: each begins inside the last one, or after it, or after some of those around it."""
+    import numpy as np
+
+    closing = draw.choice((0, 1, 1, 2, 3, 8), count).tolist()
+    ticks = draw.integers(100, 3_000, 2 * count).tolist()
+    starts, ends, stack, clock = [0] * count, [0] * count, [], 0
+    for row in range(count):
+        for _ in range(min(closing[row], len(stack)) if len(stack) < 12 else 6):
+            ends[stack.pop()] = clock
+            clock += ticks[count + row]
+        starts[row] = clock
+        stack.append(row)
+        clock += ticks[row]
+    for row in reversed(stack):
+        ends[row] = clock
+        clock += 100
+    return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
 def plain_innermost(starts: list[int], ends: list[int], points: list[int]) -> list[int]:

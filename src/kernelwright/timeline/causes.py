@@ -25,6 +25,8 @@ Thread = tuple[int, int]
 """(process, thread)."""
 NO_THREAD: Thread = (-1, -1)
 Intervals = tuple[Int64, Int64]
+_FAR = 1 << 61
+"""73 years in ns: sums of three such do not overflow."""
 OUTSIDE, PROFILER, FIRST_USE, DATA_LOADER, ALLOCATOR, COPY, SYNCHRONIZATION = range(7)
 HOST_BOUND, LAUNCH_LATENCY, DEPENDENCY, UNKNOWN = range(7, 11)
 """Indices into GAP_CAUSES; up to SYNCHRONIZATION an earlier one wins a moment that both hold."""
@@ -160,7 +162,8 @@ class HostActivity:
         runtime = self._trace.runtime
         rows = np.flatnonzero(named(runtime, synchronizes))
         ends = runtime.end_ns[rows].copy()
-        limit = ends + np.where(step_of(self._trace, runtime.start_ns[rows]) >= 0, runtime.duration_ns[rows] + self._interval_ns, 0)
+        most = np.minimum(runtime.duration_ns[rows], _FAR) + min(self._interval_ns, _FAR)
+        limit = np.where(step_of(self._trace, runtime.start_ns[rows]) >= 0, np.minimum(ends, _FAR) + most, ends)
         for thread, members in by_thread(runtime.process[rows], runtime.thread[rows]):
             launches = self._launch_starts.get(thread, np.zeros(0, dtype=np.int64))
             place = np.searchsorted(launches, ends[members])

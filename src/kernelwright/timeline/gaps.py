@@ -14,7 +14,7 @@ from ..model.flow import GAP_CAUSES
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from .causes import DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, UNKNOWN, HostActivity, Intervals, Thread
-from .intervals import covered, distinct, union, union_by
+from .intervals import covered, distinct, small, union, union_by
 from .launches import LaunchedWork
 from .names import named, waits_for_event
 from .nesting import by_thread
@@ -217,7 +217,7 @@ class Gaps:
         if not waits.size:
             return result
         _, _, number = by_stream(device, work.rows)
-        order = np.argsort(number, kind="stable")
+        order = np.argsort(small(number), kind="stable")
         same = number[order[1:]] == number[order[:-1]]
         earlier = np.full(number.size, -1, dtype=np.int64)
         earlier[order[1:][same]] = work.launch[order[:-1][same]]

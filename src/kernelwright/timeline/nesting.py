@@ -19,12 +19,13 @@ class Nesting:
         self.table = table
         self.parent: Int64 = np.full(len(table), -1, dtype=np.int64)
         """Row of the innermost enclosing event on the same thread, -1 for none; shape (n,)."""
-        self._groups: dict[tuple[int, int], tuple[Int64, Int64]] = {}
+        self._groups: dict[tuple[int, int], tuple[Int64, Int64, Int64, Int64]] = {}
         rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
         for thread, members in by_thread(table.process[rows], table.thread[rows]):
             group = rows[members]
-            local = parents(table.start_ns[group], table.end_ns[group])
-            self._groups[thread] = (group, local)
+            starts, ends = table.start_ns[group], table.end_ns[group]
+            local = parents(starts, ends)
+            self._groups[thread] = (group, local, starts, ends)
             self.parent[group] = np.where(local >= 0, group[local], -1)
 
     def innermost(self, process: Int64, thread: Int64, points: Int64) -> Int64:
@@ -33,8 +34,8 @@ class Nesting:
         for key, chosen in by_thread(process, thread):
             if key not in self._groups:
                 continue
-            group, local = self._groups[key]
-            found = innermost(self.table.start_ns[group], self.table.end_ns[group], local, points[chosen])
+            group, local, starts, ends = self._groups[key]
+            found = innermost(starts, ends, local, points[chosen])
             result[chosen] = np.where(found >= 0, group[found], -1)
         return result
 
