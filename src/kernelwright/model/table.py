@@ -40,6 +40,15 @@ class RowDetails(Sequence[Details]):
         common = self._decode(self._shared[self._which[at]]) if self._which is not None else {}
         return {**common, **{name: int(column[at]) for name, column in self._columns.items()}}
 
+    def kinds(self) -> tuple[Int64, Int64]:
+        """(a number for each row, shape (n,); one row of each number, shape (k,)). Rows with equal numbers have equal details."""
+        number = np.zeros(self._count, dtype=np.int64)
+        for column in (*(() if self._which is None else (self._which,)), *self._columns.values()):
+            values, place = np.unique(column, return_inverse=True)
+            # Compressed after each column, so that the product stays below n^2.
+            number = np.unique(number * max(values.size, 1) + place, return_inverse=True)[1]
+        return number.astype(np.int64), np.unique(number, return_index=True)[1].astype(np.int64)
+
 
 @dataclass(frozen=True)
 class EventTable:
