@@ -12,9 +12,10 @@ import numpy as np
 from ..model.structure import MOST_ON_PATH, CriticalPath, PathCategory, PathShare
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .intervals import covered, distinct, gaps, innermost, nesting_order, parents, union
+from .intervals import distinct, gaps, innermost, nesting_order, parents, union
 from .kernel_names import chosen
-from .names import Chosen, is_compiler, is_loader
+from .names import Chosen, Mask, is_compiler, is_loader
+from .ordering import dense
 from .owners import Owners
 from .path_edges import EVENT, LAUNCH, STREAM, DeviceEdges, Handover, HostEdges, Thread, Wait
 from .work import Work, codes, summed
@@ -155,19 +156,27 @@ def _on_thread(trace: Trace, thread: Thread, starts: Int64, ends: Int64) -> list
     outside = gaps(trace.steps.start_ns, trace.steps.end_ns, int(starts.min()), int(ends.max()))
     cuts = distinct(np.concatenate((begun, ended, starts, ends, *outside, *(part for _, spans in named for part in spans))))
     lows, highs = cuts[:-1], cuts[1:]
-    inside = covered(starts, ends, lows, highs) > 0
+    inside = _within(union(starts, ends), lows)
     lows, highs = lows[inside], highs[inside]
     owner = innermost(begun, ended, parents(begun, ended), lows)
     label, key = np.full(lows.size, _HOST), np.full(lows.size, -1, dtype=np.int64)
     label[owner >= 0], key[owner >= 0] = source[owner[owner >= 0]], row[owner[owner >= 0]]
     for number, (_, spans) in reversed(list(enumerate(named))):
-        label[covered(*spans, lows, highs) > 0] = _FIRST_SPECIAL + number
-    label[covered(*outside, lows, highs) > 0] = _OUTSIDE
+        label[_within(spans, lows)] = _FIRST_SPECIAL + number
+    label[_within(outside, lows)] = _OUTSIDE
     key[label > _OPERATOR] = -1
     return _summed(trace, label, key, highs - lows, [category for category, _ in named])
 
 
 _CALL, _OPERATOR, _HOST, _OUTSIDE, _FIRST_SPECIAL = 0, 1, 2, 3, 4
+
+
+def _within(spans: tuple[Int64, Int64], points: Int64) -> Mask:
+    """Which points lie in one of the disjoint spans, given in order; shape (m,)."""
+    at = np.searchsorted(spans[0], points, side="right") - 1
+    if not spans[0].size:
+        return np.zeros(points.size, dtype=bool)
+    return np.asarray((at >= 0) & (points < spans[1][np.maximum(at, 0)]), dtype=bool)
 
 
 def _events(trace: Trace, thread: Thread) -> tuple[Int64, Int64, Int64, Int64]:
@@ -183,8 +192,9 @@ def _events(trace: Trace, thread: Thread) -> tuple[Int64, Int64, Int64, Int64]:
 def _summed(trace: Trace, label: Int64, key: Int64, lengths: Int64,
             special: list[PathCategory]) -> list[tuple[PathCategory, str, int, int, int, int]]:
     # First by event, then by name.
-    event = codes(label, key)
-    _, first = np.unique(event, return_index=True)
+    event = dense(label * (int(key.max(initial=0)) + 2) + key + 1)
+    first = np.zeros(int(event.max(initial=-1)) + 1, dtype=np.int64)
+    first[event] = np.arange(event.size)
     ns = summed(lengths, event, first.size)
     label, key = label[first], key[first]
     name = np.zeros(first.size, dtype=np.int64)
