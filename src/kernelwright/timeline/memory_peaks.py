@@ -14,6 +14,7 @@ from .nesting import by_thread
 from .owners import Owners
 from .regions import RangePlaces
 
+MOST_DEVICES = 64
 BEFORE, NO_REGION, OTHERS = "(before)", "(no region)", "(others)"
 
 
@@ -23,7 +24,7 @@ def memory_peaks(trace: Trace, owners: Owners, places: RangePlaces) -> tuple[Mem
     groups = sorted(by_thread(events.device_type, events.device), key=lambda group: (group[0][0] == CPU, group[0]))
     regions = _Regions(trace, owners, places)
     found: list[MemoryPeak] = []
-    for (kind, device), rows in groups:
+    for (kind, device), rows in groups[:MOST_DEVICES]:
         found += _of_device(trace, rows, "cpu" if kind == CPU else f"cuda:{device}", regions)
     return tuple(found[:MOST_PEAKS])
 

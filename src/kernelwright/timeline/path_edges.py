@@ -18,6 +18,7 @@ from .work import Work
 LAUNCH, STREAM, EVENT = 0, 1, 2
 """Why device work began no earlier: its launch call, earlier work of its stream, work of another stream."""
 Thread = tuple[int, int]
+MOST_THREADS, MOST_STREAMS = 32, 64
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -100,14 +101,18 @@ class Handover:
 
 
 class HostEdges:
-    """What host threads waited for. Threads: those of the steps, and those that launched the steps' work."""
+    """What host threads waited for. Threads: those of the steps, and the MOST_THREADS that launched most of the steps' work.
+
+    Of more than MOST_STREAMS streams those with the most work are looked at for what a call waited for.
+    """
 
     def __init__(self, trace: Trace, work: Work, device: DeviceEdges) -> None:
         self.trace, self.work = trace, work
         runtime, steps = trace.runtime, trace.steps
         launch = work.launch[work.launch >= 0]
-        launching = [thread for thread, _ in by_thread(runtime.process[launch], runtime.thread[launch])]
-        homes = sorted(set(zip(steps.process.tolist(), steps.thread.tolist(), strict=True)))
+        busiest = sorted(by_thread(runtime.process[launch], runtime.thread[launch]), key=lambda group: -group[1].size)[:MOST_THREADS]
+        launching = [thread for thread, _ in busiest]
+        homes = sorted(set(zip(steps.process.tolist(), steps.thread.tolist(), strict=True)))[:MOST_THREADS]
         self.threads: list[Thread] = [*homes, *(thread for thread in sorted(launching) if thread not in homes)]
         self._waits = {thread: self._find_waits(thread, device) for thread in self.threads}
         self._handovers = self._find_handovers()
@@ -132,7 +137,7 @@ class HostEdges:
         begun, until = runtime.start_ns[rows], runtime.end_ns[rows]
         since, place = np.full(rows.size, _NEVER), np.full(rows.size, -1, dtype=np.int64)
         by_end = np.lexsort((np.arange(len(work)), work.start, work.end)).astype(np.int64)
-        for order in _by_stream(work, by_end):
+        for order in sorted(_by_stream(work, by_end), key=lambda rows: -rows.size)[:MOST_STREAMS]:
             called = np.maximum.accumulate(work.called[order])
             last = np.minimum(np.searchsorted(work.end[order], until, side="right"), np.searchsorted(called, begun)) - 1
             end = np.where(last >= 0, work.end[order[np.maximum(last, 0)]], _NEVER)

@@ -12,7 +12,7 @@ from ..model.trace import Trace
 from .intervals import union
 from .kernel_names import GRAPH_LAUNCHES, chosen, copy_kind
 from .names import Mask, is_collective, plain
-from .ordering import dense
+from .ordering import dense, grouped
 from .steps import device_work
 
 
@@ -144,8 +144,12 @@ class Work:
     def busy(self) -> dict[int, tuple[Int64, Int64]]:
         """Device -> disjoint stretches in which anything ran on it, whoever launched it."""
         table = self.trace.device
-        return {int(device): union(table.start_ns[table.device == device], table.end_ns[table.device == device])
-                for device in np.unique(table.device)}
+        return {device: union(table.start_ns[rows], table.end_ns[rows]) for device, rows in grouped(table.device)}
+
+    @cached_property
+    def by_device(self) -> list[tuple[int, Int64]]:
+        """(device, places of its work)."""
+        return grouped(self.device)
 
 
 def _at(column: Int64, rows: Int64) -> Int64:
