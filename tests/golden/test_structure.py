@@ -52,7 +52,8 @@ def analysed(name: str) -> tuple[Trace, Structure]:
 
 def listing(found: Structure) -> str:
     """What must not change unnoticed, in lines that a person can read."""
-    lines = ["iterations:", *(f"  {row.index}: wall {row.wall_ns}, device {row.device_ns}, busy {row.device_busy_ns}, {row.launches} launches"
+    lines = ["iterations:", *(f"  {row.index}: wall {row.wall_ns}, device {row.device_ns}, busy {row.device_busy_ns}, "
+                              f"{row.launches} launches"
                               + (f", {row.flops:.0f} FLOP, MFU {row.mfu_pct:.2f}%" if row.mfu_pct is not None else "")
                               for row in found.iterations)]
     if found.comparison is not None:
@@ -62,8 +63,9 @@ def listing(found: Structure) -> str:
     for title, rows in (("sequences", found.sequences[:5]), ("fusion candidates", found.fusion_candidates[:5])):
         lines += [f"{title}:", *(f"  {row.count}x {len(row.kernels)} kernels, {row.duration_ns} + {row.gap_ns}, {row.where}: "
                                  + " | ".join(name[:40] for name in row.kernels[:4]) for row in rows)]
-    lines += ["graph candidates:", *(f"  {row.launches} launches on {row.streams}, device {row.duration_ns}, idle {row.idle_ns}, gain {row.gain_ns}"
-                                     f" = {row.gain_pct:.2f}%, {row.first_where} .. {row.last_where}" for row in found.graph_candidates[:4])]
+    lines += ["graph candidates:"]
+    lines += [f"  {row.launches} launches on {row.streams}, device {row.duration_ns}, idle {row.idle_ns}, gain {row.gain_ns} = "
+              f"{row.gain_pct:.2f}%, {row.first_where} .. {row.last_where}" for row in found.graph_candidates[:4]]
     lines += ["transfers:", *(f"  {row.direction} {row.source} -> {row.target}, {row.count}x, {row.bytes} B, {row.duration_ns} ns, hidden "
                               f"{row.hidden_ns}, {row.bandwidth_gbs:.2f} GB/s, link {row.link_pct}"
                               for row in (found.transfers.rows if found.transfers else ()))]

@@ -6,18 +6,19 @@ Definitions: docs/timeline-structure.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ..model.structure import MOST_ON_PATH, CriticalPath, PathCategory, PathShare
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .intervals import covered, gaps, innermost, nesting_order, parents, union
-from .kernel_names import COMPILER, LOADER, chosen
+from .intervals import distinct, gaps, innermost, nesting_order, parents, union
+from .kernel_names import chosen
+from .names import Chosen, Mask, is_compiler, is_loader
+from .ordering import dense
 from .owners import Owners
 from .path_edges import EVENT, LAUNCH, STREAM, DeviceEdges, Handover, HostEdges, Thread, Wait
-from .work import Work, codes
+from .work import Work, codes, summed
 
 _GAP_NAMES: dict[int, PathCategory] = {LAUNCH: "launch latency", STREAM: "stream gap", EVENT: "event wait"}
 
@@ -135,65 +136,87 @@ def _return_shares(segments: Segments) -> list[PathShare]:
 
 def _host_shares(trace: Trace, segments: Segments, owners: Owners) -> list[PathShare]:
     """Host time by what the thread was doing."""
-    groups: dict[tuple[PathCategory, str], list[tuple[int, int]]] = {}
+    groups: dict[tuple[PathCategory, str], list[tuple[int, int, int, int]]] = {}
     for thread, stretches in segments.host.items():
         array = np.array(stretches, dtype=np.int64)
-        for category, name, ns, operator in _on_thread(trace, thread, array[:, 0], array[:, 1]):
-            groups.setdefault((category, name), []).append((ns, operator))
+        for category, name, *sums in _on_thread(trace, thread, array[:, 0], array[:, 1]):
+            groups.setdefault((category, name), []).append((sums[0], sums[1], sums[2], sums[3]))
     rows = []
     for (category, name), parts in groups.items():
-        known = owners.of_row(max(parts)[1])
-        rows.append(PathShare(category=category, name=name, ns=sum(ns for ns, _ in parts), count=len(parts),
+        known = owners.of_row(max(parts, key=lambda part: part[2])[3]) if category == "operator" else None
+        rows.append(PathShare(category=category, name=name, ns=sum(part[0] for part in parts), count=sum(part[1] for part in parts),
                               where=known.source if known is not None else None))
     return rows
 
 
-def _on_thread(trace: Trace, thread: Thread, starts: Int64, ends: Int64) -> list[tuple[PathCategory, str, int, int]]:
-    """(category, name, ns, row of the operator or -1) of the stretches of one thread, by the innermost event at each moment."""
-    runtime, operators = (_of_thread(table, thread) for table in (trace.runtime, trace.operators))
-    rows = [(trace.runtime, runtime, 0), (trace.operators, operators, 1)]
-    begun = np.concatenate([table.start_ns[mine] for table, mine, _ in rows])
-    ended = np.concatenate([table.end_ns[mine] for table, mine, _ in rows])
-    source = np.concatenate([np.full(mine.size, kind) for _, mine, kind in rows])
-    row = np.concatenate([mine for _, mine, _ in rows])
-    order = nesting_order(begun, ended)
-    begun, ended, source, row = begun[order], ended[order], source[order], row[order]
+def _on_thread(trace: Trace, thread: Thread, starts: Int64, ends: Int64) -> list[tuple[PathCategory, str, int, int, int, int]]:
+    """(category, name, ns, events, ns of the longest event, its row) of the stretches of one thread, by the innermost event."""
+    begun, ended, source, row = _events(trace, thread)
     named = [(category, _special(trace, thread, test)) for category, test in _SPECIAL]
     outside = gaps(trace.steps.start_ns, trace.steps.end_ns, int(starts.min()), int(ends.max()))
-    cuts = np.unique(np.concatenate((begun, ended, starts, ends, *outside, *(part for _, spans in named for part in spans))))
+    cuts = distinct(np.concatenate((begun, ended, starts, ends, *outside, *(part for _, spans in named for part in spans))))
     lows, highs = cuts[:-1], cuts[1:]
-    inside = covered(starts, ends, lows, highs) > 0
+    inside = _within(union(starts, ends), lows)
     lows, highs = lows[inside], highs[inside]
     owner = innermost(begun, ended, parents(begun, ended), lows)
-    # What is told apart: 0 between steps, then the special ranges, then runtime calls, operators and plain host time.
-    label = np.where(owner < 0, 4, 2 + source[np.maximum(owner, 0)]) if owner.size and source.size else np.full(lows.size, 4)
-    key = np.where(owner >= 0, row[np.maximum(owner, 0)], -1) if row.size else np.full(lows.size, -1, dtype=np.int64)
+    label, key = np.full(lows.size, _HOST), np.full(lows.size, -1, dtype=np.int64)
+    label[owner >= 0], key[owner >= 0] = source[owner[owner >= 0]], row[owner[owner >= 0]]
     for number, (_, spans) in reversed(list(enumerate(named))):
-        label[covered(*spans, lows, highs) > 0] = -1 - number
-    label[covered(*outside, lows, highs) > 0] = -9
-    key[(label < 2) | (label == 4)] = -1
-    return _labelled(trace, label, key, highs - lows, named)
+        label[_within(spans, lows)] = _FIRST_SPECIAL + number
+    label[_within(outside, lows)] = _OUTSIDE
+    key[label > _OPERATOR] = -1
+    return _summed(trace, label, key, highs - lows, [category for category, _ in named])
 
 
-def _labelled(trace: Trace, label: Int64, key: Int64, lengths: Int64,
-              named: list[tuple[PathCategory, Any]]) -> list[tuple[PathCategory, str, int, int]]:
-    group = codes(label, key)
-    found: list[tuple[PathCategory, str, int, int]] = []
-    _, first = np.unique(group, return_index=True)
-    sums = np.zeros(first.size, dtype=np.int64)
-    np.add.at(sums, group, lengths)
-    for kind, row, ns in zip(label[first].tolist(), key[first].tolist(), sums.tolist(), strict=True):
-        if kind == 2:
-            found.append(("runtime call", trace.runtime.name(row), ns, -1))
-        elif kind == 3:
-            found.append(("operator", trace.operators.name(row), ns, row))
+_CALL, _OPERATOR, _HOST, _OUTSIDE, _FIRST_SPECIAL = 0, 1, 2, 3, 4
+
+
+def _within(spans: tuple[Int64, Int64], points: Int64) -> Mask:
+    """Which points lie in one of the disjoint spans, given in order; shape (m,)."""
+    at = np.searchsorted(spans[0], points, side="right") - 1
+    if not spans[0].size:
+        return np.zeros(points.size, dtype=bool)
+    return np.asarray((at >= 0) & (points < spans[1][np.maximum(at, 0)]), dtype=bool)
+
+
+def _events(trace: Trace, thread: Thread) -> tuple[Int64, Int64, Int64, Int64]:
+    """CUDA calls and operators of a thread in nesting order: start, end, which of the two, row."""
+    tables = [(table, _of_thread(table, thread), kind) for table, kind in ((trace.runtime, _CALL), (trace.operators, _OPERATOR))]
+    begun = np.concatenate([table.start_ns[mine] for table, mine, _ in tables])
+    ended = np.concatenate([table.end_ns[mine] for table, mine, _ in tables])
+    order = nesting_order(begun, ended)
+    source = np.concatenate([np.full(mine.size, kind, dtype=np.int64) for _, mine, kind in tables])
+    return begun[order], ended[order], source[order], np.concatenate([mine for _, mine, _ in tables])[order]
+
+
+def _summed(trace: Trace, label: Int64, key: Int64, lengths: Int64,
+            special: list[PathCategory]) -> list[tuple[PathCategory, str, int, int, int, int]]:
+    # First by event, then by name.
+    event = dense(label * (int(key.max(initial=0)) + 2) + key + 1)
+    first = np.zeros(int(event.max(initial=-1)) + 1, dtype=np.int64)
+    first[event] = np.arange(event.size)
+    ns = summed(lengths, event, first.size)
+    label, key = label[first], key[first]
+    name = np.zeros(first.size, dtype=np.int64)
+    for kind, table in ((_CALL, trace.runtime), (_OPERATOR, trace.operators)):
+        name[label == kind] = table.name_id[key[label == kind]]
+    group = codes(label, name)
+    order = np.lexsort((-ns, group))
+    found: list[tuple[PathCategory, str, int, int, int, int]] = []
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if order.size else []:
+        kind, longest = int(label[rows[0]]), int(rows[0])
+        sums = (int(ns[rows].sum()), int(rows.size), int(ns[longest]), int(key[longest]))
+        if kind == _CALL:
+            found.append(("runtime call", trace.runtime.names[int(name[longest])], *sums))
+        elif kind == _OPERATOR:
+            found.append(("operator", trace.operators.names[int(name[longest])], *sums))
         else:
-            category: PathCategory = "host" if kind == 4 else "between steps" if kind == -9 else named[-1 - kind][0]
-            found.append((category, category, ns, -1))
+            category: PathCategory = "host" if kind == _HOST else "between steps" if kind == _OUTSIDE else special[kind - _FIRST_SPECIAL]
+            found.append((category, category, *sums))
     return found
 
 
-def _special(trace: Trace, thread: Thread, test: Any) -> tuple[Int64, Int64]:
+def _special(trace: Trace, thread: Thread, test: Chosen) -> tuple[Int64, Int64]:
     """Stretches of a thread in ranges or operators with such a name."""
     starts, ends = [], []
     for table in (trace.ranges, trace.operators):
@@ -208,5 +231,4 @@ def _of_thread(table: EventTable, thread: Thread) -> Int64:
     return np.flatnonzero((table.process == thread[0]) & (table.thread == thread[1]))
 
 
-_SPECIAL: tuple[tuple[PathCategory, Any], ...] = (
-    ("data loader", lambda name: LOADER.match(name) is not None), ("compile", lambda name: COMPILER.search(name) is not None))
+_SPECIAL: tuple[tuple[PathCategory, Chosen], ...] = (("data loader", is_loader), ("compile", is_compiler))

@@ -12,13 +12,16 @@ from ..model.trace import Trace
 from .alignment import align
 from .intervals import covered
 from .iteration_compare import typical_iteration
-from .kernel_names import Mask, breaks_capture, chosen, copy_kind
+from .kernel_names import breaks_capture, chosen, copy_kind
+from .names import Mask
+from .ordering import grouped
 from .work import Work, summed
 
 Where = Callable[[int], str | None]
 LEAST_LAUNCHES = 2
 MOST_EDITS = 200
 """Launches in which an iteration may differ from the typical one."""
+MOST_STEPS = 20_000
 MOST_UNEVEN = 4
 """How many times the mean number of launches the typical iteration may have."""
 
@@ -26,6 +29,8 @@ MOST_UNEVEN = 4
 def graph_candidates(trace: Trace, work: Work, where: Where) -> tuple[tuple[GraphCandidate, ...], str | None]:
     """(the candidates with the largest gain first, None) or ((), why there can be none). where: place in Work -> source line."""
     steps = len(trace.steps)
+    if steps > MOST_STEPS:
+        return (), f"more than {MOST_STEPS} iterations"
     if steps < 2:
         return (), "one iteration only: what repeats in each can't be told"
     stretches = common_stretches(trace, work)
@@ -114,10 +119,10 @@ class _Waits:
         """Idle time of the device right before each piece of work; once where several begin together."""
         self.late = np.zeros(len(work), dtype=np.int64)
         """Of it, what waited for the launch call, less the usual gap of a queued launch."""
-        for device, (starts, ends) in work.busy.items():
+        for device, rows in work.by_device:
+            starts, ends = work.busy[device]
             if not starts.size:
                 continue
-            rows = np.flatnonzero(work.device == device)
             at = np.searchsorted(starts, work.start[rows])
             begins = (at < starts.size) & (at > 0) & (starts[np.minimum(at, starts.size - 1)] == work.start[rows])
             rows, at = rows[begins], at[begins]
@@ -143,8 +148,8 @@ class _Waits:
         np.minimum.at(begins, owner, work.start[inside])
         np.maximum.at(ends, owner, work.end[inside])
         idle = np.zeros(lows.size, dtype=np.int64)
-        for device, (starts, finished) in work.busy.items():
-            mine = np.flatnonzero(work.device[lows] == device)
+        for device, mine in grouped(work.device[lows]):
+            starts, finished = work.busy[device]
             idle[mine] = ends[mine] - begins[mine] - covered(starts, finished, begins[mine], ends[mine])
         # What the device waited before the first of a stretch is not inside it.
         since_begin = work.start[inside] - begins[owner]

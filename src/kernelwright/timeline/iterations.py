@@ -13,7 +13,8 @@ from ..model.structure import MOST_ITERATIONS, FoundIterations, Iteration, Itera
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from .intervals import parents, union_length
-from .kernel_names import LOADER, OPTIMIZER, call_name
+from .kernel_names import marks_step
+from .names import plain
 from .nesting import threads
 from .periods import LEAST_REPEATS, Period, Words, period_of
 from .work import Work
@@ -175,9 +176,9 @@ def _judged(trace: Trace, points: _Points, places: Int64, length: int, steps: Ev
 def _confirmation(trace: Trace, steps: EventTable) -> Confirmation | None:
     """A host event that comes exactly once in each step (in the last, which ends with its launches, at most once)."""
     sources: list[tuple[EventTable, Callable[[str], bool], bool]] = [
-        (trace.ranges, _marks_steps, True), (trace.operators, _marks_steps, True),
-        (trace.runtime, lambda name: call_name(name) in _DEVICE_SYNCHRONIZATION, True),
-        (trace.runtime, lambda name: call_name(name).endswith("Synchronize"), False),
+        (trace.ranges, marks_step, True), (trace.operators, marks_step, True),
+        (trace.runtime, lambda name: plain(name) in _DEVICE_SYNCHRONIZATION, True),
+        (trace.runtime, lambda name: plain(name).endswith("Synchronize"), False),
         (trace.device, lambda name: name.startswith(("Memcpy HtoD", "Memcpy DtoH")), False)]
     for table, test, strong in sources:
         for index in [index for index, name in enumerate(table.names) if test(name)]:
@@ -186,10 +187,6 @@ def _confirmation(trace: Trace, steps: EventTable) -> Confirmation | None:
             if (counts[:-1] == 1).all() and counts[-1] <= 1:
                 return table.names[index], strong
     return None
-
-
-def _marks_steps(name: str) -> bool:
-    return OPTIMIZER.match(name) is not None or LOADER.match(name) is not None
 
 
 def _retimed(trace: Trace, steps: EventTable) -> Trace:

@@ -10,22 +10,22 @@ from ..model.structure import MOST_OWNERS, MOST_PEAKS, MemoryPeak, RegionShare
 from ..model.table import Int64, MemoryEvents
 from ..model.trace import Trace
 from .memory import CPU
+from .nesting import by_thread
 from .owners import Owners
 from .regions import RangePlaces
 
+MOST_DEVICES = 64
 BEFORE, NO_REGION, OTHERS = "(before)", "(no region)", "(others)"
 
 
 def memory_peaks(trace: Trace, owners: Owners, places: RangePlaces) -> tuple[MemoryPeak, ...]:
     """One row a step of each device that allocated or freed in them; the CPU last. Levels as in memory.usages()."""
     events = trace.memory
-    keys = sorted({(int(kind), int(device)) for kind, device in np.unique(np.stack((events.device_type, events.device)), axis=1).T},
-                  key=lambda key: (key[0] == CPU, key)) if len(events) else []
+    groups = sorted(by_thread(events.device_type, events.device), key=lambda group: (group[0][0] == CPU, group[0]))
     regions = _Regions(trace, owners, places)
     found: list[MemoryPeak] = []
-    for kind, device in keys:
-        found += _of_device(trace, np.flatnonzero((events.device_type == kind) & (events.device == device)),
-                            "cpu" if kind == CPU else f"cuda:{device}", regions)
+    for (kind, device), rows in groups[:MOST_DEVICES]:
+        found += _of_device(trace, rows, "cpu" if kind == CPU else f"cuda:{device}", regions)
     return tuple(found[:MOST_PEAKS])
 
 
@@ -42,15 +42,15 @@ def _of_device(trace: Trace, rows: Int64, device: str, regions: _Regions) -> lis
                        dtype=np.int64)
     highest = int(np.argmax(level[applied]))
     shown = np.unique(np.append(np.argsort(-level[applied], kind="stable")[:MOST_PEAKS], highest))
+    begins = applied == first
+    names = regions.of(rows[np.maximum(applied[shown] - 1, 0)])
     found = []
-    for index in shown.tolist():
-        step, count = index, int(applied[index])
-        begins = count == first[step]
+    for step, name in zip(shown.tolist(), names, strict=True):
+        count = int(applied[step])
         found.append(MemoryPeak(
-            device=device, step=step, peak_bytes=int(level[count]), is_highest=index == highest,
-            at_ns=int(trace.steps.start_ns[step]) if begins else int(time[count - 1]),
-            region=BEFORE if begins else regions.of(rows[count - 1:count])[0],
-            owners=_owners(trace, rows[:count], int(level[count]), regions) if index == highest else ()))
+            device=device, step=step, peak_bytes=int(level[count]), is_highest=step == highest,
+            at_ns=int(trace.steps.start_ns[step]) if begins[step] else int(time[count - 1]), region=BEFORE if begins[step] else name,
+            owners=_owners(trace, rows[:count], int(level[count]), regions) if step == highest else ()))
     return found
 
 

@@ -27,3 +27,13 @@ def dense(keys: Int64) -> Int64:
         ordered = keys[order]
         numbers[order] = np.concatenate(([0], np.cumsum(ordered[1:] != ordered[:-1])))
     return numbers
+
+
+def grouped(values: Int64) -> list[tuple[int, Int64]]:
+    """(value, indices that have it in their order) for each distinct value, in order. One sort, however many values."""
+    if not values.size:
+        return []
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    return list(zip(ordered[begins].tolist(), np.split(order, begins[1:]), strict=True))

@@ -10,12 +10,15 @@ import numpy as np
 from ..model.table import Int64
 from ..model.trace import Trace
 from .intervals import union
-from .kernel_names import WAITING_FOR_EVENT, Mask, call_name, chosen, is_synchronizing
+from .kernel_names import chosen
+from .names import Mask, synchronizes, waits_for_event
+from .nesting import by_thread
 from .work import Work
 
 LAUNCH, STREAM, EVENT = 0, 1, 2
 """Why device work began no earlier: its launch call, earlier work of its stream, work of another stream."""
 Thread = tuple[int, int]
+MOST_THREADS, MOST_STREAMS = 32, 64
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -70,7 +73,7 @@ def _blocking(work: Work) -> Mask:
 def _waits_for_event(trace: Trace, work: Work) -> Mask:
     """Whether the host told some stream to wait for an event since it last launched onto this work's stream; shape (m,)."""
     runtime = trace.runtime
-    calls = np.sort(runtime.start_ns[chosen(runtime.names, lambda name: call_name(name) in WAITING_FOR_EVENT, runtime.name_id)])
+    calls = np.sort(runtime.start_ns[chosen(runtime.names, waits_for_event, runtime.name_id)])
     waits = np.zeros(len(work), dtype=bool)
     for rows in _by_stream(work, np.lexsort((work.start, work.called)).astype(np.int64)):
         called = work.called[rows]
@@ -98,15 +101,19 @@ class Handover:
 
 
 class HostEdges:
-    """What host threads waited for. Threads: those of the steps, and those that launched the steps' work."""
+    """What host threads waited for. Threads: those of the steps, and the MOST_THREADS that launched most of the steps' work.
+
+    Of more than MOST_STREAMS streams those with the most work are looked at for what a call waited for.
+    """
 
     def __init__(self, trace: Trace, work: Work, device: DeviceEdges) -> None:
         self.trace, self.work = trace, work
         runtime, steps = trace.runtime, trace.steps
         launch = work.launch[work.launch >= 0]
-        pairs = np.unique(np.stack((runtime.process[launch], runtime.thread[launch])), axis=1).T.tolist() if launch.size else []
-        homes = sorted(set(zip(steps.process.tolist(), steps.thread.tolist(), strict=True)))
-        self.threads: list[Thread] = [*homes, *(pair for pair in ((int(a), int(b)) for a, b in pairs) if pair not in homes)]
+        busiest = sorted(by_thread(runtime.process[launch], runtime.thread[launch]), key=lambda group: -group[1].size)[:MOST_THREADS]
+        launching = [thread for thread, _ in busiest]
+        homes = sorted(set(zip(steps.process.tolist(), steps.thread.tolist(), strict=True)))[:MOST_THREADS]
+        self.threads: list[Thread] = [*homes, *(thread for thread in sorted(launching) if thread not in homes)]
         self._waits = {thread: self._find_waits(thread, device) for thread in self.threads}
         self._handovers = self._find_handovers()
         self._wait_ends = {thread: [wait.until for wait in waits] for thread, waits in self._waits.items()}
@@ -126,11 +133,11 @@ class HostEdges:
         """Synchronising calls in which device work ended that was launched before, and copies whose calls waited for them."""
         runtime, work = self.trace.runtime, self.work
         on_thread = (runtime.process == thread[0]) & (runtime.thread == thread[1])
-        rows = np.flatnonzero(on_thread & chosen(runtime.names, is_synchronizing, runtime.name_id))
+        rows = np.flatnonzero(on_thread & chosen(runtime.names, synchronizes, runtime.name_id))
         begun, until = runtime.start_ns[rows], runtime.end_ns[rows]
         since, place = np.full(rows.size, _NEVER), np.full(rows.size, -1, dtype=np.int64)
         by_end = np.lexsort((np.arange(len(work)), work.start, work.end)).astype(np.int64)
-        for order in _by_stream(work, by_end):
+        for order in sorted(_by_stream(work, by_end), key=lambda rows: -rows.size)[:MOST_STREAMS]:
             called = np.maximum.accumulate(work.called[order])
             last = np.minimum(np.searchsorted(work.end[order], until, side="right"), np.searchsorted(called, begun)) - 1
             end = np.where(last >= 0, work.end[order[np.maximum(last, 0)]], _NEVER)

@@ -11,7 +11,7 @@ from .ordering import stable_order
 
 LEAST_REPEATS = 3
 ENOUGH = 0.9
-_MOST_TRIED = 256
+_MOST_TRIED = 64
 """Candidate periods looked at for each doubling of length; real recordings have a handful."""
 
 

@@ -13,9 +13,9 @@ from ..model.profile import Operator
 from ..model.structure import MOST_REGIONS, Region, RegionTree
 from ..model.table import Int64
 from ..model.trace import Trace
-from .intervals import covered, innermost, nesting_order, parents
+from .intervals import covered, distinct, innermost, nesting_order, parents
 from .iterations import mfu
-from .nesting import threads
+from .nesting import by_thread
 from .owners import Owners
 from .steps import step_of
 from .work import Work, summed
@@ -179,17 +179,18 @@ class RangePlaces:
         """Node of each of the rows; steps first of all belong to node 0."""
         self._nodes: dict[tuple[int, int], int] = {}
         home = set(zip(trace.steps.process.tolist(), trace.steps.thread.tolist(), strict=True))
-        every = threads(trace.ranges, self.rows)
+        every = dict(by_thread(trace.ranges.process[self.rows], trace.ranges.thread[self.rows]))
+        steps = dict(by_thread(trace.steps.process, trace.steps.thread))
+        none = np.zeros(0, dtype=np.int64)
         # The steps' threads first: the others hang below them.
         for thread in sorted(home) + [one for one in every if one not in home]:
-            self._add(thread, thread in home)
+            self._add(thread, every.get(thread, none), steps.get(thread, none))
         self.node = np.concatenate((self.node, np.zeros(len(trace.steps), dtype=np.int64)))
 
-    def _add(self, thread: tuple[int, int], is_home: bool) -> None:
+    def _add(self, thread: tuple[int, int], mine: Int64, own_steps: Int64) -> None:
+        """The ranges (indices into rows) and steps of one thread."""
         ranges, steps = self.trace.ranges, self.trace.steps
-        mine = np.flatnonzero((ranges.process[self.rows] == thread[0]) & (ranges.thread[self.rows] == thread[1]))
         starts, ends = ranges.start_ns[self.rows[mine]], self.ends[mine]
-        own_steps = np.flatnonzero((steps.process == thread[0]) & (steps.thread == thread[1])) if is_home else np.zeros(0, dtype=np.int64)
         starts = np.concatenate((steps.start_ns[own_steps], starts))
         ends = np.concatenate((steps.end_ns[own_steps], ends))
         order = nesting_order(starts, ends)
@@ -242,8 +243,10 @@ class RangePlaces:
     def _on_thread(self, process: Int64, thread: Int64, points: Int64) -> Int64:
         """Node of the innermost range on each thread at each moment, -1 for none."""
         result = np.full(points.size, -1, dtype=np.int64)
-        for key, one in self._threads.items():
-            chosen = np.flatnonzero((process == key[0]) & (thread == key[1]))
+        for key, chosen in by_thread(process, thread):
+            if key not in self._threads:
+                continue
+            one = self._threads[key]
             found = innermost(one.starts, one.ends, one.parent, points[chosen])
             result[chosen] = np.where(found >= 0, one.node[np.maximum(found, 0)] if one.node.size else -1, -1)
         return result
@@ -284,7 +287,7 @@ class RangePlaces:
         home = set(zip(steps.process.tolist(), steps.thread.tolist(), strict=True))
         starts, ends = (np.zeros(0, dtype=np.int64),) * 2 if work is None else (self.trace.device.start_ns, self.trace.device.end_ns)
         for key, one in self._threads.items():
-            cuts = np.unique(np.concatenate((one.starts, one.ends)))
+            cuts = distinct(np.concatenate((one.starts, one.ends)))
             if cuts.size < 2:
                 continue
             owner = innermost(one.starts, one.ends, one.parent, cuts[:-1])

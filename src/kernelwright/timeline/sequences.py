@@ -9,7 +9,9 @@ import numpy as np
 from ..model.structure import MOST_SEQUENCES, LaunchSequence
 from ..model.table import Int64
 from .intervals import covered
-from .kernel_names import Mask, chosen, is_library
+from .kernel_names import chosen, is_library
+from .names import Mask
+from .ordering import grouped
 from .repeats import maximal_repeats
 from .work import Work
 
@@ -56,7 +58,7 @@ def idle_before(work: Work, order: Int64) -> Int64:
     device; 0 for the first; shape (m,)."""
     idle = np.zeros(order.size, dtype=np.int64)
     lows, highs, device = work.end[order][:-1], work.start[order][1:], work.device[order][1:]
-    for one, (starts, ends) in work.busy.items():
-        mine = np.flatnonzero(device == one)
+    for one, mine in grouped(device):
+        starts, ends = work.busy[one]
         idle[1 + mine] = np.maximum(highs[mine] - lows[mine], 0) - covered(starts, ends, lows[mine], highs[mine])
     return idle

@@ -11,7 +11,7 @@ from ..model.table import Int64
 from ..model.trace import Trace
 from .intervals import covered
 from .kernel_names import copy_kind
-from .ordering import stable_order
+from .ordering import grouped, stable_order
 from .work import Work, codes
 
 _DIRECTIONS = {"HtoD": "HtoD", "DtoH": "DtoH", "DtoD": "DtoD", "PtoP": "PtoP", "HtoH": "HtoH"}
@@ -52,8 +52,8 @@ def transfers(trace: Trace, work: Work, links: Mapping[str, HostLink] | None = N
 def _hidden(work: Work, rows: Int64) -> Int64:
     """Time of each copy in which kernels of the steps ran on its device; shape (k,)."""
     hidden = np.zeros(rows.size, dtype=np.int64)
-    for device in np.unique(work.device[rows]).tolist():
-        kernels = work.is_kernel & (work.device == device)
-        mine = work.device[rows] == device
+    every = dict(work.by_device)
+    for device, mine in grouped(work.device[rows]):
+        kernels = every[device][work.is_kernel[every[device]]]
         hidden[mine] = covered(work.start[kernels], work.end[kernels], work.start[rows[mine]], work.end[rows[mine]])
     return hidden

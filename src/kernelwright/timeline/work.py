@@ -10,8 +10,9 @@ import numpy.typing as npt
 from ..model.table import Int64, RowDetails
 from ..model.trace import Trace
 from .intervals import union
-from .kernel_names import COLLECTIVE, GRAPH_LAUNCHES, Mask, call_name, chosen, copy_kind
-from .ordering import dense
+from .kernel_names import GRAPH_LAUNCHES, chosen, copy_kind
+from .names import Mask, is_collective, plain
+from .ordering import dense, grouped
 from .steps import device_work
 
 
@@ -110,7 +111,7 @@ class Work:
     def in_graph(self) -> Mask:
         """Nodes of a CUDA graph that was launched as one. Older recordings tell by the launch call only."""
         runtime = self.trace.runtime
-        calls = chosen(runtime.names, lambda name: call_name(name) in GRAPH_LAUNCHES, runtime.name_id)
+        calls = chosen(runtime.names, lambda name: plain(name) in GRAPH_LAUNCHES, runtime.name_id)
         launched = np.zeros(len(self), dtype=bool)
         launched[self.launch >= 0] = calls[self.launch[self.launch >= 0]]
         return np.asarray(launched | self.detail("graph", False).astype(bool), dtype=bool)
@@ -128,7 +129,7 @@ class Work:
     @cached_property
     def is_collective(self) -> Mask:
         """Kernels that talk to other devices."""
-        return self.is_kernel & chosen(self.trace.device.names, lambda name: COLLECTIVE.search(name) is not None, self.name_id)
+        return self.is_kernel & chosen(self.trace.device.names, is_collective, self.name_id)
 
     @cached_property
     def bounds(self) -> Int64:
@@ -143,8 +144,12 @@ class Work:
     def busy(self) -> dict[int, tuple[Int64, Int64]]:
         """Device -> disjoint stretches in which anything ran on it, whoever launched it."""
         table = self.trace.device
-        return {int(device): union(table.start_ns[table.device == device], table.end_ns[table.device == device])
-                for device in np.unique(table.device)}
+        return {device: union(table.start_ns[rows], table.end_ns[rows]) for device, rows in grouped(table.device)}
+
+    @cached_property
+    def by_device(self) -> list[tuple[int, Int64]]:
+        """(device, places of its work)."""
+        return grouped(self.device)
 
 
 def _at(column: Int64, rows: Int64) -> Int64:
