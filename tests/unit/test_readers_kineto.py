@@ -7,6 +7,7 @@ import gc
 import gzip
 import json
 import tracemalloc
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput, KernelwrightError
 from kernelwright.model.trace import Trace
-from kernelwright.readers import kineto
+from kernelwright.readers import packed
 from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers.kineto_collector import Collector
 from kernelwright.readers.kineto_document import read_document
 from kernelwright.readers.kineto_stream import OtherLayout, read_parts
 from kernelwright.readers.kineto_times import are_plain, nanoseconds, rounded_ns
@@ -138,13 +140,17 @@ def test_damaged_traces_never_end_in_a_traceback(tmp_path_factory: pytest.TempPa
 
 
 def whole(data: bytes) -> Trace:
-    collector, devices = read_document(data, "t.json")
-    return collector.trace(devices, "t.json")
+    collector = Collector("t.json")
+    return collector.trace(read_document(pieces(data, 1 << 20), collector))
 
 
 def in_parts(data: bytes, size: int) -> Trace:
-    collector, devices = read_parts(data[at:at + size] for at in range(0, len(data), size))
-    return collector.trace(devices, "t.json")
+    collector = Collector("t.json")
+    return collector.trace(read_parts(pieces(data, size), collector))
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at:at + size] for at in range(0, len(data), size))
 
 
 def plain(value: Any) -> Any:
@@ -227,7 +233,7 @@ def test_other_layouts_are_read_all_the_same(tmp_path: Path, monkeypatch: pytest
     for number in range(30):
         builder.op("aten::a", 10 * number, 10 * number + 5).launch(number, 10 * number, 10 * number + 4).kernel("k", 50, 90, number)
     text = change(builder.text())
-    monkeypatch.setattr(kineto, "_CHUNK_BYTES", 700)
+    monkeypatch.setattr(packed, "CHUNK_BYTES", 700)
     read = read_kineto(write(tmp_path / "t.json", text))
     assert plain(read) == plain(whole(text.encode())) and len(read.operators) == 30 and len(read.device) == 30
 
@@ -236,7 +242,7 @@ def test_an_error_in_a_late_part_names_the_event_s_place_in_the_file(tmp_path: P
     builder = TraceBuilder().step(0, 1000)
     for number in range(50):
         builder.op("aten::a", 10 * number, 10 * number + 5)
-    monkeypatch.setattr(kineto, "_CHUNK_BYTES", 700)
+    monkeypatch.setattr(packed, "CHUNK_BYTES", 700)
     with pytest.raises(BadInput, match="negative duration") as caught:
         read_kineto(builder.op("aten::late", 9, 3).op("aten::b", 9, 12).write(tmp_path / "t.json"))
     assert "event 51 (aten::late)" in caught.value.where

@@ -40,6 +40,25 @@ class RowDetails(Sequence[Details]):
         common = self._decode(self._shared[self._which[at]]) if self._which is not None else {}
         return {**common, **{name: int(column[at]) for name, column in self._columns.items()}}
 
+    @property
+    def which(self) -> Int64 | None:
+        """Index into shared_details() of each row, shape (n,); None without shared details."""
+        return self._which
+
+    @property
+    def columns(self) -> Mapping[str, Int64]:
+        """The details that are a number of each row's own, each of shape (n,)."""
+        return self._columns
+
+    def shared_details(self) -> list[Details]:
+        """What rows share, each once."""
+        return [dict(self._decode(key)) for key in self._shared]
+
+    def take(self, rows: Int64) -> RowDetails:
+        """The details of these rows, in their order."""
+        return RowDetails(int(rows.size), which=None if self._which is None else self._which[rows], shared=self._shared,
+                          decode=self._decode, columns={name: column[rows] for name, column in self._columns.items()})
+
 
 @dataclass(frozen=True)
 class EventTable:
@@ -71,6 +90,12 @@ class EventTable:
     def name(self, row: int) -> str:
         """Name of one event."""
         return self.names[int(self.name_id[row])]
+
+    def take(self, rows: Int64) -> EventTable:
+        """A table of these rows, in their order. rows: shape (m,). All names stay, so that name_id keeps its meaning."""
+        args = self.args.take(rows) if isinstance(self.args, RowDetails) else tuple(self.args[row] for row in rows.tolist()) if self.args else ()
+        return EventTable(self.start_ns[rows], self.end_ns[rows], self.name_id[rows], self.stream[rows], self.device[rows],
+                          self.process[rows], self.thread[rows], self.correlation[rows], self.names, args)
 
 
 @dataclass(frozen=True)

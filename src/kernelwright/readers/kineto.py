@@ -6,53 +6,49 @@ longer hold single nanoseconds, so the number's own text is decoded and no time 
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ..model.errors import BadInput
-from ..model.trace import RECORD_AGAIN, Trace
+from ..model.trace import RECORD_AGAIN, STEP_NAME, Trace
+from .kineto_collector import Collector, StepsWanted
 from .kineto_document import read_document
+from .kineto_events import Heading
+from .kineto_mend import mended
+from .kineto_split import Malformed
 from .kineto_stream import OtherLayout, read_parts
+from .packed import DEFAULT_MAX_BYTES, unpacked
 
-DEFAULT_MAX_BYTES = 2 << 30
-_CHUNK_BYTES = 1 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
+READER_VERSION = 1
+"""To be raised with any change of what is read from the same file."""
 
 
-def read_kineto(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Trace:
-    """Read one trace. max_bytes bounds the decompressed size.
+def read_kineto(path: Path, *, max_bytes: int = DEFAULT_MAX_BYTES, need_steps: bool = True, steps_range: str | None = None) -> Trace:
+    """Read one trace, of any torch since 2.0. max_bytes bounds the decompressed size.
 
-    What is laid out as Kineto writes it is read part by part; other layouts are read whole, in several times their size of memory.
+    The steps are the ranges named "kernelwright.step", or `steps_range`. With need_steps=False, where there are none: torch.profiler's own
+    (ProfilerStep#N), else the whole recording as one; the trace says which.
 
-    Raises BadInput for a file that is missing, too large, truncated, not a Kineto trace, without a profiled step, or
-    with a negative duration.
+    What is laid out as Kineto writes it is read quickly, other layouts event by event; memory follows the number of events either way.
+
+    Raises BadInput for a file that is missing, too large, truncated, not a Kineto trace, without events or (as asked for) a step,
+    with a negative duration, or with times that can't be.
     """
+    wanted = StepsWanted(steps_range or STEP_NAME, needed=need_steps or steps_range is not None)
+    collector = Collector(path.name, wanted)
     try:
-        collector, devices = read_parts(_chunks(path, max_bytes))
+        heading = read_parts(unpacked(path, max_bytes), collector)
     except OtherLayout:
-        collector, devices = read_document(b"".join(_chunks(path, max_bytes)), path.name)
-    return collector.trace(devices, path.name)
+        collector = Collector(path.name, wanted)
+        try:
+            heading = read_document(unpacked(path, max_bytes), collector)
+        except Malformed as error:
+            collector = Collector(path.name, wanted)
+            heading = _read_mended(path, max_bytes, collector, error)
+    return collector.trace(heading)
 
 
-def _chunks(path: Path, max_bytes: int) -> Iterator[bytes]:
-    """The decompressed text in pieces of at most _CHUNK_BYTES."""
-    total = 0
+def _read_mended(path: Path, max_bytes: int, collector: Collector, first: Malformed) -> Heading:
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP_MAGIC
-            raw.seek(0)
-            file: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            while chunk := file.read(_CHUNK_BYTES):
-                total += len(chunk)
-                if total > max_bytes:
-                    raise BadInput("trace_too_large", f"the trace is larger than {max_bytes} bytes decompressed", where=path.name,
-                                   fix="profile fewer steps (--steps)")
-                yield chunk
-    except FileNotFoundError as error:
-        raise BadInput("no_trace", "there is no such trace file", where=str(path), fix=RECORD_AGAIN) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadInput("bad_trace", f"the trace can't be read: {error}", where=path.name, fix=RECORD_AGAIN) from error
-
+        return read_document(mended(unpacked(path, max_bytes)), collector)
+    except Malformed:
+        raise BadInput("bad_trace", f"not a readable Kineto trace ({first})", where=path.name, fix=RECORD_AGAIN) from first

@@ -1,8 +1,8 @@
-"""The slow way through a Kineto trace: the whole document at once, each event checked alone. Reads any layout, and tells every error."""
+"""The slow way through a Kineto trace: each event checked alone. Reads any layout, and tells every error; memory is that of the quick way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from ..model.errors import BadInput
 from ..model.trace import RECORD_AGAIN
-from .kineto_columns import MAX_MEMORY_BYTES, MEMORY, TABLES, Args, Collector, DeviceProperties, Event, table_of
+from .kineto_collector import Collector
+from .kineto_events import MAX_MEMORY_BYTES, MEMORY, Args, DeviceProperties, Distributed, Event, Heading, heading
+from .kineto_split import Malformed, Splitter
+from .kineto_stream import no_garbage_collection
 from .kineto_times import MAX_US, rounded_ns
 
 
@@ -26,9 +29,12 @@ class _Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _File(msgspec.Struct):
-    events: list[_Event] = msgspec.field(name="traceEvents", default_factory=list)
+class _Around(msgspec.Struct):
+    """The document without its events."""
+
+    events: list[Any] | None = msgspec.field(name="traceEvents", default=None)
     devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
+    distributed: Distributed | None = msgspec.field(name="distributedInfo", default=None)
 
 
 class _Lists(msgspec.Struct, gc=False, rename={"dims": "Input Dims", "types": "Input type"}):
@@ -40,44 +46,62 @@ class _Lists(msgspec.Struct, gc=False, rename={"dims": "Input Dims", "types": "I
     block: list[int] | None = None
 
 
-def read_document(data: bytes, file_name: str) -> tuple[Collector, Sequence[DeviceProperties]]:
-    """The events of a whole trace, and its devices. Raises BadInput."""
+_EVENTS = msgspec.json.Decoder(list[_Event])
+_AROUND = msgspec.json.Decoder(_Around | list[Any])
+
+
+def read_document(chunks: Iterable[bytes], collector: Collector) -> Heading:
+    """Reads a trace's text into the collector. Raises Malformed for what is not JSON of events, BadInput for all else."""
+    checker = _Checker(collector)
+    splitter = Splitter()
     try:
-        document = msgspec.json.decode(data, type=_File)
+        with no_garbage_collection():
+            for batch in splitter.batches(chunks):
+                checker.add(_decoded(batch, checker.count))
+        around = _AROUND.decode(splitter.around)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput("bad_trace", f"not a readable Kineto trace ({error})", where=file_name, fix=RECORD_AGAIN) from error
-    if not document.events:
-        raise BadInput("empty_trace", "the trace holds no events", where=file_name, fix=RECORD_AGAIN)
-    try:
-        return _Checker(file_name).collect(document.events), document.devices
+        raise Malformed(str(error)) from error
     except OverflowError as error:
-        raise BadInput("bad_trace", "an id in the trace is beyond 64 bits", where=file_name, fix=RECORD_AGAIN) from error
+        raise BadInput("bad_trace", "an id in the trace is beyond 64 bits", where=collector.file_name, fix=RECORD_AGAIN) from error
+    if not checker.count:
+        raise BadInput("empty_trace", "the trace holds no events", where=collector.file_name, fix=RECORD_AGAIN)
+    return heading(around.devices, around.distributed) if isinstance(around, _Around) else Heading()
+
+
+def _decoded(batch: Sequence[bytes], before: int) -> list[_Event]:
+    try:
+        return _EVENTS.decode(b"[" + b",".join(batch) + b"]")
+    except msgspec.DecodeError as error:
+        raise Malformed(f"{error}, counted from event {before}") from error
 
 
 class _Checker:
     """Takes events one by one into the collector."""
 
-    def __init__(self, file_name: str) -> None:
-        self.file_name = file_name
-        self.args = msgspec.json.Decoder(Args)
-        self.lists = msgspec.json.Decoder(_Lists)
+    def __init__(self, collector: Collector) -> None:
+        self.count = 0
+        self._collector = collector
+        self._file_name = collector.file_name
+        self._args = msgspec.json.Decoder(Args)
+        self._lists = msgspec.json.Decoder(_Lists)
 
-    def collect(self, events: Sequence[_Event]) -> Collector:
-        rows: dict[str, list[tuple[Event, int, int]]] = {name: [] for name in TABLES}
+    def add(self, events: Sequence[_Event]) -> None:
+        """More events. Raises BadInput, OverflowError."""
+        rows: dict[str, list[tuple[Event, int, int]]] = {}
         memory: list[tuple[Event, int]] = []
-        for number, event in enumerate(events):
+        route = self._collector.routes.table
+        for number, event in enumerate(events, self.count):
             if event.ph == "i" and event.name == MEMORY:
                 self._add_memory(memory, event, number)
-            table = table_of(event.ph, event.cat, event.name)
+            table = route(event.ph, event.cat, event.name)
             if table is not None:
                 times = self._times(event, number)
-                rows[table].append((self._event(event, number), *times))
-        collector = Collector()
+                rows.setdefault(table, []).append((self._event(event, number), *times))
         for table, found in rows.items():
             times_ns = np.array([row[1:] for row in found], dtype=np.int64).reshape(-1, 2)
-            collector.add(table, [row[0] for row in found], times_ns[:, 0], times_ns[:, 1])
-        collector.add_memory([event for event, _ in memory], np.array([time for _, time in memory], dtype=np.int64))
-        return collector
+            self._collector.add(table, [row[0] for row in found], times_ns[:, 0], times_ns[:, 1])
+        self._collector.add_memory([event for event, _ in memory], np.array([time for _, time in memory], dtype=np.int64))
+        self.count += len(events)
 
     def _add_memory(self, memory: list[tuple[Event, int]], event: _Event, number: int) -> None:
         read = self._event(event, number)
@@ -85,11 +109,11 @@ class _Checker:
         if args.change is None or event.ts is None or not event.ts.is_finite() or abs(event.ts) >= MAX_US:
             return
         if max(abs(args.change), abs(args.total)) >= MAX_MEMORY_BYTES:
-            raise BadInput("bad_trace", "an allocation's size can't be right", where=f"{self.file_name}, event {number}", fix=RECORD_AGAIN)
+            raise BadInput("bad_trace", "an allocation's size can't be right", where=f"{self._file_name}, event {number}", fix=RECORD_AGAIN)
         memory.append((read, rounded_ns(event.ts)))
 
     def _times(self, event: _Event, number: int) -> tuple[int, int]:
-        where = f"{self.file_name}, event {number} ({event.name[:60]})"
+        where = f"{self._file_name}, event {number} ({event.name[:60]})"
         if event.ts is None or event.dur is None or not (event.ts.is_finite() and event.dur.is_finite()):
             raise BadInput("bad_trace", "an event has no time or duration", where=where, fix=RECORD_AGAIN)
         if abs(event.ts) >= MAX_US or abs(event.dur) >= MAX_US:
@@ -103,9 +127,9 @@ class _Checker:
         raw = bytes(event.args)
         try:
             if raw:
-                self.lists.decode(raw)
-            args = self.args.decode(raw) if raw else Args()
+                self._lists.decode(raw)
+            args = self._args.decode(raw) if raw else Args()
         except msgspec.DecodeError as error:
             raise BadInput("bad_trace", f"an event's arguments can't be read ({error})",
-                           where=f"{self.file_name}, event {number} ({event.name[:60]})", fix=RECORD_AGAIN) from error
+                           where=f"{self._file_name}, event {number} ({event.name[:60]})", fix=RECORD_AGAIN) from error
         return Event(event.ph, event.cat, event.name, event.pid, event.tid, args=args)

@@ -15,14 +15,16 @@ from contextlib import contextmanager
 
 import msgspec
 
-from .kineto_columns import MAX_MEMORY_BYTES, MEMORY, TABLE_OF, Collector, DeviceProperties, Event, moved_by_name, table_of
+from .kineto_collector import Collector
+from .kineto_events import MAX_MEMORY_BYTES, MEMORY, TABLE_OF, DeviceProperties, Distributed, Event, Heading, Routes, heading
 from .kineto_times import are_plain, nanoseconds
 
 _EVENTS_BEGIN = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _BETWEEN = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{[ \t\r\n]*\Z")
 _LOOK_BACK_BYTES = 64
 _CLOSE = ord("]")
-_FIRST_KEY = b'"ph"'
+_FIRST_KEYS = (b'"ph"', b'"name"', b'"args"', b'"cat"', b'"pid"', b'"ts"')
+"""Kineto's own events begin with the first, its metadata with the second; with the others, files that something else has written anew."""
 _MOST_TRIES = 10_000
 _MAX_PART_BYTES = 16 << 20
 
@@ -30,23 +32,23 @@ _MAX_PART_BYTES = 16 << 20
 class _File(msgspec.Struct):
     events: list[Event] = msgspec.field(name="traceEvents", default_factory=list)
     devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
+    distributed: Distributed | None = msgspec.field(name="distributedInfo", default=None)
 
 
 class OtherLayout(Exception):
     """The text is not as Kineto writes it; it may be a good trace all the same."""
 
 
-def read_parts(chunks: Iterable[bytes]) -> tuple[Collector, Sequence[DeviceProperties]]:
-    """The events of a trace's text, and its devices. Raises OtherLayout, and whatever chunks raises."""
+def read_parts(chunks: Iterable[bytes], collector: Collector) -> Heading:
+    """Reads a trace's text into the collector. Raises OtherLayout (the collector is then of no more use), and whatever chunks raises."""
     try:
-        with _no_garbage_collection():
-            return _read(chunks)
+        with no_garbage_collection():
+            return _read(chunks, collector)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise OtherLayout(str(error)) from error
 
 
-def _read(chunks: Iterable[bytes]) -> tuple[Collector, Sequence[DeviceProperties]]:
-    collector = Collector()
+def _read(chunks: Iterable[bytes], collector: Collector) -> Heading:
     decoder = msgspec.json.Decoder(list[Event])
     head, rest = b"", b""
     for chunk in chunks:
@@ -71,7 +73,7 @@ def _read(chunks: Iterable[bytes]) -> tuple[Collector, Sequence[DeviceProperties
     if not document.events or document.events[0].name != mark:
         raise OtherLayout("traceEvents is not the document's")
     _add(collector, document.events[1:])
-    return collector, document.devices
+    return heading(document.devices, document.distributed)
 
 
 def _split_head(text: bytes) -> tuple[bytes, bytes]:
@@ -81,10 +83,14 @@ def _split_head(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _last_cut(text: bytearray) -> int:
-    """Where the comma is before the last event that begins with "ph"; -1 if none is found."""
+    """Where the comma is before the last object that begins with the first of _FIRST_KEYS that any does; -1 if none is found."""
+    return next((cut for key in _FIRST_KEYS if (cut := _last_cut_before(text, key)) >= 0), -1)
+
+
+def _last_cut_before(text: bytearray, key: bytes) -> int:
     place = len(text)
     for _ in range(_MOST_TRIES):
-        place = text.rfind(_FIRST_KEY, 0, place)
+        place = text.rfind(key, 0, place)
         if place < 0:
             break
         low = max(0, place - _LOOK_BACK_BYTES)
@@ -94,7 +100,7 @@ def _last_cut(text: bytearray) -> int:
 
 
 def _add(collector: Collector, events: Sequence[Event]) -> None:
-    chosen, left_out = _by_table(events)
+    chosen, left_out = _by_table(events, collector.routes)
     if not (are_plain([event.ts for event in left_out]) and are_plain([event.dur for event in left_out])):
         raise OtherLayout("a time is not a plain number")
     for name, rows in chosen.items():
@@ -108,8 +114,8 @@ def _add(collector: Collector, events: Sequence[Event]) -> None:
     collector.add_memory(memory, nanoseconds([event.ts for event in memory]))
 
 
-def _by_table(events: Sequence[Event]) -> tuple[dict[str, list[Event]], list[Event]]:
-    """(the rows of each table, all other events), in the file's order; as table_of tells, but most of it once for many."""
+def _by_table(events: Sequence[Event], routes: Routes) -> tuple[dict[str, list[Event]], list[Event]]:
+    """(the rows of each table, all other events), in the file's order; as routes tell, but most of it once for many."""
     by_category: dict[str | None, list[Event]] = {name: [] for name in (*TABLE_OF.values(), None)}
     table = TABLE_OF.get
     for event in events:
@@ -121,16 +127,17 @@ def _by_table(events: Sequence[Event]) -> tuple[dict[str, list[Event]], list[Eve
         complete = [event for event in found if event.ph == "X"]
         if len(complete) < len(found):
             left_out = [event for event in events if event.ph != "X" or event.cat not in TABLE_OF]
-        targets = {one: moved_by_name(name, one) for one in {event.name for event in complete}}
-        for target in set(targets.values()):
-            chosen[target] = [event for event in complete if targets[event.name] == target]
+        targets = {one: routes.by_name(name, one) for one in {event.name for event in complete}}
+        kinds = set(targets.values())
+        for target in kinds:
+            chosen[target] = complete if len(kinds) == 1 else [event for event in complete if targets[event.name] == target]
     if "lines" in chosen:  # of any category
-        chosen["lines"] = [event for event in events if table_of(event.ph, event.cat, event.name) == "lines"]
+        chosen["lines"] = [event for event in events if routes.table(event.ph, event.cat, event.name) == "lines"]
     return chosen, left_out
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Millions of short-lived objects, none of them in a cycle: looking for cycles would only cost time."""
     was_on = gc.isenabled()
     gc.disable()
