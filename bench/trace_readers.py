@@ -2,15 +2,19 @@
 
 Traces of 0.1, 1 and 3 million events, as Kineto writes them, are made here (seeded) in a temporary folder. Each reading is a process of
 its own, the readers in turn, so that a busy machine slows them alike. HTA is given by --hta (a Python that has it), else it is installed
-into an environment of its own in the temporary folder; without it its rows are left out, and the reason is printed.
+into an environment of its own in the temporary folder; without it its rows are left out, and the reason is printed. One of 10 million
+events is read by ours alone, where the disk has room for it (4 GB). "again" is ours once more, from its cache.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +26,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (100_000, 1_000_000, 3_000_000)
+ALONE = (10_000_000,)
+"""Read by ours alone."""
+EVENT_BYTES = 340
+"""About; the cache's entry is a tenth of it."""
 SEED = 1
 HTA = ("HolisticTraceAnalysis==0.5.0", "pandas<3")
 """This version fails with pandas 3."""
@@ -44,6 +52,9 @@ print("\\n" + json.dumps({{"wall_s": wall, "cpu_s": cpu, "peak_bytes": peak * (1
 READERS = {
     "kernelwright": MEASURE.format(
         prepare="from pathlib import Path\nfrom kernelwright.readers.kineto import read_kineto", read="trace = read_kineto(Path(path))",
+        count="len(trace.operators) + len(trace.device) + len(trace.runtime) + len(trace.ranges) + len(trace.steps)"),
+    "again": MEASURE.format(
+        prepare="from pathlib import Path\nfrom kernelwright.readers.cache import cached_kineto", read="trace = cached_kineto(Path(path))",
         count="len(trace.operators) + len(trace.device) + len(trace.runtime) + len(trace.ranges) + len(trace.steps)"),
     "json": MEASURE.format(
         prepare="", read="with open(path) as file:\n    document = json.load(file)", count="len(document['traceEvents'])"),
@@ -79,15 +90,17 @@ OPERATORS = ("aten::linear", "aten::matmul", "aten::add", "aten::gelu", "aten::l
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run, print a table, write it as JSON and markdown beside it. Exit 1 where a reader failed."""
+    """Run, print a table and how time grew, write them as JSON and markdown beside it. Exit 1 where a reader failed."""
     args = _arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
-        pythons = {"kernelwright": sys.executable, "json": sys.executable}
-        hta = args.hta or install_hta(Path(folder) / "hta")
-        if hta is not None:
-            pythons["hta"] = hta
-        rows = [row for size in args.sizes for row in measure(size, args.rounds, pythons, Path(folder) / f"{size}.json")]
-    table = markdown(rows)
+        os.environ["KERNELWRIGHT_CACHE"] = str(Path(folder) / "cache")
+        pythons = {"kernelwright": sys.executable, "again": sys.executable}
+        hta = (args.hta or install_hta(Path(folder) / "hta")) if args.sizes else None
+        peers = {"json": sys.executable, **({"hta": hta} if hta is not None else {})}
+        rows = [row for size in args.sizes for row in measure(size, args.rounds, pythons | peers, Path(folder) / f"{size}.json")]
+        rows += [row for size in args.alone if has_room(Path(folder), size)
+                 for row in measure(size, args.rounds, pythons, Path(folder) / f"{size}.json")]
+    table = markdown(rows) + "\n" + "".join(f"{line}\n" for line in growth(rows))
     print(f"\n{table}")
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +117,8 @@ def measure(size: int, rounds: int, pythons: dict[str, str], path: Path) -> list
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in pythons}
     for _ in range(rounds):
         for name, python in pythons.items():
+            if name == "again":
+                read(name, python, path)
             runs[name].append(read(name, python, path))
             print(f"  {name}: {runs[name][-1]}", file=sys.stderr, flush=True)
     size_bytes = path.stat().st_size
@@ -122,13 +137,36 @@ def measure(size: int, rounds: int, pythons: dict[str, str], path: Path) -> list
 
 def read(name: str, python: str, path: Path) -> dict[str, Any]:
     """One reading in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")} if name == "kernelwright" else None
+    paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths} if name in ("kernelwright", "again") else None
     done = subprocess.run([python, "-c", READERS[name], str(path)], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           env=environment, cwd=path.parent)
     if done.returncode != 0:
         return {"error": f"exit {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"}
     measured: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return measured
+
+
+def has_room(folder: Path, events: int) -> bool:
+    """True where a trace of so many events and its cache entry fit twice; else the reason is printed."""
+    free, needed = shutil.disk_usage(folder).free, 2 * events * EVENT_BYTES
+    if free < needed:
+        print(f"without {events} events: they take {needed / 1e9:.0f} GB with some to spare, and {free / 1e9:.0f} are free in {folder}",
+              file=sys.stderr)
+    return free >= needed
+
+
+def growth(rows: list[dict[str, Any]]) -> list[str]:
+    """From each size to the next, how our time grew beside n log n."""
+    ours = [row for row in rows if row["reader"] == "kernelwright" and not row["error"]]
+    lines = []
+    for small, large in itertools.pairwise(ours):
+        few, many = small["trace_events"], large["trace_events"]
+        expected = many * math.log(many) / (few * math.log(few))
+        lines.append(f"{few} to {many} events: {many / few:.1f} times the events, {large['wall_s'] / small['wall_s']:.1f} times the wall "
+                     f"time, {large['cpu_s'] / small['cpu_s']:.1f} times the CPU time (n log n: {expected:.1f}), "
+                     f"{large['peak_bytes'] / small['peak_bytes']:.1f} times the memory")
+    return lines
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -233,7 +271,8 @@ def microseconds(time_ns: int) -> str:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="EVENTS")
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), metavar="EVENTS")
+    parser.add_argument("--alone", type=int, nargs="*", default=list(ALONE), metavar="EVENTS", help="sizes that ours alone reads")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis (default: install it for this run)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there as JSON, and as markdown beside it")

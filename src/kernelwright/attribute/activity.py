@@ -23,8 +23,9 @@ from .sources import Places
 
 SYNCHRONIZING = frozenset({
     "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize",
-    "cuEventSynchronize", "cudaMemcpy", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2"})
-"""CUDA calls that return only when the device has finished something."""
+    "cuEventSynchronize", "cudaMemcpy", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2",
+    "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize", "hipMemcpy", "hipMemcpyWithStream"})
+"""CUDA and HIP calls that return only when the device has finished something."""
 _COPY = re.compile(r"^Memcpy (?P<direction>HtoD|DtoH)(?: \((?P<source>\w+) -> (?P<target>\w+)\))?")
 _LOADER = re.compile(r"^enumerate\(DataLoader\)#.*\.__next__$")
 _COMPILER = re.compile(r" \(dynamo_timed\)$")

@@ -14,7 +14,7 @@ from .inductor import fused_operators, is_generated
 from .owned import Owned, aggregate
 
 GRAPH_LAUNCH = "cudaGraphLaunch"
-_GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
+_GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 
 
 def owned_work(calls: Calls, own: Mapping[str, str] | None = None) -> Owned:

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 NOWHERE = Place()
 _JOINED_RUNTIME = (
     "cudaGraphLaunch", "cuGraphLaunch", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize",
-    "cuCtxSynchronize", "cuEventSynchronize")
+    "cuCtxSynchronize", "cuEventSynchronize", "hipGraphLaunch", "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize")
 """Runtime calls that matter outside of operators too, by the beginning of their names: graph launches and waits."""
 _FRAME = re.compile(r"^(?P<file>[^<(][^(]*\.py)\((?P<line>\d+)\): (?P<function>.*)$")
 _NOT_THE_USERS = ("torch/", "torchgen/", "functorch/", "triton/", "numpy/", "kernelwright/", "kernelwright_probe/")

@@ -93,7 +93,9 @@ class EventTable:
 
     def take(self, rows: Int64) -> EventTable:
         """A table of these rows, in their order. rows: shape (m,). All names stay, so that name_id keeps its meaning."""
-        args = self.args.take(rows) if isinstance(self.args, RowDetails) else tuple(self.args[row] for row in rows.tolist()) if self.args else ()
+        args: Sequence[Details] = ()
+        if len(self.args):
+            args = self.args.take(rows) if isinstance(self.args, RowDetails) else tuple(self.args[row] for row in rows.tolist())
         return EventTable(self.start_ns[rows], self.end_ns[rows], self.name_id[rows], self.stream[rows], self.device[rows],
                           self.process[rows], self.thread[rows], self.correlation[rows], self.names, args)
 

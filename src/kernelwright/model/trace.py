@@ -28,11 +28,12 @@ class Trace:
     """
 
     device: EventTable
-    """Kernels, copies and memsets. args: category, grid, block, bytes, graph, shared_bytes, registers."""
+    """Kernels, copies and memsets. args: category, grid, block, bytes, graph, shared_bytes, registers; collective where the recording says
+    which one a kernel is part of (name, group, ranks, size, in_elements, out_elements, dtype, sequence; None for what it does not say)."""
     runtime: EventTable
     """CUDA runtime and driver calls, with the correlation ids of what they launched."""
     operators: EventTable
-    """cpu_op events. args: dims, types, sequence, forward_thread, opened (the recorder's own number, -1 for none).
+    """cpu_op events. args: dims, types, sequence, forward_thread, opened (the recorder's own number, -1 for none); collective as for device.
 
     In an nsys recording types is empty: NVTX holds no dtypes, and [] among dims is a scalar, a 0-dimensional tensor or absent.
     """

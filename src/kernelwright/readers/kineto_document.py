@@ -1,4 +1,4 @@
-"""The slow way through a Kineto trace: each event checked alone. Reads any layout, and tells every error; memory is that of the quick way."""
+"""The slow way through a Kineto trace: each event checked alone. Reads any layout, and tells every error, in the quick way's memory."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from ..model.table import EventTable, RowDetails
 from .kineto_columns import as_array
 from .kineto_events import Event
 
-
 _INTEGERS = msgspec.json.Decoder(list[int] | None)
 Launch = tuple[list[int] | None, list[int] | None, int | None, int]
 """grid, block, shared_bytes, bytes (-1: not said)"""
@@ -33,7 +32,7 @@ class LaunchDetails:
             args = event.args
             if args.correlation < 0 or not (args.grid or args.size != -1):
                 continue
-            size = int(args.size) if isinstance(args.size, int) or args.size.isdecimal() and len(args.size) < 19 else -1
+            size = int(args.size) if isinstance(args.size, int) or (args.size.isdecimal() and len(args.size) < 19) else -1
             key = (bytes(args.grid), bytes(args.block), args.shared_bytes, size if 0 <= size < 1 << 62 else -1)
             if key not in self._known:
                 self._launches.append((_decoded(key[0]), _decoded(key[1]), *key[2:]))

@@ -1,4 +1,7 @@
-"""Any JSON text with a list of trace events -> the events' texts, some at a time, and the text around them. Memory does not grow with the file."""
+"""Any JSON text with a list of trace events -> the events' texts, some at a time, and the text around them.
+
+Memory does not grow with the file.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _CLOSE = ord("]")
 _FIRST_KEYS = (b'"ph"', b'"name"', b'"args"', b'"cat"', b'"pid"', b'"ts"')
 """Kineto's own events begin with the first, its metadata with the second; with the others, files that something else has written anew."""
 _MOST_TRIES = 10_000
-_MAX_PART_BYTES = 16 << 20
+_MAX_PART_BYTES = 4 << 20
 
 
 class _File(msgspec.Struct):

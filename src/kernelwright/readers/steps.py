@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _whole(tables: Mapping[str, EventTable]) -> EventTable | None:
     start, end = min(int(table.start_ns[0]) for table in found), max(int(table.end_ns.max()) for table in found)
     host = next((tables[name] for name in ("runtime", "operators", "ranges", "python") if len(tables[name])), None)
     process, thread = (-1, -1) if host is None else _busiest_thread(host)
-    one = {name: np.array([value], dtype=np.int64) for name, value in (
+    one: dict[str, Any] = {name: np.array([value], dtype=np.int64) for name, value in (
         ("start_ns", start), ("end_ns", end), ("name_id", 0), ("stream", -1), ("device", -1), ("process", process), ("thread", thread),
         ("correlation", -1))}
     return EventTable(**one, names=(WHOLE,))
