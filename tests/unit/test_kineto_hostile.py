@@ -7,6 +7,7 @@ import json
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -49,13 +50,15 @@ def test_clocks_that_are_a_little_apart_are_not_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    '{"traceEvents": [' + EVENT + ", " + EVENT[:40], '{"traceEvents": [' + EVENT, '{"traceEvents": [' + EVENT + "]", '{"traceEvents": [1, 2]}',
-    '{"traceEvents": {"a": 1}}', '{"traceEvents": "none"}', '{"traceEvents": [' + EVENT + "] [" + EVENT + "]}", "]" * 50, "{" * 50_000, "[" * 50_000,
+    '{"traceEvents": [' + EVENT + ", " + EVENT[:40], '{"traceEvents": [' + EVENT, '{"traceEvents": [' + EVENT + "]",
+    '{"traceEvents": [1, 2]}', '{"traceEvents": {"a": 1}}', '{"traceEvents": "none"}', '{"traceEvents": [' + EVENT + "] [" + EVENT + "]}",
+    "]" * 50, "{" * 50_000, "[" * 50_000,
     '{"traceEvents": [' + EVENT + "} " + EVENT + "]}", '{"traceEvents": [' + EVENT + "," + "]}", '{"traceEvents": [[' + EVENT + "]]}",
     '"traceEvents": [' + EVENT + "]", '{"traceEvents": [' + EVENT.replace("1.000", "9223372036854775808") + "]}",
     '{"traceEvents": [' + EVENT.replace('"ts": 1.000', '"ts": 9223372036854775.807') + "]}",
     '{"traceEvents": [' + EVENT.replace('"dur": 1.000', '"dur": -0.001') + "]}",
-    '{"traceEvents": [' + EVENT.replace('"name": "a"', '"name": 7') + "]}", '{"traceEvents": [' + EVENT.replace('"name": "a"', '"name": "a') + "]}",
+    '{"traceEvents": [' + EVENT.replace('"name": "a"', '"name": 7') + "]}",
+    '{"traceEvents": [' + EVENT.replace('"name": "a"', '"name": "a') + "]}",
     '{"deviceProperties": 5, "traceEvents": [' + EVENT + "]}", '{"distributedInfo": [], "traceEvents": [' + EVENT + "]}",
 ])
 def test_text_that_is_no_trace(tmp_path: Path, text: str) -> None:
@@ -119,9 +122,15 @@ def test_what_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for limit in ("kineto_split.MAX_PART_BYTES", "kineto_stream._MAX_PART_BYTES", "kineto_mend._MOST_CARRIED_BYTES"):
         monkeypatch.setattr(f"kernelwright.readers.{limit}", 1 << 20)
     (tmp_path / "t.json").write_text(text)
-    read = []
+    read: list[int] = []
     monkeypatch.setattr(packed, "CHUNK_BYTES", 1 << 17)
-    monkeypatch.setattr("kernelwright.readers.kineto.unpacked", lambda *args: (read.append(len(chunk)) or chunk for chunk in packed.unpacked(*args)))
+
+    def counted(*args: Any) -> Iterator[bytes]:
+        for chunk in packed.unpacked(*args):
+            read.append(len(chunk))
+            yield chunk
+
+    monkeypatch.setattr("kernelwright.readers.kineto.unpacked", counted)
     refused(tmp_path / "t.json")
     assert len(read) < 40, "three ways, each given up after about 1 MiB"
 
@@ -150,7 +159,9 @@ def test_mending_takes_time_by_the_length() -> None:
 # -- the splitter -----------------------------------------------------------------------------------------------------------
 
 TEXTS = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text('{}[],:"\\ atré', max_size=5),
-                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('{}[],:"\\ t', max_size=4), inner, max_size=3), max_leaves=8)
+                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('{}[],:"\\ t', max_size=4), inner, max_size=3),
+                     max_leaves=8)
+Object = dict[str, object]
 OBJECTS = st.dictionaries(st.text('{}[],:"\\ t', max_size=4), TEXTS, max_size=3)
 
 
@@ -161,8 +172,8 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 @given(before=OBJECTS, events=st.lists(OBJECTS, max_size=6), after=OBJECTS, size=st.integers(1, 60), indent=st.sampled_from([None, 1]),
        escaped=st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_any_document_is_split_into_its_events(before: dict[str, object], events: list[dict[str, object]], after: dict[str, object], size: int,
-                                               indent: int | None, escaped: bool) -> None:
+def test_any_document_is_split_into_its_events(before: Object, events: list[Object], after: Object, size: int, indent: int | None,
+                                               escaped: bool) -> None:
     document = {**{f"b{key}": value for key, value in before.items()}, "traceEvents": events,
                 **{f"a{key}": value for key, value in after.items()}}
     text = json.dumps(document, indent=indent, ensure_ascii=escaped).encode()
@@ -173,7 +184,7 @@ def test_any_document_is_split_into_its_events(before: dict[str, object], events
 
 @given(events=st.lists(OBJECTS, max_size=4), size=st.integers(1, 30), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_damaged_document_is_malformed_or_split_alike_in_any_pieces(events: list[dict[str, object]], size: int, data: st.DataObject) -> None:
+def test_a_damaged_document_is_malformed_or_split_alike_in_any_pieces(events: list[Object], size: int, data: st.DataObject) -> None:
     text = bytearray(json.dumps({"a": 1, "traceEvents": events, "b": [2]}).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from(list(b'"{}[],:\\ x')))

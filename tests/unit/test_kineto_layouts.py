@@ -166,7 +166,13 @@ def test_traces_that_something_else_wrote_anew(tmp_path: Path, monkeypatch: pyte
     assert list(trace.operators.args) == list(expected.operators.args) and list(trace.device.args) == list(expected.device.args)
 
 
-KINETO = '  {{\n    "ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1,\n    "ts": {ts}, "dur": 5.000,\n    "args": {{\n{args}\n    }}\n  }}'
+KINETO = """  {{
+    "ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1,
+    "ts": {ts}, "dur": 5.000,
+    "args": {{
+{args}
+    }}
+  }}"""
 
 
 @pytest.mark.parametrize(("name", "args", "read_name"), [

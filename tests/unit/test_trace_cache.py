@@ -184,7 +184,7 @@ def test_the_least_recently_used_entries_make_room(tmp_path: Path, folder: Path,
 
 
 @pytest.mark.parametrize("setting", ["0", "off-by-size"])
-def test_it_can_be_turned_off_and_is_only_for_large_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+def test_it_can_be_off_and_is_only_for_large_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     if setting == "0":
         monkeypatch.setenv(cache.LIMIT_VARIABLE, setting)
     else:
