@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = ("event_overhead", "script_overhead", "trace_readers")
+BENCHMARKS = ("event_overhead", "script_overhead", "trace_readers", "timeline_engine")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -98,3 +98,57 @@ def test_nothing_covers_nothing() -> None:
     assert intervals.covered(none, none, one, one + 5).tolist() == [0]
     assert intervals.covered(one, one + 5, none, none).tolist() == []
     assert intervals.covered(one, one + 5, one + 4, one).tolist() == [0], "a window that ends before it begins holds nothing"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 15)), max_size=16))
+@settings(max_examples=200, deadline=None)
+def test_union_of_each_group_is_that_of_its_intervals_alone(rows: list[tuple[int, int, int]]) -> None:
+    groups = np.array([group for group, _, _ in rows], dtype=np.int64)
+    starts = np.array([2**60 + start for _, start, _ in rows], dtype=np.int64)
+    ends = starts + np.array([length for _, _, length in rows], dtype=np.int64)
+    found = list(zip(*(column.tolist() for column in intervals.union_by(groups, starts, ends)), strict=True))
+    alone = [(group, *pair) for group in range(4)
+             for pair in zip(*(side.tolist() for side in intervals.union(starts[groups == group], ends[groups == group])), strict=True)]
+    assert found == alone
+
+
+@given(INTERVALS, st.lists(st.integers(-2, 60), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_few_look_ups_find_the_same_intervals(pairs: list[tuple[int, int]], offsets: list[int]) -> None:
+    starts, ends = arrays(pairs)
+    openers = intervals.Openers(starts, ends)
+    assert [openers.at(2**60 + offset) for offset in offsets] == [open_at(starts, ends, 2**60 + offset) for offset in offsets]
+
+
+@given(st.lists(st.integers(-5, 5)))
+@settings(max_examples=100, deadline=None)
+def test_distinct_values_in_order(values: list[int]) -> None:
+    assert intervals.distinct(np.array(values, dtype=np.int64)).tolist() == sorted(set(values))
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=30), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_parents_of_a_tree_are_its_own(moves: list[tuple[int, int]], strangers: bool) -> None:
+    """A tree of calls (some of no length, some that begin or end together), and with an interval that crosses some of them."""
+    stack: list[int] = []
+    spans: list[list[int]] = []
+    clock = 0
+    for closing, pause in moves:
+        for _ in range(min(closing, len(stack))):
+            spans[stack.pop()][1] = clock
+        stack.append(len(spans))
+        spans.append([clock, -1])
+        clock += pause
+    for row in stack:
+        spans[row][1] = clock
+    if strangers and len(spans) > 2:
+        spans[1][1] += 3
+    starts, ends = arrays([(start, end - start) for start, end in spans])
+    assert intervals.parents(starts, ends).tolist() == [open_at(starts, ends, starts[row], before=row) for row in range(len(starts))]
+    assert intervals.parents(starts, ends).tolist() == intervals._hopped_parents(starts, ends).tolist()
+
+
+def test_nesting_deeper_than_any_program() -> None:
+    count = intervals.DEEPEST_NESTING + 50
+    starts = np.arange(count, dtype=np.int64)
+    assert intervals.parents(starts, 10 * count - starts).tolist() == list(range(-1, count - 1))

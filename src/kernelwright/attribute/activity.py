@@ -14,6 +14,7 @@ from ..model.activity import MOST_ROWS, Activity, Direction, HostCopy, HostMemor
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
 from ..timeline.intervals import covered, union, union_length
+from ..timeline.names import LOADING, is_compiler, is_loader
 from ..timeline.schedule import COMPUTE, DOWNLOAD, UPLOAD, overlapped_ns
 from ..timeline.steps import DeviceWork, device_work, step_of
 from ..timeline.summary import device_idle, late_launches
@@ -27,11 +28,7 @@ SYNCHRONIZING = frozenset({
     "hipStreamSynchronize", "hipDeviceSynchronize", "hipEventSynchronize", "hipMemcpy", "hipMemcpyWithStream"})
 """CUDA and HIP calls that return only when the device has finished something."""
 _COPY = re.compile(r"^Memcpy (?P<direction>HtoD|DtoH)(?: \((?P<source>\w+) -> (?P<target>\w+)\))?")
-_LOADER = re.compile(r"^enumerate\(DataLoader\)#.*\.__next__$")
-_COMPILER = re.compile(r" \(dynamo_timed\)$")
 COMPILING = "torch.compile"
-LOADING = frozenset({"Runtime Triggered Module Loading", "Lazy Function Loading", "Driver Compiler"})
-"""Overheads that a kernel's first use causes, as CUPTI names them."""
 MOST_OPERATORS = 8
 Intervals = tuple[Int64, Int64]
 Row = TypeVar("Row", Synchronization, HostCopy, HostWork)
@@ -206,8 +203,8 @@ class _Collector:
 
     def _loader(self) -> tuple[Intervals, tuple[HostWork, ...]]:
         ranges = self.trace.ranges
-        rows = _inside(self.trace, ranges, lambda name: _LOADER.match(name) is not None)
-        lines = self.moments.lines(lambda trace: trace.ranges, lambda name: _LOADER.match(name) is not None)
+        rows = _inside(self.trace, ranges, is_loader)
+        lines = self.moments.lines(lambda trace: trace.ranges, is_loader)
         return _host_work((ranges.name(row), lines.get(row), ranges, row) for row in rows)
 
     def _compilation(self) -> tuple[Intervals, tuple[HostWork, ...]]:
@@ -216,8 +213,8 @@ class _Collector:
         tables: tuple[Table, ...] = (lambda trace: trace.operators, lambda trace: trace.ranges)
         for table in tables:
             events = table(self.trace)
-            lines = self.moments.lines(table, lambda name: _COMPILER.search(name) is not None)
-            chosen = _inside(self.trace, events, lambda name: _COMPILER.search(name) is not None)
+            lines = self.moments.lines(table, is_compiler)
+            chosen = _inside(self.trace, events, is_compiler)
             rows += [(COMPILING, lines.get(row), events, row) for row in chosen]
         loads = _inside(self.trace, self.trace.overheads, LOADING.__contains__)
         step = step_of(self.trace, self.trace.overheads.start_ns[loads])

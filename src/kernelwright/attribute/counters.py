@@ -15,8 +15,9 @@ from ..model.counters import Counters, CounterSet, Disagreement
 from ..model.profile import Aggregated, Kernel, Metrics, Operator
 from ..readers.ncu import NcuLaunch, NcuReport, NvtxRange, Shape
 from ..readers.symbols import same_kernel
+from ..timeline.names import is_collective
 from .cuda import GRAPH_LAUNCH
-from .signatures import CounterPlan, Signature, is_collective, signature
+from .signatures import CounterPlan, Signature, signature
 
 Value = Callable[[str, Mapping[str, float]], float | None]
 """Role ("dram_read_bytes", ...) and a launch's raw counters -> its value; None where it can't be known."""

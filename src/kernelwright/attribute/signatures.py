@@ -10,7 +10,6 @@ is reckoned by grid and block alone and the cost by the kernel's name too, so th
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 from ..model.profile import Kernel
 from ..model.trace import Trace
 from ..readers.ncu import Dims, Shape
+from ..timeline.names import is_collective
 from ..timeline.steps import DeviceWork, device_work
 from .calls import Calls
 from .cuda import GRAPH_LAUNCH, owned_work
@@ -29,7 +29,6 @@ DEFAULT_SHARE = 0.95
 BESIDE_REASON = "every range around it holds a collective"
 WIDE_REASON = "{} launches would have to be replayed for it; with --ncu-budget they are, if they fit"
 LATER_REASON = "no such launch with a known launch call in the first profiled step"
-_COLLECTIVE = re.compile(r"nccl|nvshmem|cross_device_reduce|(?:one|two)_shot_all_?reduce|multimem_", re.IGNORECASE)
 WIDE_RANGE = 64
 """Without a budget, the most launches that are replayed for the sake of one signature (about half a minute at 16 passes)."""
 WORTH_FILTERING = 8
@@ -78,11 +77,6 @@ class CounterPlan:
     """op_id of the innermost range -> kernel_ids of its launches in launch order, first step."""
     order: Mapping[str, int] = field(default_factory=dict)
     """kernel_id -> its place in launch order, all steps."""
-
-
-def is_collective(kernel_name: str) -> bool:
-    """True for kernels that wait for other devices."""
-    return _COLLECTIVE.search(kernel_name) is not None
 
 
 def signature(kernel: Kernel, operator: str, shapes: Sequence[Shape]) -> Signature:

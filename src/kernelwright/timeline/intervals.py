@@ -5,6 +5,9 @@ All functions are vectorised: about n log n time, a few arrays of n. Nothing her
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import isqrt
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +22,12 @@ def nesting_order(starts: Int64, ends: Int64) -> Int64:
     return np.lexsort((np.arange(starts.size), -ends, starts)).astype(np.int64)
 
 
+def distinct(values: Int64) -> Int64:
+    """The distinct values, in order. (numpy's own unique counts by a hash table, which took ten times as long on sorted times.)"""
+    ordered = np.sort(values, kind="stable")
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if ordered.size else ordered
+
+
 def union(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
     """Merged, disjoint intervals (starts, ends) that cover the same points; touching ones become one. Any input order."""
     keep = ends > starts
@@ -30,6 +39,33 @@ def union(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
     opens = np.concatenate(([True], first[1:] > reach[:-1]))
     closes = np.concatenate((np.flatnonzero(opens)[1:] - 1, [first.size - 1]))
     return first[opens], reach[closes]
+
+
+def union_by(groups: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+    """union() of each group on its own: (groups, starts, ends) in group order, then start order. One sort, however many groups.
+
+    groups: non-negative, shape (n,).
+    """
+    keep = np.flatnonzero(ends > starts)
+    keep = keep[np.argsort(starts[keep], kind="stable")]
+    keep = keep[np.argsort(small(groups[keep]), kind="stable")]
+    group, first, last = groups[keep], starts[keep], ends[keep]
+    if keep.size == 0:
+        return group, first, last
+    # The running maximum of one group must not reach into the next: of (group, rank of the end) it can't.
+    by_end = np.argsort(last, kind="stable")
+    rank = np.empty(keep.size, dtype=np.int64)
+    rank[by_end] = np.arange(keep.size)
+    number = np.cumsum(np.concatenate(([0], np.diff(group) != 0)))
+    reach = last[by_end][np.maximum.accumulate(number * keep.size + rank) % keep.size]
+    opens = np.concatenate(([True], (group[1:] != group[:-1]) | (first[1:] > reach[:-1])))
+    closes = np.concatenate((np.flatnonzero(opens)[1:] - 1, [keep.size - 1]))
+    return group[opens], first[opens], reach[closes]
+
+
+def small(values: Int64) -> npt.NDArray[np.int64] | npt.NDArray[np.int16]:
+    """The same values in 16 bits where they fit: numpy then sorts them by their digits, in n."""
+    return values.astype(np.int16) if values.size and int(values.min()) >= -(1 << 15) and int(values.max()) < 1 << 15 else values
 
 
 def union_length(starts: Int64, ends: Int64) -> int:
@@ -66,8 +102,40 @@ def parents(starts: Int64, ends: Int64) -> Int64:
     """Index of the innermost interval still open when each one starts; -1 for roots. Input in nesting order.
 
     "Innermost" is the most recently opened one that has not ended, so partly overlapping intervals are defined too.
-    Each round hops over intervals that ended before; hops double in length, so the rounds are about log2(n).
     """
+    found = _nested_parents(starts, ends)
+    return found if found is not None else _hopped_parents(starts, ends)
+
+
+DEEPEST_NESTING = 1000
+"""Levels that are taken one by one; what is nested deeper takes the general way."""
+
+
+def _nested_parents(starts: Int64, ends: Int64) -> Int64 | None:
+    """parents() of intervals that nest properly, level by level; None where they don't, or nest very deeply.
+
+    How many are open at a start is its row number less how many have ended; the parent is then the last row one level higher.
+    """
+    rows = np.arange(starts.size, dtype=np.int64)
+    empty = ends <= starts
+    ended = np.searchsorted(np.sort(ends[~empty], kind="stable"), starts, side="right") + np.cumsum(empty) - empty
+    depth = rows - ended
+    if rows.size == 0 or int(depth.max()) > DEEPEST_NESTING:
+        return None if rows.size else rows
+    order = np.argsort(small(depth), kind="stable")
+    levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
+    found = np.full(rows.size, -1, dtype=np.int64)
+    for above, level in pairwise(levels):
+        found[level] = above[np.searchsorted(above, level) - 1]
+    inner = np.flatnonzero(found >= 0)
+    outer = found[inner]
+    # Then every row has as many ancestors as rows are open, so they are those.
+    proper = ((ends[inner] <= ends[outer]) & (starts[inner] < ends[outer])).all()
+    return found if proper else None
+
+
+def _hopped_parents(starts: Int64, ends: Int64) -> Int64:
+    """parents() of any intervals. Each round hops over those that ended before; hops double in length: about log2(n) rounds."""
     candidate = np.arange(-1, starts.size - 1, dtype=np.int64)
     open_rows = np.arange(starts.size)
     while True:
@@ -89,6 +157,27 @@ def innermost(starts: Int64, ends: Int64, parent: Int64, points: Int64) -> Int64
         if pending.size == 0:
             return row
         row[pending] = parent[row[pending]]
+
+
+class Openers:
+    """Look-ups of the innermost interval at few points: n to prepare, about the root of n each, without parents. In nesting order."""
+
+    def __init__(self, starts: Int64, ends: Int64) -> None:
+        self._starts, self._ends = starts, ends
+        self._block = max(1, isqrt(starts.size))
+        self._reach = np.maximum.reduceat(ends, np.arange(0, starts.size, self._block)) if starts.size else ends
+
+    def at(self, point: int) -> int:
+        """As innermost(), for one point."""
+        end = int(np.searchsorted(self._starts, point, side="right"))
+        blocks: Int64 = np.flatnonzero(self._reach[: -(-end // self._block)] > point)
+        # The last block with a later end may have it among rows that start after the point.
+        for block in blocks[::-1]:
+            low = int(block) * self._block
+            found: Int64 = np.flatnonzero(self._ends[low:min(low + self._block, end)] > point)
+            if found.size:
+                return low + int(found[-1])
+        return -1
 
 
 def self_times(starts: Int64, ends: Int64, parent: Int64) -> Int64:

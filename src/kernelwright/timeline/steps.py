@@ -55,13 +55,17 @@ def _launches(trace: Trace) -> tuple[Int64, Int64]:
     if candidates.size == 0 or len(device) == 0:
         return launch, ambiguous
     # First call of each id: a driver call nested in a runtime call may repeat its id and starts later.
-    ids, first, inverse = np.unique(runtime.correlation[candidates], return_index=True, return_inverse=True)
-    processes = runtime.process[candidates]
-    shared = np.zeros(ids.size, dtype=np.int64)
-    np.maximum.at(shared, inverse, (processes != processes[first][inverse]).astype(np.int64))
+    order = candidates[np.argsort(runtime.correlation[candidates], kind="stable")]
+    sorted_ids = runtime.correlation[order]
+    again = sorted_ids[1:] == sorted_ids[:-1]
+    begins = np.flatnonzero(np.concatenate(([True], ~again)))
+    ids = sorted_ids[begins]
+    shared = np.zeros(ids.size, dtype=bool)
+    number = np.cumsum(np.concatenate(([0], ~again)))
+    shared[number[1:][again & (runtime.process[order[1:]] != runtime.process[order[:-1]])]] = True
     place = np.minimum(np.searchsorted(ids, device.correlation), ids.size - 1)
     found = ids[place] == device.correlation
     ambiguous[found] = shared[place[found]]
     usable = found & (ambiguous == 0)
-    launch[usable] = candidates[first[place[usable]]]
+    launch[usable] = order[begins[place[usable]]]
     return launch, ambiguous
