@@ -48,7 +48,7 @@ class Run:
 def runs(draw: st.DrawFn, *, lose: bool = False) -> Run:
     """Two to four ranks, up to three steps, up to four collectives a step; clocks days apart. lose: some parts are not recorded."""
     ranks, steps, talks, compute = draw(st.integers(2, 4)), draw(st.integers(1, 3)), [], []
-    step_ns, sequence = 300, 0
+    step_ns, sequence, numbered = 300, 0, lose or draw(st.booleans())
     for step in range(steps):
         at = step * step_ns + 5
         for _ in range(draw(st.integers(0, 4))):
@@ -57,13 +57,14 @@ def runs(draw: st.DrawFn, *, lose: bool = False) -> Run:
             kept = [None if lose and draw(st.integers(0, 4)) == 0 else one for one in arrivals]
             if any(one is not None for one in kept):
                 talks.append(Talk(draw(st.sampled_from(sorted(KERNELS))), step, sequence, tuple(kept), end))
-            at, sequence = end + draw(st.integers(0, 5)), sequence + 1
+            # Where nothing but their order tells them apart, they come one after the other.
+            at, sequence = max(step * step_ns + 5, end + draw(st.integers(-25 if numbered else 0, 5))), sequence + 1
         for rank in range(ranks):
             for _ in range(draw(st.integers(0, 3))):
                 start = step * step_ns + draw(st.integers(1, 250))
                 compute.append((rank, step, start, start + draw(st.integers(0, 60))))
     offsets = tuple(draw(st.integers(-10**14, 10**14)) for _ in range(ranks))
-    return Run(ranks, steps, step_ns, tuple(talks), tuple(compute), offsets, draw(st.booleans()) or lose)
+    return Run(ranks, steps, step_ns, tuple(talks), tuple(compute), offsets, numbered)
 
 
 def recordings(run: Run) -> list[tuple[int, Trace]]:

@@ -38,15 +38,16 @@ def _check_waits(run: Run) -> None:
     found = compare_ranks(recordings(run), notable_ns=0)
     expected = _expected(run)
     aligned = [(talk, wait) for talk, wait in expected if talk.kind != "broadcast"]
-    waits_for = np.zeros((run.ranks, run.ranks), dtype=np.int64)
-    by_step = np.zeros((run.ranks, run.steps), dtype=np.int64)
+    waited: list[tuple[int, int, int, int, int]] = []  # (rank, for rank, step, start, end)
     last = [0] * run.ranks
     for talk, wait in aligned:
         late = min(rank for rank, ns in wait.items() if ns == 0)
         last[late] += max(wait.values()) > 0
-        for rank, ns in wait.items():
-            waits_for[rank, late] += ns
-            by_step[rank, talk.step] += ns
+        waited += [(rank, late, talk.step, talk.latest - ns, talk.latest) for rank, ns in wait.items()]
+    waits_for = np.array([[len(covered([one[3:] for one in waited if one[:2] == (rank, late)])) for late in range(run.ranks)]
+                          for rank in range(run.ranks)])
+    by_step = np.array([[len(covered([one[3:] for one in waited if (one[0], one[2]) == (rank, step)])) for step in range(run.steps)]
+                        for rank in range(run.ranks)])
     assert found.waits_for == tuple(map(tuple, waits_for.tolist())) and found.waits_by_step == tuple(map(tuple, by_step.tolist()))
     assert [row.last for row in found.ranks] == last
     assert [row.caused_ns for row in found.ranks] == waits_for.sum(axis=0).tolist()
@@ -93,7 +94,7 @@ def test_the_first_steps_can_be_left_out(run):
     kept = replace(run, talks=tuple(talk for talk in run.talks if talk.step), compute=tuple(one for one in run.compute if one[1]))
     assert later.collectives == sum(talk.kind != "broadcast" for talk in kept.talks)
     assert all(row.steps == run.steps - 1 for row in later.ranks)
-    assert sum(map(sum, later.waits_for)) == sum(sum(wait.values()) for talk, wait in _expected(kept) if talk.kind != "broadcast")
+    assert sum(row.waiting_ns for row in later.kinds) == sum(sum(wait.values()) for talk, wait in _expected(kept) if talk.kind != "broadcast")
 
 
 def test_collectives_without_numbers_are_matched_in_steps_where_all_ranks_have_equally_many():

@@ -24,6 +24,7 @@ from ..report.numbers import us
 from ..report.ready import PARTS
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
+from .ranks import add_rank_options, is_ranks_target, run_rank_folder, run_ranks_mode
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "(default: a step ends with an optimizer step)")
     group.add_argument("--run-to-end", action="store_true", help="let the script finish after the profiled steps")
     group.add_argument("--sandbox", action="store_true", help="run the script in a scratch copy of the working folder")
+    add_rank_options(parser)
     parser.set_defaults(script_args=None)
 
 
@@ -57,6 +59,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     selection = Selection(kernel=args.kernel, launch=args.launch, operator=args.operator, heaviest=args.heaviest)
     if is_report_target(args.target, as_folder=args.mode == "ncu"):
         return run_reports(args, params, selection, say)
+    if is_ranks_target(args.target, args.mode):
+        return run_rank_folder(args, params, say)
     mode = args.mode or "annotation"
     if mode != "ncu" and not selection.is_all():
         raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
@@ -70,6 +74,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
     )
+    if args.ranks is not None:
+        return run_ranks_mode(workload, args, options, say)
     if mode == "ncu":
         return run_ncu_mode(workload, args, options, selection, named, say)
     done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())

@@ -64,7 +64,7 @@ class RankRow(Record):
     last: int
     """How often it arrived last at a collective that others waited for."""
     caused_ns: int
-    """Time that others waited for it, added over them."""
+    """Time in which others waited for it, added over them."""
 
 
 class CollectiveKind(Record):
@@ -81,7 +81,7 @@ class CollectiveKind(Record):
     transfer_ns: int
     """From the last arrival to the end, added over the collectives; where not aligned, the longest time in it on any rank."""
     waiting_ns: int
-    """Added over ranks and collectives."""
+    """Added over ranks and collectives, those that overlap too."""
     longest_wait_ns: int
     bytes: int | None = None
     """Sum of the message sizes (the larger of input and output on a rank); None where the recording does not say."""
@@ -131,9 +131,10 @@ class Ranks(Record):
     kinds: tuple[CollectiveKind, ...]
     """Most waiting and transfer first."""
     waits_for: tuple[tuple[int, ...], ...]
-    """Row: a rank (in the order of `ranks`), column: the rank that it waited for; ns."""
+    """Row: a rank (in the order of `ranks`), column: the rank that it waited for; ns. Waits at one moment, of collectives that overlap,
+    count once."""
     waits_by_step: tuple[tuple[int, ...], ...]
-    """Row: a rank, column: a compared step; ns that it waited. The first MOST_STEPS."""
+    """Row: a rank, column: a compared step; ns in which it waited. The first MOST_STEPS."""
     worst: tuple[Waited, ...]
     """The longest waits."""
     collectives: int

@@ -26,7 +26,7 @@ from ..model.ranks import (
 from ..model.table import Int64
 from ..model.trace import Trace
 from .collectives import Collectives, What, collectives, communicates
-from .intervals import union, union_length
+from .intervals import union, union_by, union_length
 from .names import is_copy_work, is_memset, named
 from .nesting import threads
 from .pace import step_times
@@ -166,7 +166,9 @@ def compare_ranks(traces: Sequence[tuple[int, Trace]], *, leave_out: int = 0, no
     parts = [collectives(trace) for _, trace in trimmed]
     matched = match(parts)
     found = waits(matched)
-    rows = tuple(_rank(place, rank, trace, matched, found, notable_ns) for place, (rank, trace) in enumerate(trimmed))
+    waits_for = _waits_for(matched, found, len(trimmed))
+    rows = tuple(_rank(place, rank, trace, matched, found, int(waits_for[:, place].sum()), notable_ns)
+                 for place, (rank, trace) in enumerate(trimmed))
     numbers = [rank for rank, _ in trimmed]
     size = max([trace.world_size or 0 for _, trace in trimmed] + [max(numbers) + 1, len(numbers)])
     counted = found.last >= 0
@@ -174,8 +176,8 @@ def compare_ranks(traces: Sequence[tuple[int, Trace]], *, leave_out: int = 0, no
     return Ranks(
         world_size=size, missing=tuple(sorted(set(range(min(size, MOST_RANKS))) - set(numbers))), recorder=trimmed[0][1].recorder,
         backend="device" if any(part.on_device for part in parts) else "host", left_out_steps=leave_out, ranks=rows,
-        kinds=_kinds(matched, found, numbers, notable_ns), waits_for=_waits_for(matched, found, len(trimmed)),
-        waits_by_step=_by_step(matched, found, len(trimmed), max(len(trace.steps) for _, trace in trimmed)),
+        kinds=_kinds(matched, found, numbers, notable_ns), waits_for=_rows(waits_for),
+        waits_by_step=_rows(_by_step(matched, found, len(trimmed), min(MOST_STEPS, max(len(trace.steps) for _, trace in trimmed)))),
         worst=_worst(matched, found, numbers, notable_ns), collectives=int(np.count_nonzero(counted)),
         waited=int(np.count_nonzero(counted & (found.longest_ns > notable_ns))), notable_ns=notable_ns, unmatched=alone,
         matched_by=_matched_by(matched), warnings=_warnings(trimmed, matched, alone, size))
@@ -257,12 +259,10 @@ def _joined(arrays: Sequence[Int64]) -> Int64:
     return np.concatenate(list(arrays)) if arrays else np.zeros(0, dtype=np.int64)
 
 
-def _rank(place: int, rank: int, trace: Trace, matched: Matched, found: Waits, notable_ns: int) -> RankRow:
+def _rank(place: int, rank: int, trace: Trace, matched: Matched, found: Waits, caused_ns: int, notable_ns: int) -> RankRow:
     mine = matched.rank == place
     starts, ends, wait = matched.start_ns[mine], matched.end_ns[mine], found.wait_ns[mine]
     last = (found.last == place) & (found.longest_ns > notable_ns)
-    others = found.known & ~mine
-    caused = others & (found.last[matched.collective] == place) if found.last.size else others
     times = step_times(trace)
     device = ", ".join(dict.fromkeys(trace.device_names)) if trace.is_cuda else "CPU"
     return RankRow(
@@ -270,21 +270,30 @@ def _rank(place: int, rank: int, trace: Trace, matched: Matched, found: Waits, n
         step_median_ns=float(np.median(times)),
         exposure=exposure(trace, (starts, starts + wait), (starts, ends)), collectives=int(np.count_nonzero(mine)),
         matched=int(np.count_nonzero(mine & (matched.collective >= 0))), last=int(np.count_nonzero(last)),
-        caused_ns=int(found.wait_ns[caused].sum()))
+        caused_ns=caused_ns)
 
 
-def _waits_for(matched: Matched, found: Waits, ranks: int) -> tuple[tuple[int, ...], ...]:
-    table = np.zeros((ranks, ranks), dtype=np.int64)
+def _waits_for(matched: Matched, found: Waits, ranks: int) -> Int64:
+    """Time in which each rank waited for each other one, ns; shape (ranks, ranks). Waits at one moment count once."""
     rows = np.flatnonzero(found.known)
-    np.add.at(table, (matched.rank[rows], found.last[matched.collective[rows]]), found.wait_ns[rows])
-    return tuple(tuple(row) for row in table.tolist())
+    return _waited(matched, found, rows, found.last[matched.collective[rows]], ranks, ranks)
 
 
-def _by_step(matched: Matched, found: Waits, ranks: int, steps: int) -> tuple[tuple[int, ...], ...]:
-    shown = min(steps, MOST_STEPS)
-    table = np.zeros((ranks, shown), dtype=np.int64)
-    rows = np.flatnonzero(found.known & (matched.step < shown))
-    np.add.at(table, (matched.rank[rows], matched.step[rows]), found.wait_ns[rows])
+def _by_step(matched: Matched, found: Waits, ranks: int, steps: int) -> Int64:
+    """Time in which each rank waited, by the step of its collectives, ns; shape (ranks, steps). Waits at one moment count once."""
+    rows = np.flatnonzero(found.known & (matched.step < steps))
+    return _waited(matched, found, rows, matched.step[rows], ranks, steps)
+
+
+def _waited(matched: Matched, found: Waits, rows: Int64, column: Int64, ranks: int, columns: int) -> Int64:
+    starts = matched.start_ns[rows]
+    group, first, last = union_by(matched.rank[rows] * columns + column, starts, starts + found.wait_ns[rows])
+    table = np.zeros(ranks * columns, dtype=np.int64)
+    np.add.at(table, group, last - first)
+    return table.reshape(ranks, columns)
+
+
+def _rows(table: Int64) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in table.tolist())
 
 
