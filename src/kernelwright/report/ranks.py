@@ -18,7 +18,7 @@ from .text import plain
 HEAT_MAP = "wait_heatmap"
 MOST_ROWS = 12
 """Ranks in the document; of more, those that stand out."""
-MOST_KINDS, MOST_WAITS, MOST_WARNINGS = 6, 5, 6
+MOST_KINDS, MOST_WAITS, MOST_WARNINGS = 6, 5, 5
 
 
 @dataclass(frozen=True)
@@ -133,4 +133,5 @@ def _view(row: RankRow) -> RankView:
     return RankView(
         rank=row.rank, step_us=row.step_median_ns / 1000, compute_pct=share(times.compute_ns),
         communication_pct=share(times.communication_ns), exposed_pct=share(times.exposed_ns),
-        waiting_pct=share(times.exposed_waiting_ns), idle_pct=share(times.idle_ns), last=row.last, caused_us=row.caused_ns / 1000 / max(1, row.steps))
+        waiting_pct=share(times.exposed_waiting_ns), idle_pct=share(times.idle_ns), last=row.last,
+        caused_us=row.caused_ns / 1000 / max(1, row.steps))
