@@ -37,7 +37,7 @@ GPU_SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "depthwise_separable_conv": ((16, 32, 56, 56), (16, 256, 56, 56)),
     "lstm_sequence_encoder": ((32, 128, 256), (32, 10)),
 }
-OTHERS = ("train", "train_mlp_step", "triton_softmax", "kernelbench_layernorm", "kernelbench_layernorm_new")
+OTHERS = ("train", "train_ddp", "train_mlp_step", "triton_softmax", "kernelbench_layernorm", "kernelbench_layernorm_new")
 
 
 def probe_module(name: str) -> Any:

@@ -37,8 +37,8 @@ def run_script(
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=None)
     assert process.stdout is not None and process.stderr is not None
-    tees = (Tee(process.stdout, folder / STDOUT_FILE, _descriptor(2 if stdout_to_stderr else 1)),
-            Tee(process.stderr, folder / STDERR_FILE, _descriptor(2)))
+    tees = (Tee(process.stdout, folder / STDOUT_FILE, live_descriptor(2 if stdout_to_stderr else 1)),
+            Tee(process.stderr, folder / STDERR_FILE, live_descriptor(2)))
     try:
         wait(process, timeout_s, request, say)
     except KeyboardInterrupt:
@@ -58,7 +58,7 @@ def run_script(
     return result.model_copy(update={"warnings": (*result.warnings, f"the script's process {how} while it was being ended")})
 
 
-def _descriptor(number: int) -> int | None:
+def live_descriptor(number: int) -> int | None:
     """Our own stdout or stderr, flushed so that the order is kept; None when it is closed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         (sys.stdout if number == 1 else sys.stderr).flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
@@ -14,7 +15,16 @@ from ..model.saying import Say
 from ..pipeline.ncu import is_report_target, read_stored
 from ..pipeline.source import exists
 from ..pipeline.stored import load_profile, read_params
-from ..report.compare import Comparison, compare, letter, render_comparison
+from ..pipeline.trace_file import is_trace, read_trace
+from ..report.compare import Comparison, Gate, compare, letter, render_comparison
+from ..report.compare_timelines import (
+    compare_documents,
+    compare_recordings,
+    gate_refusal,
+    label_of,
+    render_changes,
+    render_recordings,
+)
 from ..report.figures import mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, no_params
@@ -22,7 +32,9 @@ from .common import Answer, no_params
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
     "Show two or more profiles side by side; changes are against the first. The gate fails (exit 5) when a later profile takes more than P "
-    "percent longer than the first and the 95% intervals of the two do not overlap; where one has no interval, the durations alone decide."
+    "percent longer than the first and the 95% intervals of the two do not overlap; where one has no interval, the durations alone decide. "
+    "Where the profiles hold timelines (or recordings are named), what appeared, vanished, grew and shrank is shown by operator, kernel "
+    "family and kernel; kernels that changed names are matched by operator and input shapes."
 )
 
 
@@ -30,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The profiles and the gate."""
     parser.add_argument("profiles", metavar="PROFILE", nargs="+",
                         help="a profile's folder or profile.json; or a kernel, a version or KERNEL:VERSION, for its newest profile under "
-                             "out/profiles; or two reports of Nsight Compute (.ncu-rep)")
+                             "out/profiles; or two reports of Nsight Compute (.ncu-rep); or recordings of torch.profiler (.json, .json.gz) "
+                             "or Nsight Systems (.sqlite)")
+    parser.add_argument("--steps-from", metavar="RANGE", help="recordings: a step is the range of this name (default: kernelwright's own "
+                        "steps, else ProfilerStep#N)")
     parser.add_argument("--fail-above", type=limit, metavar="P", help="fail when slower than the first by more than this, e.g. 3%% or 3")
 
 
@@ -50,6 +65,11 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
     no_params(params, verb="compare")
     if len(args.profiles) < 2:
         raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")
+    if any(is_trace(Path(name)) for name in args.profiles):
+        return _recordings(args)
+    if args.steps_from is not None:
+        raise BadInput("not_a_recording", "--steps-from chooses the steps of recordings, and profiles have theirs", where="--steps-from",
+                       fix="leave it out")
     captures = _captures(args)
     if captures is not None:
         return captures
@@ -59,9 +79,34 @@ def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
         _check_gate(loaded)
     labels = [f"{title(profile)} ({named})" for named, profile in zip(args.profiles, loaded, strict=True)]
     result: Comparison = compare(list(zip(labels, loaded, strict=True)), args.fail_above)
-    data = {"profiles": [str(place.resolve()) for place in places], **result.as_dict()}
-    failed = result.gate is not None and bool(result.gate.failed)
-    return Answer(data, render_comparison(result).rstrip("\n"), exit_code=EXIT_NOT_ACCEPTABLE if failed else EXIT_OK)
+    changes = compare_documents(loaded)
+    data = {"profiles": [str(place.resolve()) for place in places], **result.as_dict(), "timelines": [asdict(part) for part in changes]}
+    return Answer(data, (render_comparison(result) + render_changes(changes)).rstrip("\n"), exit_code=_exit_code(result.gate))
+
+
+def _exit_code(gate: Gate | None) -> int:
+    return EXIT_NOT_ACCEPTABLE if gate is not None and gate.failed else EXIT_OK
+
+
+def _recordings(args: argparse.Namespace) -> Answer:
+    """Recordings side by side, each against the first. Raises BadInput."""
+    places = [Path(name) for name in args.profiles]
+    odd = next((place for place in places if not is_trace(place)), None)
+    if odd is not None:
+        raise BadInput("mixed_modes", "a recording can only be compared with another recording", where=str(odd),
+                       fix="name recordings alone (of a profile: the trace in its raw/ folder), or profiles alone")
+    traces = [read_trace(place, args.steps_from) for place in places]
+    if args.fail_above is not None:
+        for trace in traces[1:]:
+            reason = gate_refusal(traces[0], trace)
+            if reason is not None:
+                raise BadInput("gate_refused", reason, where="--fail-above",
+                               fix="record steps (prof.step(), or a range that --steps-from names) on the same device, or leave out "
+                                   "--fail-above")
+    labelled = [(label_of(named, trace), trace) for named, trace in zip(args.profiles, traces, strict=True)]
+    result = compare_recordings(labelled, args.fail_above)
+    data = {"recordings": [str(place.resolve()) for place in places], **result.as_dict()}
+    return Answer(data, render_recordings(result).rstrip("\n"), exit_code=_exit_code(result.gate))
 
 
 def _captures(args: argparse.Namespace) -> Answer | None:

@@ -24,6 +24,7 @@ from .call_time import call_data, call_line
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
 from .nsys_recordings import run_nsys_mode, run_recording
+from .ranks import add_rank_options, is_ranks_target, run_rank_folder, run_ranks_mode
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -54,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        "(default: a step ends with an optimizer step)")
     group.add_argument("--run-to-end", action="store_true", help="let the script finish after the profiled steps")
     group.add_argument("--sandbox", action="store_true", help="run the script in a scratch copy of the working folder")
+    add_rank_options(parser)
     parser.set_defaults(script_args=None)
 
 
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if is_recording_target(args.target, args.mode):
         _check_selection(args.mode or "nsys", selection)
         return run_recording(args, params, say)
+    if is_ranks_target(args.target, args.mode):
+        return run_rank_folder(args, params, say)
     mode = args.mode or "annotation"
     _check_selection(mode, selection)
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
@@ -77,6 +81,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
         nsys_executable=args.nsys_executable, keep_nsys_report=args.keep_nsys_report,
     )
+    if args.ranks is not None:
+        return run_ranks_mode(workload, args, options, say)
     if mode == "ncu":
         return run_ncu_mode(workload, args, options, selection, named, say)
     if mode == "nsys":

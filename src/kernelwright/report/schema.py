@@ -13,11 +13,13 @@ from ..capture.doctor.report import Examination
 from ..model.base import Record
 from ..model.files import write_json_atomic
 from ..model.profile import Profile
+from ..model.ranks import Ranks
 from ..model.verdict import Verdict
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PUBLISHED: dict[str, tuple[type[Record], str, str]] = {
     "profile.schema.json": (Profile, "urn:kernelwright:schema:profile", "kernelwright profile.json"),
+    "ranks.schema.json": (Ranks, "urn:kernelwright:schema:ranks", "kernelwright ranks.json"),
     "doctor.schema.json": (Examination, "urn:kernelwright:schema:doctor", "what kernelwright doctor --json prints"),
     "verdict.schema.json": (Verdict, "urn:kernelwright:schema:verdict", "kernelwright verdict.json"),
 }
