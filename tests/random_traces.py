@@ -101,8 +101,8 @@ def traces(draw: st.DrawFn) -> Trace:
     for kind, thread, stream, name, wait, length, delay in draw(st.lists(st.tuples(
             st.sampled_from(("launch", "launch", "launch", "launch", "sync", "event", "malloc", "op")),
             st.sampled_from((HOME, HOME, AUTOGRAD)), st.sampled_from((7, 7, 8, 20)), st.sampled_from(KERNELS + COPIES),
-            st.integers(0, 6), st.integers(0, 9), st.integers(0, 9)),
-            max_size=30)):
+            st.integers(0, 3), st.integers(0, 5), st.integers(0, 6)),
+            min_size=draw(st.sampled_from((0, 10, 20))), max_size=30)):
         begun = now[thread] + wait
         ended = begun + length
         now[thread] = ended
@@ -118,7 +118,7 @@ def traces(draw: st.DrawFn) -> Trace:
         else:
             made.call({"sync": "cudaStreamSynchronize", "event": "cudaStreamWaitEvent", "malloc": "cudaMalloc"}[kind], begun, ended, thread)
     for name, thread, start, length in draw(st.lists(st.tuples(
-            st.sampled_from(("stage:a", "stage:b", "c")), st.sampled_from((HOME, HOME, AUTOGRAD)), st.integers(0, 120), st.integers(0, 40)),
-            max_size=8)):
+            st.sampled_from(("stage:a", "stage:b", "c")), st.sampled_from((HOME, HOME, AUTOGRAD)), st.integers(0, 60), st.integers(0, 40)),
+            min_size=draw(st.sampled_from((0, 3))), max_size=8)):
         made.ranges.add(name, start, start + length, thread=thread, args={"opened": -1})
     return made.trace()

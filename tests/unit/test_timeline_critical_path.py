@@ -147,7 +147,7 @@ class Slow:
 
 
 @given(traces())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_path_is_that_of_the_definitions(trace: Trace) -> None:
     work = Work(trace)
     low, high = bounds(trace, work)
@@ -208,7 +208,7 @@ PROGRAM = st.lists(st.tuples(st.sampled_from(("launch", "launch", "launch", "syn
 
 
 @given(PROGRAM)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_simulated_program_takes_as_long_as_its_longest_chain(program: list[tuple[str, int, int, int]]) -> None:
     """A host that launches and waits for everything, streams in order, no latency: the path is that chain, nothing is left over."""
     made, now, free = Made(), 0, {7: 0, 8: 0}

@@ -27,7 +27,7 @@ def peaks_of(trace: Trace) -> list[object]:
 
 
 @given(ACTIONS, st.dictionaries(st.integers(0, 5), st.integers(1, 1000), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_each_step_has_its_peak_and_the_highest_its_owners(actions: list[tuple[int, int, int, int]], before: dict[int, int]) -> None:
     made = Made()
     for step in STEPS:

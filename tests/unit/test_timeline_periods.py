@@ -33,7 +33,7 @@ def brute(symbols: list[int]) -> Period | None:
 
 
 @given(PIECES)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_period_is_that_of_the_longest_stretch(pieces: list[tuple[list[int], int]]) -> None:
     symbols = [symbol for word, count in pieces for symbol in word * count]
     array = np.array(symbols, dtype=np.int64)
@@ -41,7 +41,7 @@ def test_the_period_is_that_of_the_longest_stretch(pieces: list[tuple[list[int],
 
 
 @given(PIECES, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_places_of_a_word(pieces: list[tuple[list[int], int]], data: st.DataObject) -> None:
     symbols = [symbol for word, count in pieces for symbol in word * count] or [0]
     first = data.draw(st.integers(0, len(symbols) - 1))

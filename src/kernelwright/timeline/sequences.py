@@ -32,9 +32,8 @@ def sequences(work: Work, where: Where, *, fusible: bool, most: int = MOST_SEQUE
     after = idle_before(work, order)
     kept = ~breaks if fusible else np.ones(order.size, dtype=bool)
     order, segments = order[kept], segments[kept]
-    # The gap behind each launch is the one before the next; behind a segment's last one it does not count.
+    # The gap behind each launch is the one before the next.
     joints = np.concatenate((after[kept][1:], np.zeros(min(order.size, 1), dtype=np.int64)))
-    joints[:-1][segments[1:] != segments[:-1]] = 0
     found = maximal_repeats(work.name_id[order], segments, work.duration[order], joints, most=most)
     between = np.concatenate(([0], np.cumsum(joints)))
     able = fusible_launches(work)
