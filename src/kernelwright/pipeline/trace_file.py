@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..model.errors import BadInput
 from ..model.trace import Trace
-from ..readers.kineto import read_kineto
+from ..readers.cache import cached_kineto
 from ..readers.nsys import read_nsys
 from ..readers.sniff import trace_kind
 from .source import is_file
@@ -36,6 +36,6 @@ def read_trace(path: Path, steps_range: str | None = None) -> Trace:
     if kind == "nsys-sqlite":
         return read_nsys(path, steps_range=steps_range)[0]
     if kind == "kineto":
-        return read_kineto(path, need_steps=False, steps_range=steps_range)
+        return cached_kineto(path, need_steps=False, steps_range=steps_range)
     raise BadInput("not_a_recording", "is no recording of torch.profiler or Nsight Systems", where=str(path),
                    fix="give a .json, .json.gz or .sqlite file")
