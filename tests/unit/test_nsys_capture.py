@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,22 @@ def test_nsys_sees_no_other_process_where_that_is_possible(tmp_path: Path):
     stand_in = StandInNsys(tmp_path / "bin", good(recording("mlp_activations")))
     ran = run(tmp_path, stand_in)
     assert ran.alone and ran.sqlite is not None and stand_in.calls()[0]["pids"] <= 3
+
+
+@pytest.mark.skipif(alone_prefix() is None, reason="no process namespaces here")
+def test_what_runs_alone_ends_with_its_starter_however_that_dies(tmp_path: Path):
+    marker = tmp_path / "alive"
+    beats = f"while :; do date +%s%N > {marker}; sleep 0.05; done"
+    program = f"import subprocess; subprocess.run({[*(alone_prefix() or ()), 'sh', '-c', beats]!r})"
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as starter:
+        deadline = time.monotonic() + 20
+        while not marker.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        starter.kill()
+    time.sleep(0.5)
+    last = marker.read_text()
+    time.sleep(0.5)
+    assert marker.read_text() == last
 
 
 def test_a_namespace_that_nsys_can_t_live_in_costs_a_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,8 @@ from functools import cache
 
 CHECK_TIMEOUT_S = 5.0
 _COMMON = ("--pid", "--fork", "--mount-proc", "--kill-child")
+_ENDS_WITH_US = ("--pdeathsig", "KILL")
+"""setpriv: unshare is killed when the process that started it dies, however it dies, and with --kill-child all that is below it."""
 _KEEP = '"$@"; exit "$?"'
 """The shell stays as the namespace's first process: it takes up orphans, and when it ends everything else in there does."""
 _COUNT = 'set -- /proc/[0-9]*; exit "$(($# > 3))"'
@@ -26,12 +28,12 @@ def alone_prefix() -> tuple[str, ...] | None:
 
     Root needs no user namespace. The others keep their own user and group inside theirs.
     """
-    tool = shutil.which("unshare")
-    if tool is None or not sys.platform.startswith("linux") or shutil.which("sh") is None:
+    tool, setpriv = shutil.which("unshare"), shutil.which("setpriv")
+    if tool is None or setpriv is None or not sys.platform.startswith("linux") or shutil.which("sh") is None:
         return None
     ways = ((), ("--user", "--map-current-user")) if os.geteuid() == 0 else (("--user", "--map-current-user"),)
     for way in ways:
-        words = (tool, *way, *_COMMON, "sh", "-c")
+        words = (setpriv, *_ENDS_WITH_US, tool, *way, *_COMMON, "sh", "-c")
         if _works((*words, _COUNT)):
             return (*words, _KEEP, "sh")
     return None
