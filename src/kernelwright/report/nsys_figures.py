@@ -121,7 +121,7 @@ def _gaps(profile: Profile) -> Figure:
 
 
 def _words(row: CauseRow) -> str:
-    return f"{row.share_pct:.1f}% of the time{f', {plain(row.where, MOST_NAME)}' if row.where else ''}"
+    return f"{row.share_pct:.1f}% of the recorded time{f', {plain(row.where, MOST_NAME)}' if row.where else ''}"
 
 
 def _plain(text: str) -> str:
