@@ -6,7 +6,9 @@ import gzip
 import json
 import os
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,22 @@ def test_a_report_needs_nsys_or_its_export_beside_it(bench: Bench, capsys: pytes
     os.utime(bench.folder / "mine.sqlite")
     status, _answer, err = bench.run(capsys, "mine.nsys-rep", "--nsys-executable", "/nowhere/nsys", "--out", "c")
     assert status == 0, err
+
+
+def test_steps_that_nobody_marked_are_found_or_named(bench: Bench, capsys: pytest.CaptureFixture[str]):
+    shutil.copy(recording("gpt2") / "report.sqlite", bench.folder / "g.sqlite")
+    with closing(sqlite3.connect(bench.folder / "g.sqlite")) as database:
+        for old, new in (("kernelwright.step", "mine"), ("kernelwright.stacks_step", "other")):
+            database.execute("UPDATE NVTX_EVENTS SET text = replace(text, ?, ?)", (old, new))
+        database.commit()
+    status, _answer, err = bench.run(capsys, "g.sqlite", "--out", "found")
+    document = Profile.load(bench.folder / "found")
+    assert status == 0 and document.recording.steps_from == "found", err
+    assert document.structure.iterations_found.launches_each == 126 and document.timeline.kernels_total % 126 == 0
+    assert any("found by their repetition" in warning for warning in document.warnings)
+    bench.run(capsys, "g.sqlite", "--steps-from", "mine", "--out", "named")
+    document = Profile.load(bench.folder / "named")
+    assert document.recording.steps_from == "range" and document.timeline.steps == 2 and document.timeline.kernels_total == 252
 
 
 @pytest.mark.parametrize("packed", [True, False])
