@@ -99,7 +99,8 @@ def _because(causes: Sequence[IdleCause]) -> dict[str, str]:
 def _undecided(profile: Profile) -> Bottleneck:
     roof = profile.roofline
     has_peaks = roof is not None and any((roof.peak_compute, roof.peak_bandwidth, roof.datasheet_compute, roof.datasheet_bandwidth))
-    return Bottleneck(kind=None, root_cause=bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"])
+    why = bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"]
+    return Bottleneck(kind=None, root_cause=why + (_second_sentence(profile) if idle_causes(profile) else ""))
 
 
 def _second_sentence(profile: Profile) -> str:
