@@ -33,7 +33,6 @@ MODE = "nsys"
 STEPS = 5
 SKEWED_STEPS = 1
 """Recorded steps that are not compared: profilers do not start at one moment, so that in the first step ranks wait for one another's."""
-MOST_FILES = 4096
 _IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _OTHER_RECORDING = re.compile(r"(?:^|[._-])stacks(?=[._-]|$)")
 
@@ -92,7 +91,9 @@ def compare_folder(folder: Path, out_dir: Path | None, options: ProfileOptions, 
 
     def capture() -> tuple[Ranks, tuple[Path, ...]]:
         ranked = read_ranks(files, options.steps_from, say)
-        return compare_ranks([(rank, trace) for rank, trace, _ in ranked]), tuple(file for _, _, file in ranked)
+        own = all(trace.steps_from == "kernelwright" for _, trace, _ in ranked)
+        found = compare_ranks([(rank, trace) for rank, trace, _ in ranked], leave_out=SKEWED_STEPS if own else 0)
+        return found, tuple(file for _, _, file in ranked)
 
     found, ordered = _guarded(capture, target, lambda: target if out_dir is not None else move_folder(target, reference, MODE, {}))
     final = target if out_dir is not None else move_folder(target, reference, MODE, {})
@@ -106,8 +107,8 @@ def rank_files(folder: Path) -> tuple[Path, ...]:
     for place in (folder, folder / "raw"):
         for pattern in ("*", "rank*/*"):
             found = sorted(path for path in place.glob(pattern) if not _OTHER_RECORDING.search(path.name) and is_trace(path))
-            if len(found) > MOST_FILES:
-                raise BadInput("too_many_ranks", f"holds {len(found)} recordings; at most {MOST_FILES} are read", where=str(folder),
+            if len(found) > MOST_RANKS:
+                raise BadInput("too_many_ranks", f"holds {len(found)} recordings; at most {MOST_RANKS} are read", where=str(folder),
                                fix="name a folder with one recording a rank")
             if found:
                 return tuple(found)
