@@ -70,8 +70,7 @@ def profile_ranks(workload: WorkloadRef, count: int, out_dir: Path | None, optio
         traces = [(rank, slim(replace(read_kineto(file), rank=rank, world_size=count, source=f"rank{rank}/{file.name}")))
                   for rank, file in enumerate(files)]
         found = compare_ranks(traces, leave_out=SKEWED_STEPS)
-        said = tuple(f"rank {rank}: {warning}" for rank, result in enumerate(results) for warning in result.warnings)
-        return found.model_copy(update={"warnings": found.warnings + said}), files, clocks
+        return found.model_copy(update={"warnings": found.warnings + _said(results)}), files, clocks
 
     found, files, clocks = _guarded(capture, folder, lambda: folder if out_dir is not None else move_folder(folder, workload, MODE, params))
     final = folder if out_dir is not None else move_folder(folder, workload, MODE, params)
@@ -167,6 +166,16 @@ def _capture(workload: WorkloadRef, count: int, folder: Path, interpreter: Inter
         results = run_ranks(requests, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say,
                             stdout_to_stderr=options.stdout_to_stderr)
     return results, clocks.reading().model_dump()
+
+
+def _said(results: Sequence[ProbeResult]) -> tuple[str, ...]:
+    """The ranks' own warnings, each once."""
+    by_text: dict[str, list[int]] = {}
+    for rank, result in enumerate(results):
+        for warning in dict.fromkeys(result.warnings):
+            by_text.setdefault(warning, []).append(rank)
+    return tuple(("all ranks" if len(ranks) == len(results) else f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}"
+                  + (", ..." if len(ranks) > 8 else "")) + f": {text}" for text, ranks in by_text.items())
 
 
 def _guarded(work: Callable[[], Any], folder: Path, final: Callable[[], Path]) -> Any:
