@@ -56,12 +56,12 @@ def test_a_folder_of_recordings_is_compared(tmp_path, capsys):
     assert code == 0 and [path.rsplit("/", 1)[1] for path in answer["recordings"]] == ["b.json", "a.json"]
     document = json.loads((tmp_path / "out" / "ranks.json").read_text())
     jsonschema.validate(document, schemas()["ranks.schema.json"])
-    assert document["waits_for"] == [[0, 1_200_000], [0, 0]] and document["matched_by"] == "sequence"
+    assert document["waits_for"] == [[0, 800_000], [0, 0]] and document["matched_by"] == "sequence"
     kind, = document["kinds"]
-    assert (kind["kind"], kind["group"], kind["transfer_ns"]) == ("all_reduce", "0 [0, 1]", 600_000)
-    assert (kind["last_rank"], kind["bytes"]) == (1, 12_000)
+    assert (kind["kind"], kind["group"], kind["transfer_ns"]) == ("all_reduce", "0 [0, 1]", 400_000)
+    assert (kind["last_rank"], kind["bytes"]) == (1, 8_000)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "csv" / "ranks.csv").read_text())))
-    assert [row["exposed_waiting_ns"] for row in rows] == ["1200000", "0"] and rows[1]["last"] == "3"
+    assert [row["exposed_waiting_ns"] for row in rows] == ["800000", "0"] and rows[1]["last"] == "2"
     assert "rank 0 waited 400.00 us for rank 1" in (tmp_path / "out" / "report.md").read_text()
     assert json.loads((tmp_path / "out" / "params.json").read_text())["mode"] == "nsys"
 

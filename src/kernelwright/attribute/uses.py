@@ -11,6 +11,7 @@ from ..model.trace import Trace
 from ..timeline.difference import MOST_CELLS, Breakdown, Shape, Use, named_alike
 from ..timeline.intervals import nesting_order, parents, self_times
 from ..timeline.nesting import threads
+from ..timeline.numbering import dense
 from ..timeline.steps import device_work
 from ..timeline.summary import operator_intervals
 from .calls import Calls
@@ -63,8 +64,8 @@ def _grouped(calls: Calls, owner: Int64, operator: Int64, kernel: Int64, time_ns
     if not owner.size:
         return Breakdown((), steps, np.zeros((0, steps), dtype=np.int64), False)
     which = _shapes_id(calls, owner)
-    keys, first, group = np.unique(np.stack((operator, which, kernel)), axis=1, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    group = dense((operator, which, kernel))
+    _, first = np.unique(group, return_index=True)
     totals, counts = np.zeros(first.size, dtype=np.int64), np.bincount(group, minlength=first.size)
     np.add.at(totals, group, time_ns)
     by_step = None
@@ -74,12 +75,11 @@ def _grouped(calls: Calls, owner: Int64, operator: Int64, kernel: Int64, time_ns
         by_step = cells.reshape(first.size, steps)
     shapes: dict[int, tuple[Shape, ...]] = {}
     uses = []
-    for place, row in enumerate(owner[first].tolist()):
-        number = int(keys[1, place])
+    columns = (column[first].tolist() for column in (owner, which, operator, kernel))
+    for row, number, operator_id, kernel_id, total, count in zip(*columns, totals.tolist(), counts.tolist(), strict=True):
         if number not in shapes:
             shapes[number] = calls.shapes(row) if row >= 0 else ()
-        name = kernel_name(int(keys[2, place]))
-        uses.append(Use(named_alike(operator_name(int(keys[0, place]))), shapes[number], name, int(totals[place]), int(counts[place])))
+        uses.append(Use(named_alike(operator_name(operator_id)), shapes[number], kernel_name(kernel_id), total, count))
     return Breakdown(tuple(uses), steps, by_step, any(use.shapes for use in uses))
 
 

@@ -29,7 +29,9 @@ from .script import INTERRUPT_GRACE_S, STDERR_FILE, STDOUT_FILE, live_descriptor
 FAILED_GRACE_S = 5.0
 """How long ranks go on after one has failed: what they say may be the better reason."""
 ENDED_GRACE_S = 60.0
-"""How long ranks may go on after one has ended well."""
+"""How long ranks may go on after one has ended well,"""
+RECORDED_GRACE_S = 15.0
+"""and how long where all recordings are complete: a rank that ends may wait for peers that are gone."""
 HOST = "127.0.0.1"
 RESULT_FILE = "result.json"
 
@@ -105,7 +107,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], requests: Sequence[Probe
             raise _first_failure(processes, requests)
         if len(running) < len(processes):
             first_end = first_end or now
-            if now - first_end > ENDED_GRACE_S:
+            if _given_up(now - first_end, requests):
                 return set(running)
         if timeout_s is not None and now - start > timeout_s:
             raise WorkloadFailed("timeout", f"the ranks {_listed(running)} did not finish within {timeout_s:g} s",
@@ -117,6 +119,13 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], requests: Sequence[Probe
     if any(_failed(process, request) for process, request in zip(processes, requests, strict=True)):
         raise _first_failure(processes, requests)
     return set()
+
+
+def _given_up(waited_s: float, requests: Sequence[ProbeRequest]) -> bool:
+    """Whether the ranks that still run are waited for no longer. Scripts that run to their end have all the time that they take."""
+    if requests[0].script is not None and requests[0].script.run_to_end:
+        return False
+    return waited_s > ENDED_GRACE_S or (waited_s > RECORDED_GRACE_S and all(map(_recorded, requests)))
 
 
 def _failed(process: subprocess.Popen[bytes], request: ProbeRequest) -> bool:
@@ -174,7 +183,7 @@ def _result(rank: int, process: subprocess.Popen[bytes], request: ProbeRequest, 
                              fix=f"its output is in {folder / STDERR_FILE}")
     late = ""
     if stuck:
-        late = f"had not ended {ENDED_GRACE_S:g} s after another rank had: it was ended, its recording being complete"
+        late = "had not ended long after another rank had: it was ended, its recording being complete"
     elif process.returncode:
         late = f"{_how(process.returncode)} while it was being ended, its recording being complete"
     return result.model_copy(update={"warnings": (*result.warnings, late)}) if late else result

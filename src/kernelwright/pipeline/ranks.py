@@ -33,7 +33,6 @@ MODE = "nsys"
 STEPS = 5
 SKEWED_STEPS = 1
 """Recorded steps that are not compared: profilers do not start at one moment, so that in the first step ranks wait for one another's."""
-MOST_FILES = 4096
 _IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _OTHER_RECORDING = re.compile(r"(?:^|[._-])stacks(?=[._-]|$)")
 
@@ -71,8 +70,7 @@ def profile_ranks(workload: WorkloadRef, count: int, out_dir: Path | None, optio
         traces = [(rank, slim(replace(read_kineto(file), rank=rank, world_size=count, source=f"rank{rank}/{file.name}")))
                   for rank, file in enumerate(files)]
         found = compare_ranks(traces, leave_out=SKEWED_STEPS)
-        said = tuple(f"rank {rank}: {warning}" for rank, result in enumerate(results) for warning in result.warnings)
-        return found.model_copy(update={"warnings": found.warnings + said}), files, clocks
+        return found.model_copy(update={"warnings": found.warnings + _said(results)}), files, clocks
 
     found, files, clocks = _guarded(capture, folder, lambda: folder if out_dir is not None else move_folder(folder, workload, MODE, params))
     final = folder if out_dir is not None else move_folder(folder, workload, MODE, params)
@@ -92,7 +90,9 @@ def compare_folder(folder: Path, out_dir: Path | None, options: ProfileOptions, 
 
     def capture() -> tuple[Ranks, tuple[Path, ...]]:
         ranked = read_ranks(files, options.steps_from, say)
-        return compare_ranks([(rank, trace) for rank, trace, _ in ranked]), tuple(file for _, _, file in ranked)
+        own = all(trace.steps_from == "kernelwright" for _, trace, _ in ranked)
+        found = compare_ranks([(rank, trace) for rank, trace, _ in ranked], leave_out=SKEWED_STEPS if own else 0)
+        return found, tuple(file for _, _, file in ranked)
 
     found, ordered = _guarded(capture, target, lambda: target if out_dir is not None else move_folder(target, reference, MODE, {}))
     final = target if out_dir is not None else move_folder(target, reference, MODE, {})
@@ -106,8 +106,8 @@ def rank_files(folder: Path) -> tuple[Path, ...]:
     for place in (folder, folder / "raw"):
         for pattern in ("*", "rank*/*"):
             found = sorted(path for path in place.glob(pattern) if not _OTHER_RECORDING.search(path.name) and is_trace(path))
-            if len(found) > MOST_FILES:
-                raise BadInput("too_many_ranks", f"holds {len(found)} recordings; at most {MOST_FILES} are read", where=str(folder),
+            if len(found) > MOST_RANKS:
+                raise BadInput("too_many_ranks", f"holds {len(found)} recordings; at most {MOST_RANKS} are read", where=str(folder),
                                fix="name a folder with one recording a rank")
             if found:
                 return tuple(found)
@@ -166,6 +166,16 @@ def _capture(workload: WorkloadRef, count: int, folder: Path, interpreter: Inter
         results = run_ranks(requests, interpreter, cwd=Path.cwd(), timeout_s=options.timeout_s, say=say,
                             stdout_to_stderr=options.stdout_to_stderr)
     return results, clocks.reading().model_dump()
+
+
+def _said(results: Sequence[ProbeResult]) -> tuple[str, ...]:
+    """The ranks' own warnings, each once."""
+    by_text: dict[str, list[int]] = {}
+    for rank, result in enumerate(results):
+        for warning in dict.fromkeys(result.warnings):
+            by_text.setdefault(warning, []).append(rank)
+    return tuple(("all ranks" if len(ranks) == len(results) else f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}"
+                  + (", ..." if len(ranks) > 8 else "")) + f": {text}" for text, ranks in by_text.items())
 
 
 def _guarded(work: Callable[[], Any], folder: Path, final: Callable[[], Path]) -> Any:

@@ -26,6 +26,8 @@ Shape = tuple[int, ...]
 NO_OPERATOR = "(no operator)"
 MOST_PAIRS = 400
 """Above this number of possible pairs under one operator, names are paired by time alone."""
+MOST_LIKENESSES = 50_000
+"""Pairs of names that are held against each other, in all."""
 MOST_CELLS = 20_000_000
 """Of uses times steps: above, the scatter is not looked at."""
 _ANONYMOUS = (NO_OPERATOR, "cudaGraphLaunch")
@@ -177,10 +179,12 @@ def _renamed(before: Breakdown, after: Breakdown) -> tuple[tuple[Renamed, ...], 
     sides = [_by_work(side, with_shapes) for side in (before, after)]
     found: list[Renamed] = []
     taken: tuple[set[int], set[int]] = (set(), set())
-    for work in sides[0].keys() & sides[1].keys():
+    likenesses = MOST_LIKENESSES
+    for work in (work for work in sides[0] if work in sides[1]):
         gone = {name: places for name, places in sides[0][work].items() if name not in sides[1][work]}
         new = {name: places for name, places in sides[1][work].items() if name not in sides[0][work]}
-        for old_name, new_name, numbers_only in _paired(work[0], gone, new, before, after):
+        likenesses -= len(gone) * len(new)
+        for old_name, new_name, numbers_only in _paired(work[0], gone, new, before, after, by_likeness=likenesses >= 0):
             how: Matched = "name without its numbers" if numbers_only else "operator and shapes" if with_shapes else "operator"
             found.append(_pair(work, old_name, new_name, how, before, after, gone[old_name], new[new_name]))
             taken[0].update(gone[old_name])
@@ -201,9 +205,12 @@ def _by_work(side: Breakdown, with_shapes: bool) -> dict[tuple[str, tuple[Shape,
 Places = Mapping[str, tuple[int, ...]]
 
 
-def _paired(operator: str, gone: Places, new: Places, before: Breakdown, after: Breakdown) -> Iterable[tuple[str, str, bool]]:
+def _paired(operator: str, gone: Places, new: Places, before: Breakdown, after: Breakdown, *, by_likeness: bool
+            ) -> Iterable[tuple[str, str, bool]]:
     """(old name, new name, whether they differ in numbers only), each name once: first those that differ in numbers only, then by
-    family, number of launches a step, and likeness of the names."""
+    family, number of launches a step, and likeness of the names (by time alone where there are very many)."""
+    if not gone or not new:
+        return
     left, right = _heaviest_first(gone, before), _heaviest_first(new, after)
     by_skeleton = {skeleton(name): name for name in reversed(right)}
     for name in list(left):
@@ -214,7 +221,7 @@ def _paired(operator: str, gone: Places, new: Places, before: Breakdown, after: 
             yield name, twin, True
     if operator in _ANONYMOUS or not left or not right:
         return
-    if len(left) * len(right) > MOST_PAIRS:
+    if not by_likeness or len(left) * len(right) > MOST_PAIRS:
         yield from ((old, twin, False) for old, twin in zip(left, right, strict=False))
         return
     ranked = sorted((_unlike(old, twin, gone, new, before, after), old, twin) for old in left for twin in right)

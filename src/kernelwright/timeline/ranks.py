@@ -6,7 +6,7 @@ each rank's arrival lies its own time in the collective before that moment, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,6 +29,7 @@ from .collectives import Collectives, What, collectives, communicates
 from .intervals import union, union_by, union_length
 from .names import is_copy_work, is_memset, named
 from .nesting import threads
+from .numbering import dense
 from .pace import step_times
 from .steps import device_work
 
@@ -82,14 +83,14 @@ def _same(keys: Int64, rank: Int64, start: Int64, numbered: np.ndarray) -> Int64
     """Number of the collective of each part, -1 for those that stand alone. keys: shape (3, n)."""
     if not rank.size:
         return np.zeros(0, dtype=np.int64)
-    cell = _dense(keys)
+    cell = dense(keys)
     order = np.lexsort((start, rank, cell))
     pair = cell[order] * (int(rank.max()) + 1) + rank[order]
     opens = np.concatenate(([True], pair[1:] != pair[:-1]))
     begins = np.flatnonzero(opens)
     ordinal = np.empty(rank.size, dtype=np.int64)
     ordinal[order] = np.arange(rank.size) - np.repeat(begins, np.diff(np.append(begins, rank.size)))
-    number = _dense((cell, ordinal))
+    number = dense((cell, ordinal))
     # One row a rank within each number: members are counted by their rows.
     members = np.bincount(number)
     shared = members[number] > 1
@@ -103,26 +104,13 @@ def _even(keys: Int64, cell: Int64, rank: Int64) -> np.ndarray:
     counts = np.zeros((cells, ranks), dtype=np.int64)
     np.add.at(counts, (cell, rank), 1)
     kinds = np.zeros(cells, dtype=np.int64)
-    kinds[cell] = _dense((keys[0], keys[2]))
+    kinds[cell] = dense((keys[0], keys[2]))
     takes_part = np.zeros((int(kinds.max()) + 1, ranks), dtype=bool)
     np.logical_or.at(takes_part, kinds, counts > 0)
     most = counts.max(axis=1, keepdims=True)
     even = ((counts == most) | ~takes_part[kinds]).all(axis=1)
     result: np.ndarray = even[cell]
     return result
-
-
-def _dense(columns: Iterable[Int64]) -> Int64:
-    """Numbers from 0, equal where all columns are equal; shape (n,)."""
-    number: Int64 | None = None
-    for column in columns:
-        _, own = np.unique(column, return_inverse=True)
-        own = own.reshape(-1).astype(np.int64)
-        if number is not None:
-            _, own = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)
-        number = own.reshape(-1).astype(np.int64)
-    assert number is not None
-    return number
 
 
 @dataclass(frozen=True)
