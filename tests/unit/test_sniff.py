@@ -44,7 +44,8 @@ def test_other_databases(tmp_path: Path) -> None:
     assert trace_kind(tmp_path / "a.sqlite") is None
 
 
-@pytest.mark.parametrize("contents", [gzip.compress(b"{" * 1000, mtime=0)[:-20], b"\x1f\x8b garbage", b"SQLite format 3\0" + b"\xff" * 5000])
+@pytest.mark.parametrize("contents", [
+    gzip.compress(b"{" * 1000, mtime=0)[:-20], b"\x1f\x8b garbage", b"SQLite format 3\0" + b"\xff" * 5000])
 def test_broken_files(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "t").write_bytes(contents)
     with pytest.raises(BadInput) as error:
