@@ -69,3 +69,8 @@ def _launches(trace: Trace) -> tuple[Int64, Int64]:
     usable = found & (ambiguous == 0)
     launch[usable] = order[begins[place[usable]]]
     return launch, ambiguous
+
+
+def launch_calls(trace: Trace) -> Int64:
+    """Row of trace.runtime that launched each device row, in the steps or not; -1 where none is known. Shape (len(trace.device),)."""
+    return _launches(trace)[0]
