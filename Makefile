@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PREPARE = $(PYTHON) src/kernelwright/setup/prepare.py
 CLIENTS = build/clients
-CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @github/copilot@1.0.102
+CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @github/copilot@1.0.102 @sparticuz/chromium@153.0.0
 
 .PHONY: test check test-clients bench lock wheel
 
@@ -15,7 +15,7 @@ check: ## ruff, mypy --strict, import layers
 	$$python -m mypy && \
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
-test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI; needs npm (1 GB in build/clients)
+test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page in Chromium; needs npm (1.4 GB in build/clients)
 	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile

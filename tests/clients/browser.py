@@ -98,9 +98,10 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression: str, seconds: float = 30) -> None:
-        """Until an expression is true, looked at once a frame."""
-        assert self.js(f"new Promise((done) => {{ const end = Date.now() + {seconds * 1000}; const look = () => ({expression}) ? done(true) : "
-                       "Date.now() > end ? done(false) : setTimeout(look, 15); look(); })"), f"not within {seconds} s: {expression}"
+        """Until an expression is true, looked at every 15 ms."""
+        looking = (f"new Promise((done) => {{ const end = Date.now() + {seconds * 1000}; const look = () => ({expression}) ? done(true) : "
+                   "Date.now() > end ? done(false) : setTimeout(look, 15); look(); })")
+        assert self.js(looking), f"not within {seconds} s: {expression}"
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """mouseMoved, mousePressed, mouseReleased or mouseWheel, as from a real mouse."""

@@ -29,20 +29,23 @@ def plain(value: object, limit: int = 200) -> str:
     """
     if limit < 1:
         raise ValueError("limit must be at least 1")
-    kept = []
-    for char in str(value):
-        category = unicodedata.category(char)
-        if char.isspace() or category == "Cc":
-            kept.append(" ")
-        elif category == "Cs":
-            kept.append("\N{REPLACEMENT CHARACTER}")
-        elif category not in ("Cf", "Co", "Cn"):
-            kept.append(char)
-    text = " ".join("".join(kept).split())
+    text = str(value)
+    if not text.isprintable():  # as nearly all names are
+        text = "".join(map(_visible, text))
+    text = " ".join(text.split())
     if len(text) <= limit:
         return text
     tail = limit // 3  # generated kernels differ at the end of their names only
     return f"{text[: limit - 1 - tail].rstrip()}…{text[-tail:]}"
+
+
+def _visible(char: str) -> str:
+    category = unicodedata.category(char)
+    if char.isspace() or category == "Cc":
+        return " "
+    if category == "Cs":
+        return "\N{REPLACEMENT CHARACTER}"
+    return "" if category in ("Cf", "Co", "Cn") else char
 
 
 def cell(value: object, limit: int = 200) -> Safe:

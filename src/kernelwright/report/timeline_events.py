@@ -19,7 +19,7 @@ from .text import plain
 from .timeline_lanes import Lane
 
 MOST_NAMES = 30_000
-MOST_NAME = 400
+MOST_NAME = 500
 """Characters of a name."""
 MOST_KINDS = 60_000
 MOST_DETAILS = 100_000
@@ -31,6 +31,8 @@ _COUNTERS = {
     "l1_hit_pct": ("L1 hits", "%"), "l2_hit_pct": ("L2 hits", "%"), "dram_read_bytes": ("DRAM read", "B"),
     "dram_write_bytes": ("DRAM written", "B"), "waves_per_sm": ("waves per SM", "")}
 """Role -> (label, unit) of the counters that a kernel shows."""
+WITH_DETAILS = frozenset({"device", "operators", "gaps"})
+"""Kinds of lanes whose events have details."""
 Detail = tuple[tuple[str, str], ...]
 
 

@@ -24,7 +24,7 @@ from ..model.resources import resource
 from ..model.table import Int64
 from ..model.trace import Trace
 from .text import plain
-from .timeline_events import Details, Flow, Kinds, Recording, Source
+from .timeline_events import WITH_DETAILS, Details, Flow, Kinds, Recording, Source
 from .timeline_lanes import MOST_EVENTS, Placed, place
 
 __all__ = ["Flow", "Recording", "write_ranks_html", "write_timeline_html"]
@@ -93,8 +93,10 @@ def _columns(sources: Sequence[Source], placed: Sequence[Placed], details: Detai
         if lane.kind == "device":
             call = source.launched.call[rows]
             launch = np.where((call >= 0) & (one.count == 1), calls[lane.recording][call] + 1, 0)
-        detail = np.array([details.place(source.detail(lane.kind, row)) if single else 0
-                           for row, single in zip(rows.tolist(), (one.count == 1).tolist(), strict=True)], dtype=np.int64)
+        detail = np.zeros(rows.size, dtype=np.int64)
+        if lane.kind in WITH_DETAILS:
+            single = np.flatnonzero(one.count == 1)
+            detail[single] = [details.place(source.detail(lane.kind, row)) for row in rows[single].tolist()]
         made.append((starts >> 32, starts, lengths >> 32, lengths, busy >> 32, busy, one.kind_id, one.count, detail, launch))
     return made
 
