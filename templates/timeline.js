@@ -126,7 +126,7 @@
     height = scroll.clientHeight;
     fit(canvas, width, height);
     fit(overview, width, 40);
-    paint.font = "11px ui-monospace, Menlo, Consolas, monospace";
+    paint.font = "11px ui-monospace, Menlo, Consolas, \"DejaVu Sans Mono\", monospace";
     paint.textBaseline = "middle";
     letter = paint.measureText("0123456789_abcdefghijklmnopqrstuvwxyz:<>").width / 40;
     place();
