@@ -23,6 +23,8 @@ MOST_NAME = 500
 """Characters of a name."""
 MOST_KINDS = 60_000
 MOST_DETAILS = 100_000
+MOST_TEXT = 6_000_000
+"""Characters of all names, and of all details."""
 MOST_LANES = 64
 """Threads, and streams, of one recording: the busiest; the others are counted."""
 OTHER_NAMES = "(further names)"
@@ -73,6 +75,7 @@ class Words:
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {OTHER_NAMES: 0}
+        self._room = MOST_TEXT
         self.left = 0
         """Names for which there was no room."""
 
@@ -80,9 +83,10 @@ class Words:
         """Its place in `list`; 0 once there are too many."""
         found = self._places.get(name)
         if found is None:
-            if len(self._places) >= MOST_NAMES:
+            if len(self._places) >= MOST_NAMES or self._room <= 0:
                 self.left += 1
                 return 0
+            self._room -= min(len(name), MOST_NAME)
             found = self._places[name] = len(self._places)
         return found
 
@@ -140,6 +144,7 @@ class Details:
 
     def __init__(self) -> None:
         self._places: dict[Detail, int] = {(): 0}
+        self._room = MOST_TEXT
         self.left = 0
         """Events whose details found no room."""
 
@@ -147,9 +152,10 @@ class Details:
         """Its place in `list`; 0 once there are too many."""
         found = self._places.get(detail)
         if found is None:
-            if len(self._places) >= MOST_DETAILS:
+            if len(self._places) >= MOST_DETAILS or self._room <= 0:
                 self.left += 1
                 return 0
+            self._room -= sum(len(label) + min(len(words), MOST_NAME) for label, words in detail)
             found = self._places[detail] = len(self._places)
         return found
 
