@@ -68,7 +68,7 @@
   };
   const number = (n) => n.toLocaleString("en");
   const short = (text) => {
-    const plain = text.replace(/^void /, "").replaceAll("(anonymous namespace)::", "");
+    const plain = text.replace(/^void /, "").replaceAll(/\(anonymous namespace\)::|<unnamed>::/g, "");
     const head = plain.slice(0, (plain.search(/[<(]/) + 1 || plain.length + 1) - 1);
     return head.slice(head.lastIndexOf("::") + 1).replace(/^:/, "") || plain;
   };
@@ -164,7 +164,8 @@
       let next = Math.max(i + 1, after(start, until, i, row.to));
       if (next > i + 1 && toX(end[next - 1]) - toX(start[next - 1]) >= 1.5) next--;
       const share = Math.min(1, (covered[next] - covered[i]) / perPixel);
-      const alpha = (0.2 + 0.8 * Math.ceil(share * 6) / 6) * (matches(i, next) ? 1 : 0.12), fill = colour(i);
+      const hit = matches(i, next), shown = hit && found.before ? after(found.before, found.before[i], i + 1, next + 1) - 1 : i;
+      const alpha = (0.2 + 0.8 * Math.ceil(share * 6) / 6) * (hit ? 1 : 0.12), fill = colour(shown);
       if (run && run.to === pixel && run.fill === fill && run.alpha === alpha) run.to = pixel + 1;
       else { flush(); run = { x: pixel, to: pixel + 1, fill, alpha }; }
       i = next;

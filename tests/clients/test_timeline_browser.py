@@ -22,7 +22,10 @@ from builders import HOSTILE
 from kernelwright.attribute.attribute import attribute
 from kernelwright.model.trace import Trace
 from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers.nsys import read_nsys
 from kernelwright.report.timeline_html import Recording, write_ranks_html, write_timeline_html
+from kernelwright.timeline.flow import FlowOf
+from nsys_recordings import recording
 from synthetic_timeline import OPERATORS, timeline
 from trace_builder import TraceBuilder
 
@@ -114,7 +117,7 @@ def test_a_recording_opens_offline_and_tells_operator_and_launch(page: Page, tmp
     page.open(file)
     assert complaints(page) == [] and requests(page) == [file.resolve().as_uri()]
     lanes = page.js("timeline.lanes")
-    assert "GPU 0 stream 7" in lanes and any(lane.startswith("operators, thread") for lane in lanes)
+    assert "GPU 0 stream 7" in lanes and "operators, main thread" in lanes
 
     row = next(row for row, start in enumerate(trace.device.start_ns) if "vectorized_layer_norm" in trace.device.name(row) and start > 0)
     name = trace.device.name(row)
@@ -133,6 +136,21 @@ def test_a_recording_opens_offline_and_tells_operator_and_launch(page: Page, tmp
     settle(page, lambda: page.js("document.getElementById('steps').dispatchEvent(new Event('change'))"))
     low, high = span(page)
     assert low < trace.steps.start_ns[1] and high > trace.steps.end_ns[1] and high - low < 1.1 * trace.steps.duration_ns[1]
+
+
+def test_idle_time_is_coloured_by_cause_and_told(page: Page, tmp_path: Path) -> None:
+    """A training step that waits for its data."""
+    trace, _ = read_nsys(recording("slow_loader") / "report.sqlite")
+    of = FlowOf(trace)
+    write_timeline_html(tmp_path / "t.html", trace, flow=of.flow(), gaps=of.device_gaps, title="slow_loader")
+    page.open(tmp_path / "t.html")
+    assert "GPU 0 idle, by cause" in page.js("timeline.lanes")
+    legend = page.js("document.getElementById('legend').innerText")
+    assert "idle: data loader" in legend and "idle: host bound" in legend
+    at = zoom_to(page, "data loader", "gaps")
+    page.mouse("mouseMoved", at.x, at.y)
+    told = tip(page)
+    assert told is not None and told.startswith("data loader") and "in\nenumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__" in told
 
 
 def test_fifty_thousand_launches_open_zoom_and_move(
@@ -257,16 +275,27 @@ def test_hostile_names_do_nothing(page: Page, tmp_path: Path) -> None:
     assert page.js("window.hacked") is None
 
 
-def test_pictures_of_the_documentation(page: Page, tmp_path: Path) -> None:
+def test_pictures_of_the_documentation(page: Page, large: tuple[Trace, Path], tmp_path: Path) -> None:
     """Light and dark, both drawn; kept in docs/pictures when asked for."""
-    trace = read_kineto(ROOT / "tests" / "data" / "captures" / "h200" / "gpt2" / "trace.json.gz")
-    write_timeline_html(tmp_path / "t.html", trace, operators=attribute(trace).operators, title="gpt2, NVIDIA H200")
+    trace, _ = read_nsys(recording("gpt2") / "report.sqlite")
+    of = FlowOf(trace)
+    write_timeline_html(tmp_path / "t.html", trace, operators=attribute(trace).operators, flow=of.flow(), gaps=of.device_gaps, title="gpt2")
     pictures = {}
     for dark in (False, True):
-        page.open(tmp_path / "t.html", width=1200, height=520, dark=dark)
-        page.js("document.getElementById('steps').value = '1'")
-        settle(page, lambda: page.js("document.getElementById('steps').dispatchEvent(new Event('change'))"))
+        page.open(tmp_path / "t.html", width=1200, height=560, dark=dark)
+        middle = spot(page, "aten::addmm", "operators", 70)
+        for _ in range(5):
+            settle(page, lambda at=middle: page.mouse("mouseWheel", at.x, at.y, deltaX=0, deltaY=-400))
+        kernel = spot(page, next(name for name in trace.device.names if "fmha" in name), "device", 18)
+        page.mouse("mouseMoved", kernel.x, kernel.y)
+        page.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         pictures[dark] = page.picture()
-    assert pictures[False] != pictures[True] and all(len(one) < 200_000 for one in pictures.values())
+    page.open(large[1], width=1200, height=420)
+    zoom_to(page, "sum_kernel", skip=100)
+    choose(page, "gemm|aten::mul")
+    page.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    many = page.picture()
+    assert pictures[False] != pictures[True] and all(len(one) < 200_000 for one in (*pictures.values(), many))
     if os.environ.get("UPDATE_PICTURES"):
         (ROOT / "docs" / "pictures" / "timeline.png").write_bytes(pictures[False])
+        (ROOT / "docs" / "pictures" / "timeline_50000.png").write_bytes(many)

@@ -13,10 +13,13 @@ from builders import HOSTILE
 from kernelwright.attribute.attribute import attribute
 from kernelwright.model.trace import Trace
 from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers.nsys import read_nsys
 from kernelwright.report import perfetto
 from kernelwright.report.perfetto import write_perfetto
 from kernelwright.report.text import plain
 from kernelwright.report.timeline_events import MOST_NAME
+from kernelwright.timeline.flow import FlowOf
+from nsys_recordings import recording
 from perfetto_reader import read_perfetto
 from synthetic_timeline import timeline
 from trace_builder import TraceBuilder
@@ -26,34 +29,34 @@ RECORDINGS = ("captures/h200/gpt2", "captures/h200/train_mlp_step", "traces/h200
 
 
 @pytest.fixture(params=RECORDINGS)
-def recording(request: pytest.FixtureRequest) -> Trace:
+def trace_of(request: pytest.FixtureRequest) -> Trace:
     return read_kineto(TRACES / request.param / "trace.json.gz")
 
 
-def test_every_event_of_a_recording_is_a_slice_with_its_times(recording: Trace, tmp_path: Path) -> None:
+def test_every_event_of_a_recording_is_a_slice_with_its_times(trace_of: Trace, tmp_path: Path) -> None:
     path = tmp_path / "trace.perfetto.gz"
-    assert write_perfetto(path, recording, operators=attribute(recording).operators) == 0
+    assert write_perfetto(path, trace_of, operators=attribute(trace_of).operators) == 0
     read = read_perfetto(path)
-    tables = (recording.device, recording.runtime, recording.operators, recording.ranges, recording.overheads)
-    base = min(int(table.start_ns.min()) for table in (*tables, recording.steps) if len(table))
+    tables = (trace_of.device, trace_of.runtime, trace_of.operators, trace_of.ranges, trace_of.overheads)
+    base = min(int(table.start_ns.min()) for table in (*tables, trace_of.steps) if len(table))
     wanted = Counter((plain(table.name(row), MOST_NAME), int(table.start_ns[row]) - base, int(table.end_ns[row]) - base)
                      for table in tables for row in range(len(table)))
-    wanted.update((f"{recording.steps.name(row)} {row}", int(start) - base, int(end) - base)
-                  for row, (start, end) in enumerate(zip(recording.steps.start_ns, recording.steps.end_ns, strict=True)))
+    wanted.update((f"{trace_of.steps.name(row)} {row}", int(start) - base, int(end) - base)
+                  for row, (start, end) in enumerate(zip(trace_of.steps.start_ns, trace_of.steps.end_ns, strict=True)))
     assert Counter((one.name, one.start, one.end) for one in read.slices) == wanted
     for one in read.slices:
-        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", recording.device_names[0] if recording.device_names else "GPU")
+        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", trace_of.device_names[0] if trace_of.device_names else "GPU")
 
 
-def test_flows_lead_from_each_call_to_what_it_launched(recording: Trace, tmp_path: Path) -> None:
+def test_flows_lead_from_each_call_to_what_it_launched(trace_of: Trace, tmp_path: Path) -> None:
     path = tmp_path / "trace.perfetto.gz"
-    write_perfetto(path, recording)
+    write_perfetto(path, trace_of)
     read = read_perfetto(path)
     leaving = {flow: one for one in read.slices for flow in one.flows}
     ending = {flow: one for one in read.slices for flow in one.ends}
     assert leaving.keys() == ending.keys() and all(leaving[flow].start <= ending[flow].start for flow in leaving)
-    assert (len(ending) > 0) == recording.is_cuda
-    if recording.is_cuda:
+    assert (len(ending) > 0) == trace_of.is_cuda
+    if trace_of.is_cuda:
         assert all(read.tracks[one.track][0].startswith("CUDA calls") for one in leaving.values())
         assert sum("stream" in read.tracks[one.track][0] for one in ending.values()) == len(ending)
 
@@ -91,6 +94,15 @@ def test_slices_nest_on_every_track_whatever_overlaps(tmp_path_factory: pytest.T
     read = read_perfetto(folder / "p.gz").on("GPU 0 stream 7")
     assert sorted((one.name, one.start, one.end) for one in read) == sorted(
         (f"k{place}", start, start + length) for place, (start, length) in enumerate(kernels))
+
+
+def test_idle_time_is_a_track_of_causes(tmp_path: Path) -> None:
+    trace, _ = read_nsys(recording("slow_loader") / "report.sqlite")
+    of = FlowOf(trace)
+    write_perfetto(tmp_path / "p.gz", trace, flow=of.flow(), gaps=of.device_gaps)
+    idle = read_perfetto(tmp_path / "p.gz").on("GPU 0 idle, by cause")
+    assert len(idle) == len(of.device_gaps) and sum((one.end or 0) - one.start for one in idle) == of.device_gaps.duration_ns.sum()
+    assert any(one.name == "data loader" and "in: enumerate(DataLoader)#" in one.notes["details"] for one in idle)
 
 
 def test_a_graph_launch_leads_to_many_kernels(tmp_path: Path) -> None:

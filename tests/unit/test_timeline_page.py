@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import zlib
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,36 +17,20 @@ import pytest
 from builders import HOSTILE
 from kernelwright.attribute.attribute import attribute
 from kernelwright.model.errors import NotWritable
+from kernelwright.model.flow import GAP_CAUSES, Flow, Gap
 from kernelwright.model.profile import Metrics
 from kernelwright.readers.kineto import read_kineto
+from kernelwright.readers.nsys import read_nsys
 from kernelwright.report.text import plain
 from kernelwright.report.timeline_events import MOST_NAME, MOST_TEXT
 from kernelwright.report.timeline_html import Recording, page_data, render_page, write_ranks_html, write_timeline_html
+from kernelwright.timeline.flow import FlowOf
+from nsys_recordings import recording
 from synthetic_timeline import timeline
 from trace_builder import TraceBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT2 = ROOT / "tests" / "data" / "captures" / "h200" / "gpt2" / "trace.json.gz"
-
-
-@dataclass
-class Gap:
-    """As flow() gives them, as far as the page looks."""
-
-    device: int
-    start_ns: int
-    end_ns: int
-    cause: str
-    call: str | None = None
-    operator: str | None = None
-    where: str | None = None
-    next: str | None = None
-    next_operator: str | None = None
-
-
-@dataclass
-class Gaps:
-    gaps: tuple[Gap, ...]
 
 
 def columns(data: dict[str, Any]) -> dict[str, Any]:
@@ -96,20 +79,33 @@ def test_the_page_is_given_every_event_with_its_operator_and_its_launch() -> Non
     assert {"grid", "block", "registers per thread", "input shapes"} <= labels
 
 
-def test_counters_and_gaps_are_told_where_they_are_known() -> None:
+def test_counters_are_told_where_they_are_known() -> None:
     trace = read_kineto(GPT2)
     operators = list(attribute(trace).operators)
     counters = Metrics(raw={"dram__throughput.avg.pct_of_peak_sustained_elapsed": 61.25}, origin="propagated")
     kernel = operators[0].kernels[0].model_copy(update={"metrics": counters})
     operators[0] = operators[0].model_copy(update={"kernels": (kernel, *operators[0].kernels[1:])})
-    gap = Gap(0, 100, 2_000, "data_loader", call="enumerate(DataLoader)#x.__next__", where="train.py:31", next="gemm")
-    data = page_data([Recording(trace, operators, Gaps((gap,)))], title="t")
+    data = page_data([Recording(trace, operators)], title="t")
     assert ["DRAM throughput (counters of a launch like it)", "61.2%"] in [pair for detail in data["details"] for pair in detail]
-    found, gaps = columns(data), of_lane(data, "gaps")
-    assert (found["start"][gaps].tolist(), found["end"][gaps].tolist()) == ([100], [2000])
-    assert data["names"][data["kinds"][found["kind"][gaps][0]][1]] == "data loader"
-    assert ["line", "train.py:31"] in data["details"][found["detail"][gaps][0]]
-    assert not any(lane["kind"] == "gaps" for lane in page_data([Recording(trace)], title="t")["lanes"])
+    assert not any(lane["kind"] == "gaps" for lane in data["lanes"])
+
+
+def test_gaps_are_drawn_with_what_the_flow_says_of_them() -> None:
+    trace, _ = read_nsys(recording("slow_loader") / "report.sqlite")
+    of = FlowOf(trace)
+    flow = of.flow()
+    longest = flow.model_copy(update={"gaps": flow.gaps[:3]})
+    every = page_data([Recording(trace, flow=longest, gaps=of.device_gaps)], title="t")
+    found, gaps = columns(every), of_lane(every, "gaps")
+    assert found["start"][gaps].tolist() == of.device_gaps.start_ns.tolist() and every["notes"] == []
+    causes = [every["names"][every["kinds"][kind][1]] for kind in found["kind"][gaps]]
+    assert causes == [GAP_CAUSES[cause].replace("_", " ") for cause in of.device_gaps.cause] and "data loader" in causes
+    told = {tuple(pair) for place in found["detail"][gaps] for pair in every["details"][place]}
+    assert any(label == "in" and words.startswith("enumerate(DataLoader)#") for label, words in told)
+    few = page_data([Recording(trace, flow=longest)], title="t")
+    drawn = of_lane(few, "gaps")
+    assert drawn.stop - drawn.start == 3
+    assert few["notes"] == [f"NVIDIA H200 · nsys: {len(of.device_gaps) - 3} gaps, the shortest, are not drawn."]
 
 
 def test_times_beyond_32_bits_are_exact(tmp_path: Path) -> None:
@@ -174,7 +170,9 @@ def test_hostile_names_stay_data_and_the_policy_lets_nothing_else_run(tmp_path: 
     builder = TraceBuilder(device=evil).step(0, 1000).range(evil, 1, 999).op(evil, 5, 900).launch(1, 10, 20, name=evil)
     trace = read_kineto(builder.kernel(evil, 30, 800, 1).write(tmp_path / "t.json"))
     page = tmp_path / "timeline.html"
-    write_timeline_html(page, trace, operators=attribute(trace).operators, flow=Gaps((Gap(0, 1, 2, evil, where=evil),)), title=evil)
+    gap = Gap(device=0, start_ns=1, end_ns=9, cause="copy", parts=(), call=evil, operator=evil, where=evil, next=evil)
+    flow = Flow(gaps=(gap,))
+    write_timeline_html(page, trace, operators=attribute(trace).operators, flow=flow, title=evil)
     text = page.read_text(encoding="utf-8")
     usual = _Seen()
     usual.feed(render_page([Recording(timeline(3))], title="plain"))

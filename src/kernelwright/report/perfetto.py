@@ -14,13 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from ..model.files import write_bytes_atomic
+from ..model.flow import Flow
 from ..model.profile import Operator
 from ..model.table import Int64
 from ..model.trace import Trace
+from ..timeline.gaps import GapTable
 from ..timeline.intervals import nesting_order, parents
 from .protobuf import Rows, fixed64, message, messages, number, numbers, text
 from .text import plain
-from .timeline_events import WITH_DETAILS, Detail, Flow, Kinds, Recording, Source
+from .timeline_events import WITH_DETAILS, Detail, Kinds, Recording, Source
 from .timeline_lanes import Lane, depths
 
 MOST_SLICES = 1_000_000
@@ -41,15 +43,16 @@ _ITEMS, _BYTES = 2, 3
 """CounterDescriptor.unit."""
 
 
-def write_perfetto(path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None) -> int:
+def write_perfetto(path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None,
+                   gaps: GapTable | None = None) -> int:
     """Streams, threads, flows from launch calls to kernels, counters of queue depth and memory. Raises NotWritable.
 
-    operators: the attributed operators; None: the innermost operator around each launch call is looked up in the trace. flow: its gaps
-    become a track. Times are counted from the recording's first event. Equal traces give equal bytes. Returns how many events, the last
-    ones, were left out because the trace would be too large.
+    operators: the attributed operators; None: the innermost operator around each launch call is looked up in the trace. flow, gaps: the
+    idle time by cause becomes a track. Times are counted from the recording's first event. Equal traces give equal bytes. Returns how many
+    events, the last ones, were left out because the trace would be too large.
     """
     pack = zlib.compressobj(6, zlib.DEFLATED, 31)
-    made = _Made(Source(Recording(trace, operators, flow), 0, "", Kinds()))
+    made = _Made(Source(Recording(trace, operators, flow, gaps), 0, "", Kinds()))
     data = [pack.compress(part) for part in made.packets()]
     write_bytes_atomic(path, b"".join((*data, pack.flush())))
     return made.left

@@ -6,14 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 
+from ..model.flow import Flow
 from ..model.profile import Kernel, Operator
 from ..model.table import EventTable, Int64
 from ..model.trace import MODULE_PREFIX, STAGE_PREFIX, Trace
 from ..roofline.counters import known
+from ..timeline.gaps import GapTable
+from ..timeline.names import COLLECTIVE
+from .idle import IdleTable
 from .launched import Launched, launched
 from .text import plain
 from .timeline_lanes import Lane
@@ -38,27 +41,6 @@ WITH_DETAILS = frozenset({"device", "operators", "gaps"})
 Detail = tuple[tuple[str, str], ...]
 
 
-class Gap(Protocol):
-    """A stretch in which a device was idle."""
-
-    device: int
-    start_ns: int
-    end_ns: int
-    cause: str
-    call: str | None
-    operator: str | None
-    where: str | None
-    next: str | None
-    next_operator: str | None
-
-
-class Flow(Protocol):
-    """What the page wants of a Flow."""
-
-    gaps: tuple[Any, ...]
-    """Gaps of whole devices, the longest first."""
-
-
 @dataclass(frozen=True)
 class Recording:
     """One trace to draw, with what is known about it besides."""
@@ -67,7 +49,9 @@ class Recording:
     operators: Sequence[Operator] | None = None
     """The attributed operators; None: the innermost operator around each launch call is looked up in the trace."""
     flow: Flow | None = None
-    """Gaps with their causes; None: gaps are not drawn."""
+    """Its gaps are drawn, the longest of each device's; None: none are."""
+    gaps: GapTable | None = None
+    """All gaps of whole devices: with it every one is drawn, and those of the flow say more than their cause."""
 
 
 class Words:
@@ -169,7 +153,8 @@ class Source:
     """One recording's lanes and details."""
 
     def __init__(self, recording: Recording, number: int, group: str, kinds: Kinds) -> None:
-        self.trace, self.flow, self.group = recording.trace, recording.flow, group
+        self.trace, self.group = recording.trace, group
+        self.gaps = IdleTable(recording.flow, recording.gaps)
         self.number, self.kinds = number, kinds
         self.launched: Launched = launched(recording.trace, recording.operators)
         self.left_lanes = 0
@@ -182,12 +167,7 @@ class Source:
         if kind == "operators":
             dims = self.trace.operators.args[row].get("dims") if self.trace.operators.args else None
             return (("input shapes", json.dumps(dims)),) if dims else ()
-        if kind == "gaps" and self.flow is not None:
-            gap: Gap = self.flow.gaps[row]
-            named = (("in", gap.call), ("operator", gap.operator), ("line", gap.where), ("ended by", gap.next),
-                     ("of operator", gap.next_operator))
-            return tuple((label, words) for label, words in named if words)
-        return ()
+        return self.gaps.detail(row) if kind == "gaps" else ()
 
     # -- lanes ------------------------------------------------------------------------------------------------------------
 
@@ -210,8 +190,8 @@ class Source:
             for kind, label, table, kind_ids in tables:
                 rows = np.flatnonzero((table.process == process) & (table.thread == thread))
                 if rows.size:
-                    mine = " (steps)" if (process, thread) in main else ""
-                    lanes.append(self._lane(kind, f"{label}, thread {thread}{mine}", table, rows, kind_ids[rows]))
+                    which = "main thread" if main == {(process, thread)} else f"thread {thread}"
+                    lanes.append(self._lane(kind, f"{label}, {which}", table, rows, kind_ids[rows]))
         rows = np.arange(len(trace.overheads))
         lanes.append(self._lane("overheads", "profiler and driver", trace.overheads, rows,
                                 kinds.place(lambda _: "overhead", trace.overheads)))
@@ -238,15 +218,10 @@ class Source:
                          for row in range(len(steps))], dtype=np.int64)
 
     def _gap_lanes(self) -> list[Lane]:
-        gaps: Sequence[Gap] = self.flow.gaps if self.flow is not None else ()
-        lanes = []
-        for device in sorted({gap.device for gap in gaps}):
-            rows = np.array([row for row, gap in enumerate(gaps) if gap.device == device], dtype=np.int64)
-            start, end = (np.array([getattr(gaps[row], name) for row in rows], dtype=np.int64) for name in ("start_ns", "end_ns"))
-            kind_ids = np.array([self.kinds.one("gap", gaps[row].cause.replace("_", " "), gaps[row].end_ns - gaps[row].start_ns)
-                                 for row in rows], dtype=np.int64)
-            lanes.append(Lane(self.group, f"GPU {device} idle, by cause", "gaps", self.number, start, end, kind_ids, rows))
-        return lanes
+        kind_ids = self.kinds.place(lambda _: "gap", self.gaps.table)
+        return [self._lane("gaps", f"GPU {device} idle, by cause", self.gaps.table, rows, kind_ids[rows])
+                for device in np.unique(self.gaps.table.device).tolist()
+                for rows in (np.flatnonzero(self.gaps.table.device == device),)]
 
     def _operator_names(self, names: Int64) -> Int64:
         rows = self.launched.operator
@@ -260,7 +235,7 @@ class Source:
     def _category(self, row: int) -> str:
         details = self.trace.device.args[row] if self.trace.device.args else {}
         category = str(details.get("category", "kernel"))
-        if category == "kernel" and "nccl" in self.trace.device.name(row).lower():
+        if category == "kernel" and COLLECTIVE.search(self.trace.device.name(row)):
             return "communication"
         return category if category in ("kernel", "memcpy", "memset") else "kernel"
 

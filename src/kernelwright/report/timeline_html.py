@@ -19,15 +19,17 @@ import jinja2
 import numpy as np
 
 from ..model.files import write_text_atomic
+from ..model.flow import Flow
 from ..model.profile import Operator
 from ..model.resources import resource
 from ..model.table import Int64
 from ..model.trace import Trace
+from ..timeline.gaps import GapTable
 from .text import plain
-from .timeline_events import WITH_DETAILS, Details, Flow, Kinds, Recording, Source
+from .timeline_events import WITH_DETAILS, Details, Kinds, Recording, Source
 from .timeline_lanes import MOST_EVENTS, Placed, place
 
-__all__ = ["Flow", "Recording", "write_ranks_html", "write_timeline_html"]
+__all__ = ["Recording", "write_ranks_html", "write_timeline_html"]
 
 _COLUMNS = ("start_high", "start", "length_high", "length", "busy_high", "busy", "kind", "count", "detail", "launch")
 """int32 each, one after the other. start: from the entry before in its row (the first: from the base); busy: 0 for a single event; launch:
@@ -35,10 +37,11 @@ _COLUMNS = ("start_high", "start", "length_high", "length", "busy_high", "busy",
 
 
 def write_timeline_html(
-    path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None, title: str,
+    path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None, gaps: GapTable | None = None,
+    title: str,
 ) -> None:
-    """One recording's page. Raises NotWritable."""
-    write_ranks_html(path, [Recording(trace, operators, flow)], title=title)
+    """One recording's page; what the arguments are, Recording says. Raises NotWritable."""
+    write_ranks_html(path, [Recording(trace, operators, flow, gaps)], title=title)
 
 
 def write_ranks_html(path: Path, recordings: Sequence[Recording], *, title: str, most: int = MOST_EVENTS) -> None:
@@ -129,11 +132,7 @@ def _notes(sources: Sequence[Source], placed: Sequence[Placed], merged_ns: int, 
             notes.append(f"{count:,} {words}.")
     if len(sources) > 1:
         notes.append("0 is the start of each rank's own first step.")
-    for source in sources:
-        devices = getattr(source.flow, "devices", ()) if source.flow is not None else ()
-        total = sum(device.gap_count for device in devices)
-        if source.flow is not None and total > len(source.flow.gaps):
-            notes.append(f"{source.group}: the {len(source.flow.gaps):,} longest of {total:,} gaps are drawn.")
+    notes += [f"{source.group}: {source.gaps.left:,} gaps, the shortest, are not drawn." for source in sources if source.gaps.left]
     return notes
 
 
