@@ -280,6 +280,7 @@
     const x = (t) => (t - low) / (high - low) * width;
     rect(map, 0, 0, Math.max(0, x(view.from)), 40, theme.quiet, 0.35);
     rect(map, x(view.to), 0, width, 40, theme.quiet, 0.35);
+    rect(map, Math.max(0, x(view.from)), 0, Math.max(3, Math.min(width, x(view.to)) - Math.max(0, x(view.from))), 3, theme.mark, 1);
   };
 
   // ---- what is under the pointer ---------------------------------------------------------------------------------------------
