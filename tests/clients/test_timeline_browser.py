@@ -252,6 +252,26 @@ def test_merged_events_are_told_as_such(page: Page, large: tuple[Trace, Path], t
     assert "merged\n" in found
 
 
+def test_many_ranks_scroll_and_fold(page: Page, tmp_path: Path) -> None:
+    names = [(f"kernel_of_rank_{rank}",) for rank in range(8)]
+    write_ranks_html(tmp_path / "t.html", [Recording(timeline(200, rank=rank, names=names[rank])) for rank in range(8)], title="8 ranks")
+    page.open(tmp_path / "t.html", height=500)
+    below = spot(page, "kernel_of_rank_7")
+    assert below.y > 500, "more lanes than the window holds"
+    before = span(page)
+    settle(page, lambda: page.mouse("mouseWheel", 60, 300, deltaX=0, deltaY=5_000))
+    assert spot(page, "kernel_of_rank_7").y < below.y and span(page) == before, "over the names the wheel scrolls"
+    at = zoom_to(page, "kernel_of_rank_7")
+    page.mouse("mouseMoved", at.x, at.y)
+    assert (tip(page) or "").startswith("kernel_of_rank_7")
+    settle(page, lambda: page.js("document.getElementById('scroll').scrollTop = 0"))
+    box = page.js("(() => { const box = document.getElementById('lanes').getBoundingClientRect(); return [box.x, box.y]; })()")
+    operators = page.js("timeline.lanes").index("operators, main thread")
+    assert page.js("timeline.where('aten::addmm', 'operators')") is not None
+    settle(page, lambda: page.click(box[0] + 60, box[1] + 22 + 20 + 21 * operators + 8))
+    assert page.js("timeline.where('aten::addmm', 'operators')") is None, "a folded lane shows its first row only"
+
+
 def test_hostile_names_do_nothing(page: Page, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=\"window.hacked = 1\"><script>window.hacked = 2</script><b onclick=alert(1)>" + HOSTILE
     builder = TraceBuilder(device=evil).step(0, 1000).range(evil, 1, 999).op(evil, 5, 900).launch(1, 10, 20, name=evil)
