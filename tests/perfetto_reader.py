@@ -80,7 +80,7 @@ def read_perfetto(path: Path) -> Read:
     last, first = 0, True
     for packet in map(fields, fields(gzip.decompress(path.read_bytes()))[1]):
         assert packet[10] == [1], "every packet belongs to the sequence whose names it uses"
-        assert packet[13][0] & 1 if first else True, "the sequence begins with its state cleared"
+        assert (packet[87] == [1] and packet[13][0] & 1) if first else not packet[87], "the sequence begins with its state cleared"
         first = False
         for descriptor in map(fields, packet[60]):
             tracks[descriptor[1][0]] = (descriptor[2][0].decode(), descriptor[5][0] if descriptor[5] else 0)

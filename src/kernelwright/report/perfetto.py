@@ -108,8 +108,8 @@ class _Made:
     def _head(self) -> Iterator[bytes]:
         gpu = plain(self.trace.device_names[0], 80) if self.trace.device_names else "GPU"
         explicit = number(11, 3)
-        # The first packet of the sequence clears its interned state.
-        yield message(1, _SEQUENCE, number(13, 1), _descriptor_field(_GPU, gpu, explicit, number(12, 0)))
+        # The first packet says that it is (87, 42) and clears the sequence's interned state (13).
+        yield message(1, _SEQUENCE, number(13, 1), number(87, 1), number(42, 1), _descriptor_field(_GPU, gpu, explicit, number(12, 0)))
         yield _descriptor(_HOST, "Host", explicit, number(12, 1))
         yield from self.tracks
         names = self.kinds.words.list
