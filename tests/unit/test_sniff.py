@@ -31,7 +31,8 @@ def test_recordings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("contents", [
     b"", b"{", b"[]", b'["traceEvents"]', b'{"schema": 1}', b"import torch\n", REPORT[:10], b"NVIDIA", b"SQLite format 3",
-    gzip.compress(b""), gzip.compress(b"SQLite format 3\0"), gzip.compress(b'{"a": 1}'), b"\x7fELF" + b"\0" * 100])
+    gzip.compress(b"", mtime=0), gzip.compress(b"SQLite format 3\0", mtime=0), gzip.compress(b'{"a": 1}', mtime=0),
+    b"\x7fELF" + b"\0" * 100])
 def test_other_files(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "trace.json").write_bytes(contents)
     assert trace_kind(tmp_path / "trace.json") is None
@@ -43,7 +44,7 @@ def test_other_databases(tmp_path: Path) -> None:
     assert trace_kind(tmp_path / "a.sqlite") is None
 
 
-@pytest.mark.parametrize("contents", [gzip.compress(b"{" * 1000)[:-20], b"\x1f\x8b garbage", b"SQLite format 3\0" + b"\xff" * 5000])
+@pytest.mark.parametrize("contents", [gzip.compress(b"{" * 1000, mtime=0)[:-20], b"\x1f\x8b garbage", b"SQLite format 3\0" + b"\xff" * 5000])
 def test_broken_files(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "t").write_bytes(contents)
     with pytest.raises(BadInput) as error:
