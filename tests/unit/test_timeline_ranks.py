@@ -156,6 +156,14 @@ def test_what_a_kernel_does_not_say_is_read_off_the_operator_around_its_launch()
     assert own.sequence.tolist() == [7] and own.whats[0].group == "3 [0, 1]"
 
 
+def test_work_of_the_step_that_is_left_out_is_nobodys_idle_time():
+    trace = make(device=[Row(10, 150, "gemm", device=0, stream=7, correlation=1), Row(150, 180, "gemm", device=0, stream=7, correlation=2)],
+                 runtime=[Row(1, 2, "cudaLaunchKernel", correlation=1), Row(101, 102, "cudaLaunchKernel", correlation=2)],
+                 steps=[Row(0, 100, "kernelwright.step"), Row(100, 200, "kernelwright.step")])
+    times = compare_ranks([(0, trace)], leave_out=1).ranks[0].exposure
+    assert (times.span_ns, times.compute_ns, times.idle_ns) == (50, 30, 20)
+
+
 def test_missing_ranks_and_unequal_steps_are_told():
     run = Run(3, 2, 300, (Talk("all_reduce", 0, 0, (5, 9, 7), 20),), (), (0, 0, 0), numbered=True)
     found = compare_ranks([one for one in recordings(run) if one[0] != 1])

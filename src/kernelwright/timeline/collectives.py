@@ -1,8 +1,8 @@
 """The collectives that one rank took part in: which, in which process group and step, from when to when.
 
-NCCL's and RCCL's are kernels on the device; torch writes the group, its ranks, the message and (since 2.5) the number of the collective in
-its group to them, or to the operator that records the collective around their launch. gloo's and MPI's run on threads of the host, as ranges
-such as "gloo:all_reduce", with nothing but their name.
+NCCL's and RCCL's are kernels on the device; torch writes the group, its ranks, the message and (since 2.5) the collective's number in its
+group to them, or to the operator that records the collective around their launch. gloo's and MPI's run on threads of the host, as
+ranges such as "gloo:all_reduce", with nothing but their name.
 """
 
 from __future__ import annotations
