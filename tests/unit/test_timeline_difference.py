@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import builders
+from kernelwright.attribute import attribute
+from kernelwright.attribute.cpu import OUTSIDE
 from kernelwright.attribute.uses import breakdown
 from kernelwright.cli import main
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.report import write_profile
 from kernelwright.report.compare_timelines import MOST_ROWS, compare_documents, render_changes
-from kernelwright.timeline.difference import Breakdown, Use, difference
+from kernelwright.timeline.difference import Breakdown, Use, difference, named_alike
 from kernelwright.timeline.families import kernel_family, without_number
 from kernelwright.timeline.pace import step_times
 from trace_builder import TraceBuilder
 
+TRACES = Path(__file__).resolve().parents[1] / "data" / "traces"
 NAMES = ("gemm_128", "gemm_64", "triton_poi_fused_add_3", "triton_poi_fused_add_4", "Memcpy HtoD", "softmax<4>", "reduce_kernel")
 USES = st.lists(st.tuples(st.sampled_from(("aten::mm", "aten::add", "(no operator)", "cudaGraphLaunch")),
                           st.sampled_from(((), ((2, 3),), ((4,), (5, 6)))), st.sampled_from(NAMES)), max_size=12, unique=True)
@@ -211,3 +216,22 @@ def test_hostile_names_and_many_rows_stay_bounded():
     text = render_changes([part])
     assert len(part.operators) == MOST_ROWS and part.counts["operators"] > MOST_ROWS
     assert "<script" not in text.replace("\\<script", "") and len(text) < 20_000 and "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in TRACES.glob("*/trace.json.gz")))
+def test_a_recording_taken_apart_holds_what_attribution_finds(name):
+    """Two ways through the same file: call by call with all details, and in columns."""
+    trace = read_kineto(TRACES / name / "trace.json.gz")
+    expected: Counter[tuple] = Counter()
+    found = attribute(trace)
+    for operator in found.operators:
+        for kernel in operator.kernels:
+            expected[named_alike(operator.operator_name), operator.input_shapes, kernel.kernel_name] += kernel.duration_ns
+    for kernel in found.unattributed:
+        if kernel.kernel_name != OUTSIDE:
+            expected[named_alike(""), (), kernel.kernel_name] += kernel.duration_ns
+    part, uses = breakdown(trace), Counter()
+    for use in part.uses:
+        uses[use.operator, use.shapes, use.kernel] += use.total_ns
+    assert uses == expected and part.by_step_ns is not None and int(part.by_step_ns.sum()) == sum(expected.values())
+    assert part.steps == len(trace.steps)

@@ -142,6 +142,28 @@ def test_on_the_host_collectives_are_ranges_of_other_threads():
     assert (times.communication_ns, times.exposed_ns) == (100_000, 100_000 - 20_000 - 20_000)
 
 
+def test_what_a_kernel_does_not_say_is_read_off_the_operator_around_its_launch():
+    said = {"name": "allreduce", "group": "3", "ranks": "[0, 1]", "size": 2, "in_elements": 8, "out_elements": 8, "dtype": "Float",
+            "sequence": 41}
+    trace = make(device=[Row(10, 20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", device=0, stream=1, correlation=1)],
+                 runtime=[Row(4, 5, "cudaLaunchKernelExC", correlation=1)], steps=[Row(0, 100, "kernelwright.step")],
+                 operators=[Row(1, 9, "c10d::allreduce_"), Row(3, 6, "record_param_comms"), Row(7, 8, "record_param_comms")])
+    operators = replace(trace.operators, args=({}, {"collective": said}, {"collective": {**said, "sequence": 42}}))
+    found = collectives(replace(trace, operators=operators))
+    assert found.sequence.tolist() == [41] and (found.whats[0].group, found.whats[0].bytes) == ("3 [0, 1]", 32)
+    kernel = {"collective": {"name": "allreduce", "sequence": 7, "group": None}}
+    own = collectives(replace(trace, operators=operators, device=replace(trace.device, args=(kernel,))))
+    assert own.sequence.tolist() == [7] and own.whats[0].group == "3 [0, 1]"
+
+
+def test_work_of_the_step_that_is_left_out_is_nobodys_idle_time():
+    trace = make(device=[Row(10, 150, "gemm", device=0, stream=7, correlation=1), Row(150, 180, "gemm", device=0, stream=7, correlation=2)],
+                 runtime=[Row(1, 2, "cudaLaunchKernel", correlation=1), Row(101, 102, "cudaLaunchKernel", correlation=2)],
+                 steps=[Row(0, 100, "kernelwright.step"), Row(100, 200, "kernelwright.step")])
+    times = compare_ranks([(0, trace)], leave_out=1).ranks[0].exposure
+    assert (times.span_ns, times.compute_ns, times.idle_ns) == (50, 30, 20)
+
+
 def test_missing_ranks_and_unequal_steps_are_told():
     run = Run(3, 2, 300, (Talk("all_reduce", 0, 0, (5, 9, 7), 20),), (), (0, 0, 0), numbered=True)
     found = compare_ranks([one for one in recordings(run) if one[0] != 1])

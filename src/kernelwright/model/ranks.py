@@ -18,7 +18,8 @@ MOST_STEPS = 500
 
 
 class Exposure(Record):
-    """How one rank's time passed, from the start of its first compared step to the end of its last one's work."""
+    """How one rank's time passed, from the start of its first compared step (or the end of what the device still ran for the steps before
+    it) to the end of its last one's work."""
 
     span_ns: int
     compute_ns: int

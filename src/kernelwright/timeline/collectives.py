@@ -1,7 +1,8 @@
 """The collectives that one rank took part in: which, in which process group and step, from when to when.
 
-NCCL's and RCCL's are kernels on the device; torch writes the group, its ranks, the message and (since 2.5) the number of the collective in
-its group to them. gloo's and MPI's run on threads of the host, as ranges such as "gloo:all_reduce", with nothing but their name.
+NCCL's and RCCL's are kernels on the device; torch writes the group, its ranks, the message and (since 2.5) the collective's number in its
+group to them, or to the operator that records the collective around their launch. gloo's and MPI's run on threads of the host, as
+ranges such as "gloo:all_reduce", with nothing but their name.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 from ..model.table import Details, EventTable, Int64, RowDetails
 from ..model.trace import Trace
 from .names import is_collective, named
+from .nesting import Nesting
+from .numbering import dense
 from .steps import device_work, step_of
 
 _HOST = re.compile(r"^(?:gloo|mpi|ucc|xccl):(?P<kind>\w+)$")
@@ -31,6 +34,7 @@ ALIGNED = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "byte": 1, "char": 1, "short": 2, "int": 4, "long": 8, "bool": 1,
           "complexfloat": 8, "complexdouble": 16}
 _OPERATORS = re.compile(r"^(?:c10d::|_c10d_functional|record_param_comms$|c10d_functional|torch\.distributed|nccl:|gloo:)")
+_RECORD = "record_param_comms"
 MOST_NAME = 80
 
 
@@ -72,8 +76,8 @@ def collectives(trace: Trace) -> Collectives:
     work = device_work(trace)
     rows = work.rows[named(trace.device, is_collective)[work.rows]] if len(trace.device) else work.rows[:0]
     if rows.size:
-        steps = work.step[np.searchsorted(work.rows, rows)]
-        return _made(trace.device, rows, steps, on_device=True)
+        places = np.searchsorted(work.rows, rows)
+        return _made(trace.device, rows, work.step[places], on_device=True, around=(trace.operators, _around(trace, work.launch[places])))
     found = [_host(trace, table) for table in (trace.ranges, trace.operators)]
     table, rows = max(zip((trace.ranges, trace.operators), found, strict=True), key=lambda pair: pair[1].size)
     return _made(table, rows, step_of(trace, table.start_ns[rows]), on_device=False)
@@ -89,35 +93,47 @@ def _host(trace: Trace, table: EventTable) -> Int64:
     return rows[step_of(trace, table.start_ns[rows]) >= 0]
 
 
-def _made(table: EventTable, rows: Int64, step: Int64, *, on_device: bool) -> Collectives:
+def _made(table: EventTable, rows: Int64, step: Int64, *, on_device: bool, around: tuple[EventTable, Int64] | None = None) -> Collectives:
+    """Collectives of these rows of a table. around: rows of operators around their launches (-1: none), which may know what these don't."""
     which, details = _details(table, rows)
-    pairs = np.stack((table.name_id[rows], which)) if rows.size else np.zeros((2, 0), dtype=np.int64)
-    keys, inverse = np.unique(pairs, axis=1, return_inverse=True)
+    outer, outer_details = _details(*around) if around is not None else (np.full(rows.size, -1, dtype=np.int64), {})
+    group = dense((table.name_id[rows], which, outer)) if rows.size else rows
+    _, first = np.unique(group, return_index=True)
     numbers: dict[What, int] = {}
-    what = np.zeros(keys.shape[1], dtype=np.int64)
-    sequence = np.full(keys.shape[1], -1, dtype=np.int64)
-    for place in range(keys.shape[1]):
-        said = details.get(int(keys[1, place])) or {}
-        what[place] = numbers.setdefault(_what(table.names[int(keys[0, place])], said), len(numbers))
-        number = said.get("sequence")
-        sequence[place] = number if isinstance(number, int) and 0 <= number < 1 << 62 else -1
-    inverse = inverse.reshape(-1)
+    what = np.zeros(first.size, dtype=np.int64)
+    sequence = np.full(first.size, -1, dtype=np.int64)
+    for number, place in enumerate(first.tolist()):
+        own = {name: value for name, value in (details.get(int(which[place])) or {}).items() if value is not None}
+        said = {**(outer_details.get(int(outer[place])) or {}), **own}
+        what[number] = numbers.setdefault(_what(table.name(int(rows[place])), said), len(numbers))
+        told = said.get("sequence")
+        sequence[number] = told if isinstance(told, int) and 0 <= told < 1 << 62 else -1
     order = np.argsort(table.start_ns[rows], kind="stable")
     taken = rows[order]
-    return Collectives(table.start_ns[taken], table.end_ns[taken], step[order], sequence[inverse][order], what[inverse][order],
-                       tuple(numbers), on_device)
+    return Collectives(table.start_ns[taken], table.end_ns[taken], step[order], sequence[group][order], what[group][order], tuple(numbers),
+                       on_device)
+
+
+def _around(trace: Trace, launches: Int64) -> Int64:
+    """Row of torch's record of the collective (an operator) around each launch call; -1 where there is none."""
+    nesting = Nesting(trace.operators, named(trace.operators, _RECORD.__eq__))
+    found = np.full(launches.size, -1, dtype=np.int64)
+    known = launches >= 0
+    calls, runtime = launches[known], trace.runtime
+    found[known] = nesting.innermost(runtime.process[calls], runtime.thread[calls], runtime.start_ns[calls])
+    return found
 
 
 def _details(table: EventTable, rows: Int64) -> tuple[Int64, Mapping[int, Mapping[str, Any]]]:
-    """(a number for each row, what the recording says of the collectives of that number)."""
+    """(a number for each row, -1 for none; what the recording says of the collectives of that number)."""
     args = table.args
     if isinstance(args, RowDetails):
-        if args.which is None or not rows.size:
+        if args.which is None or not rows.size or not len(table):
             return np.full(rows.size, -1, dtype=np.int64), {}
-        which = args.which[rows]
+        which = np.where(rows >= 0, args.which[rows], -1)
         _, first = np.unique(which, return_index=True)
-        return which, {int(which[place]): _collective(args[int(rows[place])]) for place in first.tolist()}
-    return rows, {row: _collective(args[row]) if args else {} for row in rows.tolist()}
+        return which, {int(which[place]): _collective(args[int(rows[place])]) for place in first.tolist() if rows[place] >= 0}
+    return rows, {row: _collective(args[row]) if args and row >= 0 else {} for row in rows.tolist()}
 
 
 def _collective(details: Details) -> Mapping[str, Any]:

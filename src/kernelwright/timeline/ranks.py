@@ -179,10 +179,9 @@ def without_first_steps(trace: Trace, count: int) -> Trace:
 
 def exposure(trace: Trace, waiting: tuple[Int64, Int64], communication: tuple[Int64, Int64]) -> Exposure:
     """How a rank's time passed. waiting, communication: (starts, ends) of its waits and of its collectives."""
-    work = device_work(trace)
-    low = int(trace.steps.start_ns.min())
-    ends = np.concatenate((trace.device.end_ns[work.rows], trace.steps.end_ns))
-    high = int(ends.max())
+    rows = device_work(trace).rows
+    high = int(np.concatenate((trace.device.end_ns[rows], trace.steps.end_ns)).max())
+    low = min(_begin(trace, rows), high)
     compute, copies, fills = _work(trace)
 
     def within(pair: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
@@ -197,6 +196,15 @@ def exposure(trace: Trace, waiting: tuple[Int64, Int64], communication: tuple[In
         span_ns=high - low, compute_ns=alone, communication_ns=length(talking), overlapped_ns=alone + length(talking) - both,
         exposed_ns=both - alone, waiting_ns=length(waited), exposed_waiting_ns=length(computing, waited) - alone, copy_ns=length(copied),
         idle_ns=high - low - length(computing, talking, copied, filled))
+
+
+def _begin(trace: Trace, rows: Int64) -> int:
+    """The first step's start, or the end of what the device still ran for the steps before it. rows: the steps' own work."""
+    low = int(trace.steps.start_ns.min())
+    before = np.ones(len(trace.device), dtype=bool)
+    before[rows] = False
+    before &= trace.device.start_ns < low
+    return max(low, int(trace.device.end_ns[before].max(initial=low)))
 
 
 def _work(trace: Trace) -> tuple[tuple[Int64, Int64], ...]:
