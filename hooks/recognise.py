@@ -10,7 +10,7 @@ from shell_commands import Command, commands
 SCRIPTS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "scripts")
 TIMING_VERBS = ("profile_kernel", "optimize", "judge", "bench")
 """The verbs that run and time a workload; each holds the device lock while it does."""
-STORED = (".ncu-rep", ".nsys-rep", ".sqlite")
+STORED = (".ncu-rep", ".nsys-rep", ".sqlite", ".json", ".json.gz")
 """Ends of targets that are only read."""
 NCU_READS = ("-i", "--import", "-h", "--help", "-v", "--version")
 NSYS_RUNS = ("profile", "launch", "start")

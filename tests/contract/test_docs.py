@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?<![\w./~-])((?:scripts|examples|docs|src|bench|knowledge|templates|skills|tests|hooks|agents)/[\w./-]*[\w/])")
-FOREIGN = ("nsys export", "nsys profile", "ncu --set", "docker", "pip ", "nvidia-smi", "sudo", "git ", "claude ", "codex ", "npm ", "uv ")
+FOREIGN = ("nsys export", "nsys profile", "torchrun", "ncu --set", "docker", "pip ", "nvidia-smi", "sudo", "git ", "claude ", "codex ",
+           "npm ", "uv ")
 """Code that starts other programs; their options are not ours."""
 
 

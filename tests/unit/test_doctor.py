@@ -51,7 +51,8 @@ def test_a_bare_machine_is_told_every_fix(tmp_path: Path) -> None:
 
 
 def test_modes_that_this_version_lacks_do_not_work_anywhere(h200: Machine) -> None:
-    modes = examine(h200.view(), verb.AVAILABLE_MODES).modes
+    assert [name for name, mode in examine(h200.view(), verb.AVAILABLE_MODES).modes.items() if mode.works] == list(ALL_MODES)
+    modes = examine(h200.view(), ("event", "annotation", "ncu")).modes
     assert [name for name, mode in modes.items() if mode.works] == ["event", "annotation", "ncu"]
     assert "not in this version" in modes["nsys"].evidence and "has what it needs" in modes["nsys"].evidence
 
@@ -60,6 +61,7 @@ def test_the_verb_claims_exactly_the_modes_that_profile_has(tmp_path: Path, monk
     from kernelwright.pipeline import profile as module
     from kernelwright.pipeline.ncu import Selection
     from kernelwright.pipeline.ncu_live import profile_ncu
+    from kernelwright.pipeline.nsys_live import profile_nsys
     from kernelwright.pipeline.profile import ProfileOptions, profile
 
     monkeypatch.setattr(module, "gpu_visible", lambda: True)
@@ -68,6 +70,8 @@ def test_the_verb_claims_exactly_the_modes_that_profile_has(tmp_path: Path, monk
         with pytest.raises(KernelwrightError) as caught:
             if mode == "ncu":
                 profile_ncu(workload, tmp_path / "out", ProfileOptions(), Selection())
+            elif mode == "nsys":
+                profile_nsys(workload, tmp_path / "out", ProfileOptions())
             else:
                 profile(workload, mode, tmp_path / "out", ProfileOptions(device="cpu"))
         assert (caught.value.code == "no_such_workload") == (mode in verb.AVAILABLE_MODES), mode

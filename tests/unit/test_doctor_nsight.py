@@ -92,7 +92,9 @@ def test_hidden_nsys_with_missing_libraries_names_their_packages(h200: Machine) 
     h200.file("/usr/lib/x86_64-linux-gnu/libelf.so.1")
     check = h200.checks()["nsys"]
     assert "libdw.so.1 missing" in check.detail and check.fix.startswith("sudo apt-get update && sudo apt-get install -y libdw1 && mkdir")
-    assert not examine(h200.view(), ALL_MODES).modes["nsys"].works
+    mode = examine(h200.view(), ALL_MODES).modes["nsys"]
+    assert mode.works and "torch.profiler records in its place" in mode.evidence and mode.fix == check.fix
+    assert "torch.profiler" in " ".join(mode.figures.values())
 
 
 def test_hidden_nsys_on_a_dnf_machine(h200: Machine) -> None:
@@ -137,7 +139,8 @@ def test_an_installed_nsys_without_its_importer(h200: Machine) -> None:
     (h200.root / "usr/bin/nsys").symlink_to(program)
     report = examine(h200.view(), ALL_MODES)
     check = next(check for check in report.checks if check.name == "nsys")
-    assert check.status == "warn" and "no importer" in check.detail and "nsight-systems" in check.fix and not report.modes["nsys"].works
+    assert check.status == "warn" and "no importer" in check.detail and "nsight-systems" in check.fix
+    assert "torch.profiler records in its place" in report.modes["nsys"].evidence
     h200.program("/opt/nvidia/nsight-systems/2025.5.1/host-linux-x64/QdstrmImporter", "exit 0")
     assert h200.checks()["nsys"].status == "ok"
 

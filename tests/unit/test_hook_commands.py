@@ -138,6 +138,7 @@ def test_profilers_and_timing_runs_are_recognised(text: str, names: list[str]) -
         f"python3 {PROFILE}",
         f"python3 {PROFILE} stored.ncu-rep",
         f"python3 {PROFILE} stored.sqlite --mode nsys",
+        f"python3 {PROFILE} trace.json.gz",
         f"python3 {SCRIPTS}/compare.py a b",
         f"python3 {SCRIPTS}/doctor.py",
         f"python3 {SCRIPTS}/devlog.py show",

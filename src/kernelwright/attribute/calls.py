@@ -34,7 +34,10 @@ class Calls:
         self.table = trace.operators
         self.nesting = Nesting(self.table)
         self.step: Int64 = step_of(trace, self.table.start_ns)
-        """Step in which each call starts, -1 outside; shape (n,)."""
+        """Step in which each call starts, -1 outside; shape (n,). Steps that nobody marked begin inside calls: such a call is the first
+        step's that begins in it."""
+        if trace.steps_from != "kernelwright":
+            self.step = _or_reached(self.step, self.table, trace.steps)
         is_stage = np.array([name.startswith(STAGE_PREFIX) for name in trace.ranges.names], dtype=bool)
         self._stages = Nesting(trace.ranges, is_stage[trace.ranges.name_id])
         is_optimizer = np.array([name.startswith(OPTIMIZER_PREFIX) for name in trace.ranges.names], dtype=bool)
@@ -146,6 +149,13 @@ class Calls:
         steps, inside = self.trace.steps, self.step >= 0
         process, thread = (np.where(inside, column[self.step], -1) for column in (steps.process, steps.thread))
         return self._stages.innermost(process, thread, np.where(inside, self.table.start_ns, np.iinfo(np.int64).min))
+
+
+def _or_reached(step: Int64, table: EventTable, steps: EventTable) -> Int64:
+    following = np.searchsorted(steps.start_ns, table.start_ns)
+    inside = (step < 0) & (following < len(steps))
+    inside[inside] = steps.start_ns[following[inside]] < table.end_ns[inside]
+    return np.where(inside, following, step)
 
 
 def _is_tensor(kind: str) -> bool:

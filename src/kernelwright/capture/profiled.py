@@ -20,7 +20,7 @@ PREFIXES = ("CUDA", "TORCH", "TRITON_", "PYTORCH_", "NVIDIA_", "CUBLAS", "CUDNN_
             "OPENBLAS_", "XDG_", "LC_", "AOT", "ATEN_", "NV_COMPUTE_PROFILER_")
 MORE = "KERNELWRIGHT_NCU_ENV"
 """Names of further variables, separated by commas, that the user knows to hold no secret."""
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|SESSION|(^|_)(API_?)?KEYS?(_|$)", re.IGNORECASE)
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|SESSION|(^|_)(API_?)?KEYS?(_|$)", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"://[^/@\s]+@")
 """A user's name or password in a URL, e.g. of a remote cache or a package index."""
 
@@ -33,4 +33,4 @@ def allowed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _known(name: str) -> bool:
-    return name in NAMES or (name.startswith(PREFIXES) and not _SECRET_NAME.search(name))
+    return name in NAMES or (name.startswith(PREFIXES) and not SECRET_NAME.search(name))

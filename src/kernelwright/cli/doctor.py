@@ -12,7 +12,7 @@ from ..model.saying import Say
 from .common import Answer, no_params
 
 HELP = "say what this machine can do, what is missing, and the fix"
-AVAILABLE_MODES = ("event", "annotation", "ncu")
+AVAILABLE_MODES = ("event", "annotation", "ncu", "nsys")
 """The modes that profile_kernel has in this version; a test holds this to what it really does."""
 
 

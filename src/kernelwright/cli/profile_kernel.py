@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import leave_error
@@ -14,16 +13,17 @@ from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..pipeline.counters import CounterOptions
 from ..pipeline.ncu import Selection, is_report_target
+from ..pipeline.nsys import is_recording_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
 from ..pipeline.target import resolve_target
 from ..report import render_contract, render_top, write_profile
-from ..report.figures import duration_warning
-from ..report.numbers import us
 from ..report.ready import PARTS
+from .call_time import call_data, call_line
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
+from .nsys_recordings import run_nsys_mode, run_recording
 from .ranks import add_rank_options, is_ranks_target, run_rank_folder, run_ranks_mode
 
 HELP = "profile one workload in one mode and print the contract"
@@ -33,9 +33,11 @@ DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
     parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
-                        "a kernel or version of the project file, or a report of Nsight Compute (.ncu-rep) or a folder of them")
+                        "a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a "
+                        "recording of Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz)")
     parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
-    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"), help="default: annotation; ncu for a report")
+    parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"),
+                        help="default: annotation; ncu for a report, nsys for a recording")
     add_run_options(parser)
     add_profile_options(parser)
     group = parser.add_argument_group("mode ncu", "Which launches are looked at; of a report all, else the heaviest kernels.")
@@ -44,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--operator", metavar="NAME",
                        help="launches inside an operator or NVTX range whose name holds NAME, e.g. aten::addmm")
     group.add_argument("--heaviest", type=positive_count, metavar="K", help="the K kernels that take the most time")
+    group = parser.add_argument_group("mode nsys")
+    group.add_argument("--keep-nsys-report", action="store_true",
+                       help="keep the .nsys-rep in raw/ although it holds the environments of other processes")
     group = parser.add_argument_group(
         "scripts", "A file without an entry point is run as it is: 2 warm-up and 5 profiled steps, then a clean exit.")
     group.add_argument("--steps-from", metavar="RANGE", help="a step is the record_function or NVTX range of this name "
@@ -59,12 +64,13 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     selection = Selection(kernel=args.kernel, launch=args.launch, operator=args.operator, heaviest=args.heaviest)
     if is_report_target(args.target, as_folder=args.mode == "ncu"):
         return run_reports(args, params, selection, say)
+    if is_recording_target(args.target, args.mode):
+        _check_selection(args.mode or "nsys", selection)
+        return run_recording(args, params, say)
     if is_ranks_target(args.target, args.mode):
         return run_rank_folder(args, params, say)
     mode = args.mode or "annotation"
-    if mode != "ncu" and not selection.is_all():
-        raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
-                       fix="add --mode ncu, or leave them out")
+    _check_selection(mode, selection)
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
     _check_script_options(args, workload)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
@@ -73,11 +79,14 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),
+        nsys_executable=args.nsys_executable, keep_nsys_report=args.keep_nsys_report,
     )
     if args.ranks is not None:
         return run_ranks_mode(workload, args, options, say)
     if mode == "ncu":
         return run_ncu_mode(workload, args, options, selection, named, say)
+    if mode == "nsys":
+        return run_nsys_mode(workload, args, options, named, say)
     done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())
     baseline = named
     if args.baseline and named is None:
@@ -94,28 +103,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     return Answer(data, f"{contract}\n{table}".rstrip("\n"), tail=f"\nreport: {files['report']}\n{call_line(done.profile)}")
 
 
-def call_line(profile: Profile) -> str:
-    """The time of one whole call with its noise, which the contract's form has no place for (stages need not add up to it)."""
-    what = "one step" if profile.script is not None else "one call"
-    timing = profile.timing
-    if timing is None:
-        return f"{what}: n/a (not timed as a whole)"
-    between = timing.interval_ns
-    interval = f"95% {us(between[0])} to {us(between[1])} us" if between else "no interval: too few samples"
-    warning = duration_warning(profile)
-    count = f"{timing.samples} sample{'' if timing.samples == 1 else 's'}"
-    return (f"{what}: {us(timing.median_ns)} us median ({interval}), {count}, {timing.timer or 'timer not recorded'}"
-            + (f"; {warning}" if warning else ""))
-
-
-def call_data(profile: Profile) -> dict[str, Any]:
-    """The same for --json, in us: `duration_us`, `duration_interval_us` (95%) and `duration_warning`, each None where there is none."""
-    timing = profile.timing
-    if timing is None:
-        return {"duration_us": None, "duration_interval_us": None, "duration_warning": None}
-    between = timing.interval_ns
-    return {"duration_us": timing.median_ns / 1000, "duration_interval_us": [end / 1000 for end in between] if between else None,
-            "duration_warning": duration_warning(profile)}
+def _check_selection(mode: str, selection: Selection) -> None:
+    if mode != "ncu" and not selection.is_all():
+        raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
+                       fix="add --mode ncu, or leave them out")
 
 
 def _check_script_options(args: argparse.Namespace, workload: WorkloadRef) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..model.profile import Bottleneck, BottleneckKind, Profile
 from ..roofline.counters import busiest_pipe_pct, covered_pct, mean, weighted
 from ..roofline.knowledge import bottlenecks
 from .common import all_kernels, best_of, is_cpu_timeline, peak_origin, stage_stretch
+from .idle import IdleCause, idle_causes
 
 
 def classify(compute_pct: float | None, bandwidth_pct: float | None) -> BottleneckKind | None:
@@ -80,14 +83,24 @@ def _by_idle_time(profile: Profile) -> Bottleneck | None:
         return None
     if 100.0 - timeline.idle_share_pct >= min(high.compute_pct, high.bandwidth_pct):
         return None
+    texts, causes = bottlenecks().texts, idle_causes(profile)
+    if causes:
+        return Bottleneck(kind="Latency", root_cause=texts["idle_because"].format(idle=timeline.idle_share_pct, **_because(causes)))
     key = "idle_cpu" if is_cpu_timeline(profile) else "idle"
-    return Bottleneck(kind="Latency", root_cause=bottlenecks().texts[key].format(idle=timeline.idle_share_pct))
+    return Bottleneck(kind="Latency", root_cause=texts[key].format(idle=timeline.idle_share_pct))
+
+
+def _because(causes: Sequence[IdleCause]) -> dict[str, str]:
+    """The largest cause in words, and its line."""
+    largest = causes[0]
+    return {"cause": bottlenecks().texts[f"cause_{largest.cause}"], "where": f" ({largest.where})" if largest.where else ""}
 
 
 def _undecided(profile: Profile) -> Bottleneck:
     roof = profile.roofline
     has_peaks = roof is not None and any((roof.peak_compute, roof.peak_bandwidth, roof.datasheet_compute, roof.datasheet_bandwidth))
-    return Bottleneck(kind=None, root_cause=bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"])
+    why = bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"]
+    return Bottleneck(kind=None, root_cause=why + (_second_sentence(profile) if idle_causes(profile) else ""))
 
 
 def _second_sentence(profile: Profile) -> str:
@@ -97,6 +110,8 @@ def _second_sentence(profile: Profile) -> str:
         suspect = profile.timing.warning if profile.timing is not None else None
         return bottlenecks().texts["and_suspect"].format(warning=suspect) if suspect else ""
     texts = bottlenecks().texts
+    if causes := idle_causes(profile):
+        return texts["and_idle_because"].format(idle=timeline.idle_share_pct, **_because(causes))
     if not is_cpu_timeline(profile):
         return texts["and_idle"].format(idle=timeline.idle_share_pct)
     if (times := stage_stretch(profile)) is not None:

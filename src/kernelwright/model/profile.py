@@ -9,8 +9,11 @@ from pydantic import Field
 from .activity import Activity
 from .base import Abstained, Evidence, Figure, Record
 from .counters import CounterOrigin, Counters, NoCounters
+from .flow import Flow
 from .measurement import Measurement
+from .recording import Recording
 from .roofline import Ceiling, RooflinePoint
+from .structure import Structure
 from .workload import ParamValue, TensorSpec
 
 SCHEMA_VERSION = "1.0"
@@ -427,6 +430,12 @@ class Profile(Record):
     roofline_points: tuple[RooflinePoint, ...] = ()
     """Stages, operators and kernels against the roofs, the heaviest of each; those whose FLOPs or bytes are not known are left out."""
     timeline: TimelineSummary | None = None
+    recording: Recording | None = None
+    """Mode nsys: who recorded the timeline; None in the other modes."""
+    flow: Flow | None = None
+    """Mode nsys: busy and idle time with causes, overlap, launches. None where no device work was recorded."""
+    structure: Structure | None = None
+    """Mode nsys: iterations, regions, launch sequences, copies, memory peaks, the critical path."""
     script: ScriptSteps | None = None
     """Set for scripts only."""
     stages: tuple[Stage, ...] = ()

@@ -33,8 +33,8 @@ class Trace:
     runtime: EventTable
     """CUDA runtime and driver calls, with the correlation ids of what they launched."""
     operators: EventTable
-    """cpu_op events. args: dims, types, sequence, forward_thread, opened (the recorder's own number, -1 for none), collective as
-    for device.
+    """cpu_op events. args: dims, types, sequence, forward_thread, opened (the recorder's own number, -1 for none); collective as for
+    device.
 
     In an nsys recording types is empty: NVTX holds no dtypes, and [] among dims is a scalar, a 0-dimensional tensor or absent.
     """

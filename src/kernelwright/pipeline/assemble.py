@@ -10,26 +10,21 @@ from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..attribute import attribute
-from ..attribute.cpu import outside_times
 from ..diagnose import diagnose
 from ..model.base import Evidence
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
 from ..model.compiled import CompiledIndex
-from ..model.counters import Counters, NoCounters
+from ..model.counters import NoCounters
 from ..model.errors import BadInput, WorkloadFailed
 from ..model.measurement import Measurement
-from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile, TimelineSummary
-from ..model.trace import Trace
+from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile
 from ..model.workload import WorkloadFacts, WorkloadRef
-from ..readers.kineto import read_kineto
-from ..readers.lines import read_lines
-from ..roofline import roof, stages, with_product_work, with_roofline, work_summary
-from ..timeline import on_call_clock, summarize, unprofiled
-from ..timeline.call_clock import NOTABLE_SLOWDOWN
+from ..roofline import roof, with_roofline, work_summary
 from .compiled import plan, python_names, read_index, rows, with_python_names
-from .counters import CounterCapture, with_counters
+from .counters import CounterCapture
+from .recorded import Recorded, kineto_recorded
 from .script import heaviest_dtype, script_steps
+from .timeline_part import with_timeline
 
 MAX_OPS_BYTES = 256 << 20
 _OPS = TypeAdapter(list[OpRecord])
@@ -52,14 +47,21 @@ class Run:
     """What the counter process left, or why there is nothing; None where counters have no place (event mode)."""
     warnings: tuple[str, ...] = ()
     """What the capture itself has to say, beside the probe's and the clocks'."""
+    recorded: Recorded | None = None
+    """Mode nsys: its timeline. Others read theirs from raw/."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Wall time of each part of the capture."""
+
+    @property
+    def has_timeline(self) -> bool:
+        """Whether steps were recorded."""
+        return self.recorded is not None or self.result.trace_file is not None
 
 
 def assemble(run: Run) -> Profile:
     """The diagnosed profile. Raises BadInput for traces that can't be read, WorkloadFailed for an empty result."""
     facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
-    may_lack_timing = run.result.script is not None and run.result.trace_file is not None
+    may_lack_timing = run.result.script is not None and run.has_timeline
     if facts is None or environment is None or not (may_lack_timing or (timing is not None and timing.samples_ns)):
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
     measurement = Measurement.of(timing.samples_ns, timer=timing.timer) if timing is not None else None
@@ -76,7 +78,7 @@ def assemble(run: Run) -> Profile:
         evidence=_evidence(run),
     )
     index, warnings = read_index(run.raw, run.result.compiled_file)
-    whole = _with_timeline(draft, run, ops, index) if run.result.trace_file else draft
+    whole = _with_timeline(draft, run, ops, index) if run.has_timeline else draft
     return diagnose(with_roofline(_with_compiled(whole.model_copy(update={"warnings": whole.warnings + warnings}), run, index)))
 
 
@@ -94,64 +96,13 @@ def _with_compiled(draft: Profile, run: Run, index: CompiledIndex | None) -> Pro
 
 
 def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: CompiledIndex | None) -> Profile:
-    assert run.result.trace_file is not None and draft.roofline is not None
-    trace = run.counters.trace if isinstance(run.counters, CounterCapture) else read_kineto(run.raw / run.result.trace_file)
-    stacks, unread = _stacks(run)
-    lines = read_lines(run.raw / run.result.lines_file) if stacks and run.result.lines_file else ()
     own = {name: function for name, (function, _) in python_names(index).items()} if index is not None else {}
-    attributed = attribute(trace, ops=ops, stacks=stacks, lines=lines, own=own)
-    operators, unattributed = with_product_work(attributed.operators), attributed.unattributed
-    counters: Counters | NoCounters | None = None
-    if isinstance(run.counters, CounterCapture):
-        operators, unattributed, counters = with_counters(run.counters, operators, unattributed)
-    else:
-        counters = run.counters
-    attributed_ns = sum(operator.aggregated.total_duration_ns for operator in operators)
-    unattributed_ns = sum(kernel.duration_ns for kernel in unattributed)
-    summary = summarize(trace, attributed_ns=attributed_ns, unattributed_ns=unattributed_ns)
-    summary = summary.model_copy(update={"activity": attributed.activity})
-    if draft.timing is not None and draft.timing.median_ns > 0:
-        summary = on_call_clock(unprofiled(summary, draft.timing.median_ns), operators, outside_times(unattributed))
-    memory_from: dict[str, Evidence] = {"memory": "timeline"} if attributed.memory else {}
-    counters_from: dict[str, Evidence] = {"counters": "counters"} if isinstance(counters, Counters) else {}
-    metadata = draft.capture_metadata
-    if not metadata.dtype and draft.script is not None:
-        metadata = metadata.model_copy(update={"dtype": heaviest_dtype(operators)})
-    return draft.model_copy(update={
-        "capture_metadata": metadata, "timeline": summary, "operators": operators, "stacks": attributed.stacks,
-        "memory": attributed.memory,
-        "unattributed_kernels": unattributed,
-        "counters": counters if isinstance(counters, Counters) else None,
-        "no_counters": counters if isinstance(counters, NoCounters) else None,
-        "stages": stages(operators, unattributed, draft.roofline, summary.steps, overhead_ns=summary.operator_overhead_ns),
-        "evidence": {**draft.evidence, **memory_from, **counters_from},
-        "warnings": draft.warnings + tuple(attributed.warnings) + unread + _overhead(summary),
-    })
-
-
-def _stacks(run: Run) -> tuple[Trace | None, tuple[str, ...]]:
-    """The recording with stacks and warnings; None where it can't be read: it costs modules and lines, not the profile.
-
-    Seen: torch writes Python function names unescaped, and torch.compile makes code whose name holds quotes.
-    """
-    if run.result.stacks_file is None:
-        return None, ()
-    try:
-        return read_kineto(run.raw / run.result.stacks_file), ()
-    except BadInput as error:
-        return None, (f"modules and source lines are not known: {run.result.stacks_file}: {error.message}",)
-
-
-def _overhead(summary: TimelineSummary) -> tuple[str, ...]:
-    if summary.profiler_slowdown is None or summary.profiler_slowdown <= NOTABLE_SLOWDOWN:
-        return ()
-    taken = "" if summary.operator_overhead_ns is None else (
-        f", roof shares and gains too ({summary.operator_overhead_ns / 1000:.2g} us taken off each operator call)")
-    if summary.cpu_bound_share_pct is None and summary.operator_overhead_ns is None:
-        return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call, more than a profiler adds to so few "
-                "operators: other work slowed them, so shares and gains are those of a busy machine; profile again when it is quiet",)
-    return (f"profiled steps took {summary.profiler_slowdown:.1f} times the unprofiled call: idle shares are corrected for that{taken}; "
-            "the durations of small operators are rather too large",)
+    read = run.counters.trace if isinstance(run.counters, CounterCapture) else None
+    whole = with_timeline(draft, run.recorded or kineto_recorded(run.raw, run.result, read), ops=ops, own=own, counters=run.counters)
+    if whole.capture_metadata.dtype or whole.script is None:
+        return whole
+    metadata = whole.capture_metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators)})
+    return whole.model_copy(update={"capture_metadata": metadata})
 
 
 def read_ops(raw: Path, result: ProbeResult) -> list[OpRecord]:
@@ -185,6 +136,6 @@ def _evidence(run: Run) -> dict[str, Evidence]:
         evidence["timing"] = "events"
     if run.peaks:
         evidence["peaks"] = "calibration"
-    if run.result.trace_file:
+    if run.has_timeline:
         evidence["duration"] = "timeline"
     return evidence

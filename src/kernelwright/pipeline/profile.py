@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,13 +20,14 @@ from ..capture.clocks import DeviceClocks, torch_load
 from ..capture.interpreter import Interpreter, find_interpreter, gpu_visible
 from ..capture.lock import device_lock
 from ..capture.run import run_probe
-from ..model.capture import ProbeRequest, ProbeResult, ProbeWorkload
+from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
 from ..model.files import leave_error
 from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
+from ..model.trace import Trace
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops
@@ -42,6 +43,9 @@ from .stored import params_folder, safe_name
 _SCRIPT = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
     fix="use --mode ncu, which runs the script under ncu")
+
+_MADE_ELSEWHERE = {"ncu": "a report made elsewhere: profile_kernel FILE.ncu-rep",
+                   "nsys": "a recording made elsewhere: profile_kernel FILE.nsys-rep (or a .sqlite export, or torch.profiler's .json.gz)"}
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ class ProfileOptions:
     """Scripts: show their stdout on stderr, because stdout carries our JSON."""
     counters: CounterOptions = field(default_factory=CounterOptions)
     """annotation on a GPU: what to collect in a second process, under ncu."""
+    nsys_executable: str | None = None
+    keep_nsys_report: bool = False
+    """Mode nsys: keep the report in raw/ although it holds the environments of other processes."""
     command: tuple[str, ...] = ()
 
 
@@ -80,21 +87,27 @@ class ProfileRun:
     out_dir: Path
     result: ProbeResult
     params: dict[str, Any] = field(default_factory=dict)
+    trace: Trace | None = None
+    """Mode nsys: what was recorded."""
+
+
+Capture = Callable[[WorkloadRef, str, Path, Interpreter, ProfileOptions, Say, Sequence[Part]], Run]
+"""(workload, mode, folder, interpreter, options, say, what to load meanwhile) -> what one capture left in folder/raw."""
 
 
 def profile(
     workload: WorkloadRef, mode: str, out_dir: Path | None = None, options: ProfileOptions | None = None,
-    *, say: Say = silent, meanwhile: Sequence[Part] = (),
+    *, say: Say = silent, meanwhile: Sequence[Part] = (), capture: Capture | None = None,
 ) -> ProfileRun:
     """Profile one workload in one mode. Raw files are in out_dir/raw; the caller writes the documents (report layer).
 
-    meanwhile: what the caller will need, loaded while the workload runs.
+    meanwhile: what the caller will need, loaded while the workload runs. capture: instead of the mode's own.
 
     Raises BadInput, MachineLacks, WorkloadFailed; a failed run leaves error.json and what it had.
     """
     options, stages = options or ProfileOptions(), Stages()
-    if mode == "ncu":
-        raise ValueError("mode ncu has a function of its own: ncu_live.profile_ncu")
+    if mode == "ncu" or (mode == "nsys" and capture is None):
+        raise ValueError("modes ncu and nsys have functions of their own: ncu_live.profile_ncu, nsys_live.profile_nsys")
     check_mode(mode)
     check_file(workload)
     if workload.script is not None:
@@ -102,7 +115,7 @@ def profile(
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     folder = working_folder(workload, mode, out_dir)
-    capture = _capture if workload.script is None else _capture_script
+    capture = capture or (capture_workload if workload.script is None else capture_script_run)
     stages.end("prepare")
     try:
         run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
@@ -129,7 +142,7 @@ def profile(
     stages.end("analysis")
     params = {**_params(document, run, options, interpreter, final), "stages_s": {**stages.spent_s, **run.spent_s},
               "analysed_at_unix_s": round(time.time(), 3)}
-    return ProfileRun(document, final, run.result, params)
+    return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None)
 
 
 def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
@@ -150,18 +163,18 @@ def check_file(workload: WorkloadRef) -> None:
 
 def check_mode(mode: str) -> None:
     """Raises BadInput for a word that is no mode, MachineLacks for a mode that can't run here."""
-    if mode in ("event", "annotation") or (mode == "ncu" and gpu_visible()):
-        return
-    if mode not in ("ncu", "nsys"):
+    if mode not in _MADE_ELSEWHERE and mode not in ("event", "annotation"):
         raise BadInput("unknown_mode", f"unknown mode {mode!r}", where="--mode", fix="one of: annotation, event, ncu, nsys")
-    lacks = "is not in this version of kernelwright" if gpu_visible() else "needs an NVIDIA GPU, and none is visible"
-    report = "; or name a report made elsewhere: profile_kernel FILE.ncu-rep" if mode == "ncu" else ""
-    raise MachineLacks(f"no_{mode}", f"{mode} mode {lacks}", where=f"--mode {mode}", fix=f"use --mode annotation or --mode event{report}")
+    if mode in ("event", "annotation") or gpu_visible():
+        return
+    raise MachineLacks(f"no_{mode}", f"{mode} mode needs an NVIDIA GPU, and none is visible", where=f"--mode {mode}",
+                       fix=f"use --mode annotation or --mode event; or name {_MADE_ELSEWHERE[mode]}")
 
 
-def _capture(
+def capture_workload(
     workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
+    """Run a workload in mode event or annotation."""
     key = _peaks_key(interpreter, options)
     request = ProbeRequest(
         action="annotation" if mode == "annotation" else "event",
@@ -206,11 +219,11 @@ def _capture(
                warnings=doubts, spent_s=stages.spent_s)
 
 
-def _capture_script(
+def capture_script_run(
     workload: WorkloadRef, mode: str, folder: Path, interpreter: Interpreter, options: ProfileOptions, say: Say, meanwhile: Sequence[Part]
 ) -> Run:
+    """Run a script in mode event or annotation."""
     # No calibration inside the user's process: it would use its memory. Peaks of an earlier run are shown.
-    key = _peaks_key(interpreter, options)
     request = ProbeRequest(
         action="annotation" if mode == "annotation" else "event", workload=ProbeWorkload(path=str(workload.path)), device=options.device,
         out_dir=str(folder / "raw"), warmup=options.warmup, steps=options.steps, stacks=options.stacks,
@@ -224,7 +237,7 @@ def _capture_script(
         say(f"profiling the script {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         result = capture_script(request, workload, interpreter, folder=folder, leave_out=leave_out, sandbox=options.sandbox,
                                 timeout_s=options.timeout_s, say=say, stdout_to_stderr=options.stdout_to_stderr)
-    peaks = load_peaks(key, result.environment.device_name) if result.environment is not None else ()
+    peaks = known_peaks(interpreter, options, result)
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=with_parameters(result, workload), peaks=peaks,
                clocks=clocks.reading(), compile_mode="as the script has it", device_name=options.device_name, version=__version__,
                counters=_SCRIPT if mode == "annotation" else None)
@@ -245,6 +258,11 @@ def abandoning(second: CounterPass | None, ready: Meanwhile) -> Iterator[None]:
             second.abandon()
         ready.join(rest=False)
         raise
+
+
+def known_peaks(interpreter: Interpreter, options: ProfileOptions, result: ProbeResult) -> tuple[ProbePeak, ...]:
+    """The peaks that an earlier run measured on this device; none are measured."""
+    return load_peaks(_peaks_key(interpreter, options), result.environment.device_name) if result.environment is not None else ()
 
 
 def _peaks_key(interpreter: Interpreter, options: ProfileOptions) -> str:
@@ -305,6 +323,7 @@ def _params(document: Profile, run: Run, options: ProfileOptions, interpreter: I
                     "counters": dataclasses.asdict(options.counters)},
         "script": _script(run, options), "command": hide_secrets(options.command), "phases_s": run.result.phases_s,
         "counter_phases_s": _counter_phases(run),
+        **({"recording": document.recording.model_dump(mode="json")} if document.recording is not None else {}),
     }
 
 

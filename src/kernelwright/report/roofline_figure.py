@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -45,11 +45,16 @@ _LEAST_GAP_PT = 12.0
 
 def svg_and_png(profile: Profile, stages: Sequence[Shown]) -> tuple[bytes, bytes]:
     """The picture as SVG and as PNG. profile.roofline is known and `stages` is not empty."""
+    return drawn(lambda: _figure(profile, stages))
+
+
+def drawn(make: Callable[[], Figure]) -> tuple[bytes, bytes]:
+    """What `make` draws as SVG and as PNG, in the style of all pictures; equal drawings give equal bytes."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs that the font lacks
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        figure = _figure(profile, stages)
+        figure = make()
         return _saved(figure, "svg", {"Date": None, "Creator": None}), _saved(figure, "png", {"Software": None})
 
 

@@ -28,6 +28,10 @@ class Device(Record):
     bandwidth_gbs: float | None = None
     l2_gbs: float | None = None
     l2_source: str = ""
+    host_link: str | None = None
+    """Of the device itself, e.g. "PCIe Gen5 x16"; what it is plugged into may be less."""
+    host_gbs: float | None = None
+    """One direction."""
     float32_lanes_per_sm: int | None = None
     """Multiply-adds a clock and SM on the plain float32 pipes."""
     l1_bytes_per_sm_clock: int | None = None

@@ -20,6 +20,7 @@ def abilities(checks: Mapping[str, Check], seen: Seen, available: Collection[str
         where = seen.gpus[0].name if seen.gpu_usable else "the CPU (no GPU is visible)"
         plain = ModeAbility(works=True, evidence=f"{torch.detail}; runs on {where}")
     made = {"event": plain, "annotation": plain, **{mode: _from_checks([checks[name] for name in names]) for mode, names in NEEDS.items()}}
+    made["nsys"] = _with_stand_in(made["nsys"], checks)
     lacking = next((checks[name] for name in NEEDS["ncu"] if checks[name].status != "ok"), None)
     counters = "counters (ncu)" if lacking is None else f"n/a: {lacking.name}: {lacking.detail}"
     made = {mode: _unless(mode in available, ability, mode) for mode, ability in made.items()}
@@ -37,7 +38,16 @@ def _figures(mode: str, seen: Seen, counters: str) -> dict[str, str]:
         return {"duration": timer, "stages, launches, idle": "timeline (torch.profiler)", COUNTED: counters, **rates}
     if mode == "ncu":
         return {"duration": "timeline (torch.profiler)", f"{COUNTED}, L2 hit, spilling": counters, **rates}
-    return {"duration, overlap, gaps, copies, syncs": "timeline (nsys)", COUNTED: "n/a: nsys reads no counters of a kernel"}
+    recorder = "nsys" if seen.nsys.works else "torch.profiler"
+    return {"duration, overlap, gaps, copies, syncs": f"timeline ({recorder})", COUNTED: "n/a: nsys reads no counters of a kernel"}
+
+
+def _with_stand_in(ability: ModeAbility, checks: Mapping[str, Check]) -> ModeAbility:
+    """Without a usable nsys torch.profiler records: the mode works, and the fix gives more."""
+    nsys = checks["nsys"]
+    if nsys.status == "ok" or any(checks[name].status != "ok" for name in NEEDS["nsys"] if name != "nsys"):
+        return ability
+    return ability.model_copy(update={"works": True, "evidence": f"torch.profiler records in its place: nsys: {nsys.detail}"})
 
 
 def _from_checks(checks: Sequence[Check]) -> ModeAbility:

@@ -8,6 +8,7 @@ from ...model.profile import Profile
 from ...roofline.knowledge import Rule
 from ..common import Outcome
 from . import (
+    allocator_gaps,
     bank_conflicts,
     bytes_audit,
     data_loader_stall,
@@ -16,6 +17,8 @@ from . import (
     first_use_compilation,
     flops_audit,
     fp64_promotion,
+    fusion_candidate,
+    graph_candidate,
     heavy_copies,
     host_bound,
     host_device_copies,
@@ -56,6 +59,9 @@ RULES: dict[str, Callable[[Profile, Rule], Outcome]] = {
     "one_stream": one_stream.check,
     "data_loader_stall": data_loader_stall.check,
     "first_use_compilation": first_use_compilation.check,
+    "graph_candidate": graph_candidate.check,
+    "fusion_candidate": fusion_candidate.check,
+    "allocator_gaps": allocator_gaps.check,
     "occupancy": occupancy.check,
     "l2_hit": l2_hit.check,
     "spilling": spilling.check,

@@ -1,0 +1,92 @@
+"""profile_kernel in mode nsys: recordings made elsewhere (.nsys-rep, .sqlite, torch.profiler's traces), and workloads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..model.errors import BadInput, KernelwrightError
+from ..model.files import leave_error
+from ..model.profile import Profile
+from ..model.saying import Say
+from ..model.trace import Trace
+from ..model.workload import WorkloadRef
+from ..pipeline.nsys import analyse_recording
+from ..pipeline.nsys_live import profile_nsys
+from ..pipeline.profile import ProfileOptions
+from ..pipeline.source import exists
+from ..pipeline.stored import find_baseline, load_profile
+from ..report import render_contract
+from ..report.nsys_write import write_nsys_profile
+from .call_time import call_data, call_line
+from .common import Answer
+
+_RUNNING = (("--warmup", "warmup"), ("--steps", "steps"), ("--run-to-end", "run_to_end"), ("--sandbox", "sandbox"),
+            ("--flush-l2", "flush_l2"), ("--clocks", "clocks"))
+
+
+def run_recording(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
+    """Analyse and write the artifacts. Raises BadInput for options that only a run has."""
+    _check_options(args, params)
+    baseline = _baseline(args)
+    done = analyse_recording(Path(args.target), args.out, name=args.model_name, device_name=args.device_name, steps_from=args.steps_from,
+                             nsys_executable=args.nsys_executable, keep_report=args.keep_nsys_report, command=tuple(sys.argv), say=say)
+    return _answer(done.profile, done.trace, done.out_dir, done.params, baseline)
+
+
+def run_nsys_mode(workload: WorkloadRef, args: argparse.Namespace, options: ProfileOptions, named: Profile | None, say: Say) -> Answer:
+    """Record a workload and write the artifacts. named: a baseline that was given as a folder."""
+    done = profile_nsys(workload, args.out, options, say=say)
+    assert done.trace is not None
+    baseline = named
+    if args.baseline and named is None:
+        try:
+            baseline = find_baseline(args.baseline, done.profile, workload)
+        except BadInput as error:
+            write_nsys_run(done.profile, done.trace, done.out_dir, done.params, None)  # the recording is whole, and kept
+            leave_error(done.out_dir, error)
+            raise
+    return _answer(done.profile, done.trace, done.out_dir, done.params, baseline)
+
+
+def _answer(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> Answer:
+    files = write_nsys_run(profile, trace, out_dir, params, baseline)
+    assert profile.recording is not None
+    data = {"out_dir": str(out_dir), **{key: str(path) for key, path in files.items()}, "recorder": profile.recording.recorder,
+            **call_data(profile)}
+    call = f"\n{call_line(profile)}" if profile.timing is not None else ""
+    return Answer(data, render_contract(profile, baseline).rstrip("\n"),
+                  tail=f"\nreport: {files['report']}\ntimeline: {files['timeline']}{call}")
+
+
+def write_nsys_run(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> dict[str, Path]:
+    """Write a finished run's documents; leaves error.json when that fails."""
+    try:
+        return write_nsys_profile(profile, trace, out_dir, baseline=baseline, params_doc=params)
+    except KernelwrightError as error:
+        leave_error(out_dir, error)
+        raise
+
+
+def _check_options(args: argparse.Namespace, params: dict[str, str]) -> None:
+    if args.mode not in (None, "nsys"):
+        raise BadInput("report_not_taken", f"a recording is analysed in mode nsys, not {args.mode}", where=args.target,
+                       fix="leave --mode out")
+    given = [name for name, key in _RUNNING if getattr(args, key)]
+    given += ["VERSION"] if args.version is not None else []
+    given += ["--"] if args.script_args is not None else []
+    given += [f"--{name}" for name in params]
+    if given:
+        raise BadInput("report_not_run", f"{given[0]} is for a run, and a recording is only read", where=args.target, fix="leave it out")
+
+
+def _baseline(args: argparse.Namespace) -> Profile | None:
+    if not args.baseline:
+        return None
+    if not exists(Path(args.baseline)):
+        raise BadInput("no_baseline", "of a recording only a profile's folder can be the baseline", where=f"--baseline {args.baseline}",
+                       fix="name the folder of an earlier profile of mode nsys")
+    return load_profile(Path(args.baseline))
