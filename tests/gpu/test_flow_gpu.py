@@ -37,7 +37,7 @@ def recorded(step: Callable[[], object], tmp_path: Path, *, steps: int = 2) -> F
 def longest(gaps: tuple[Gap, ...]) -> Gap:
     """With what was found, when an assertion fails."""
     print(*[(gap.cause, gap.duration_ns, gap.call, gap.parts) for gap in gaps[:5]], sep="\n")
-    return gaps[0]
+    return next(gap for gap in gaps if gap.cause != "profiler")  # the recording's own buffers, in its first step
 
 
 def test_a_stream_that_waits_for_an_event(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from ..model.errors import BadInput, MachineLacks
 from ..model.files import write_json_atomic, write_text_atomic
 from ..model.profile import Profile
 from ..model.trace import Trace
+from ..timeline.gaps import device_gaps
 from .baseline import baseline_refusal
 from .contract import render_contract
 from .figures import title
@@ -43,8 +44,9 @@ def write_nsys_profile(profile: Profile, trace: Trace, out_dir: Path, *, baselin
     if profile.memory:
         write_text_atomic(folder / CSV_FILE, memory_csv(profile))
     operators = profile.operators or None
-    write_timeline_html(paths["timeline"], trace, operators=operators, flow=profile.flow, title=plain(title(profile), 120))
-    write_perfetto(paths["perfetto"], trace, operators=operators)
+    gaps = device_gaps(trace) if profile.flow is not None else None  # all of them: the profile holds the longest
+    write_timeline_html(paths["timeline"], trace, operators=operators, flow=profile.flow, gaps=gaps, title=plain(title(profile), 120))
+    write_perfetto(paths["perfetto"], trace, operators=operators, flow=profile.flow, gaps=gaps)
     pictures, no_pictures = _pictures(profile, trace, folder)
     shown = profile if no_pictures is None else profile.model_copy(update={"warnings": (*profile.warnings, no_pictures)})
     files = [f"{TABLES}/", HTML, PERFETTO, *(name for name in pictures if name.endswith(".svg"))]
