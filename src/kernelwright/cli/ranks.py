@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def rank_count(text: str) -> int:
 
 def is_ranks_target(target: str, mode: str | None) -> bool:
     """Whether TARGET is a folder of recordings (and the mode, if one is named, is nsys)."""
-    return mode in (None, "nsys") and Path(target).is_dir() and bool(rank_files(Path(target)))
+    return mode in (None, "nsys") and os.path.isdir(target) and bool(rank_files(Path(target)))
 
 
 def run_rank_folder(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
