@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from flow_brute import Brute, Row, make, pairs, traces
 from kernelwright.model.flow import GAP_CAUSES, DeviceFlow, Flow
 from kernelwright.timeline.flow import FlowOf
-from kernelwright.timeline.gaps import GapTable
+from kernelwright.timeline.gaps import GapTable, idle_of_calls
+from kernelwright.timeline.names import copies, synchronizes
 
 KINDS = {"ncclDevKernel_AllReduce": "comm", "Memcpy": "copy", "Memset": "memset"}
 CHECKS = (
     "gaps_of_devices_and_the_cause_of_each_nanosecond", "gaps_of_streams_and_the_cause_of_each_nanosecond", "busy_overlap_and_concurrency",
-    "launches_queue_and_order", "what_stands_before_and_after_a_gap", "sums_of_calls")
+    "idle_time_of_each_call", "launches_queue_and_order", "what_stands_before_and_after_a_gap", "sums_of_calls")
 
 
 @given(traces())
@@ -36,6 +37,15 @@ def check_gaps_of_devices_and_the_cause_of_each_nanosecond(brute: Brute, of: Flo
     expected = [(device, -1, start, end, dict(brute.parts(device, None, start, end)))
                 for device in (0, 1) for start, end in brute.idle(device)]
     assert described(of.device_gaps) == expected
+
+
+def check_idle_time_of_each_call(brute: Brute, of: FlowOf, found: Flow) -> None:
+    """Each moment of these two causes is one call's: that which copies or, without any, waits (with its way back); the first of several."""
+    gaps, idle = of.device_gaps, idle_of_calls(of.trace)
+    named = [GAP_CAUSES.index("copy"), GAP_CAUSES.index("synchronization")]
+    assert int(idle.sum()) == int(gaps.parts_ns[:, named].sum()) and (idle >= 0).all()
+    for row in idle.nonzero()[0].tolist():
+        assert synchronizes(of.trace.runtime.name(row)) or copies(of.trace.runtime.name(row))
 
 
 def check_gaps_of_streams_and_the_cause_of_each_nanosecond(brute: Brute, of: FlowOf, found: Flow) -> None:
