@@ -40,12 +40,16 @@ def check_gaps_of_devices_and_the_cause_of_each_nanosecond(brute: Brute, of: Flo
 
 
 def check_idle_time_of_each_call(brute: Brute, of: FlowOf, found: Flow) -> None:
-    """Each moment of these two causes is one call's: that which copies or, without any, waits (with its way back); the first of several."""
+    """The calls' times add up to the two causes', and none has more than passed idle in it and on the way back from it."""
     gaps, idle = of.device_gaps, idle_of_calls(of.trace)
     named = [GAP_CAUSES.index("copy"), GAP_CAUSES.index("synchronization")]
     assert int(idle.sum()) == int(gaps.parts_ns[:, named].sum()) and (idle >= 0).all()
+    runtime, stretches = of.trace.runtime, [stretch for device in (0, 1) for stretch in brute.idle(device)]
     for row in idle.nonzero()[0].tolist():
-        assert synchronizes(of.trace.runtime.name(row)) or copies(of.trace.runtime.name(row))
+        assert synchronizes(runtime.name(row)) or copies(runtime.name(row))
+        low, high = int(runtime.start_ns[row]), int(runtime.end_ns[row])
+        back = high + (high - low) + brute.interval if synchronizes(runtime.name(row)) else high
+        assert idle[row] <= sum(max(0, min(end, back) - max(start, low)) for start, end in stretches)
 
 
 def check_gaps_of_streams_and_the_cause_of_each_nanosecond(brute: Brute, of: FlowOf, found: Flow) -> None:

@@ -118,7 +118,7 @@ class Gaps:
         Its sum is that of the columns `copy` and `synchronization` of parts_ns.
         """
         found = np.zeros(len(self.trace.runtime), dtype=np.int64)
-        has_any = gaps.parts_ns[:, [COPY, SYNCHRONIZATION]].any(axis=1)
+        has_any = gaps.parts_ns[:, COPY] + gaps.parts_ns[:, SYNCHRONIZATION] > 0
         for chosen, foreign in self._foreign(gaps.device, gaps.stream):
             for _, on_device in by_thread(gaps.device[chosen], gaps.stream[chosen]):
                 rows = chosen[on_device][has_any[chosen[on_device]]]
