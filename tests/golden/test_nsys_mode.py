@@ -75,6 +75,31 @@ def test_hidden_waits_copies_and_allocations_are_told_apart():
     assert any(row.where == "hidden_sync.py:17" and row.count == 12 for row in activity.synchronizations)
 
 
+@pytest.mark.parametrize("name", ["hidden_sync", "slow_loader"])
+def test_idle_time_after_waits_is_the_cause_synchronization(name: str):
+    """Each idle nanosecond has one cause: what a wait's gap passed in cudaFree, a copy or the loader is not the wait's."""
+    profile, trace = profiled(name)
+    cause = next(row for row in idle_causes(profile) if row.cause == "synchronization")
+    activity = profile.timeline.activity
+    assert activity.synchronization_idle_ns == cause.idle_ns == sum(row.idle_ns for row in activity.synchronizations)
+    rows = csv.DictReader(io.StringIO(tables(profile, trace)["syncs.csv"]))
+    assert sum(int(row["idle_ns"]) for row in rows) == cause.idle_ns
+    for finding in profile.findings:
+        if finding.rule == "synchronisation":
+            assert finding.estimated_gain_pct == pytest.approx(cause.call_pct)
+    gains = [row.estimated_gain_pct for row in profile.findings
+             if row.rule in ("synchronisation", "launch_gaps", "allocator_gaps", "data_loader_stall")]
+    assert len(gains) >= 2 and sum(gains) <= profile.timeline.idle_share_pct
+
+
+def test_work_that_began_before_its_call_returned_has_no_latency():
+    """As docs/timeline.md has it; and the column holds the flow's own figures."""
+    profile, trace = profiled("hidden_sync")
+    rows = list(csv.DictReader(io.StringIO(tables(profile, trace)["launches.csv"])))
+    early = [row for row in rows if int(row["start_ns"]) < int(row["call_start_ns"]) + int(row["call_ns"])]
+    assert early and all(row["latency_ns"] == "0" for row in early) and all(int(row["latency_ns"]) >= 0 for row in rows)
+
+
 def test_eager_launches_of_gpt2_bind_and_compiled_ones_do_not_as_much():
     eager, compiled = causes("gpt2"), causes("gpt2-inductor")
     assert next(iter(eager)) == "host_bound" and eager["host_bound"][1].startswith("gpt2.py:")

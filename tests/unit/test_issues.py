@@ -165,7 +165,7 @@ def test_host_copies_with_size_memory_and_bandwidth(tmp_path: Path, memory: str,
     assert row.bandwidth_gbs == 10.0
     finding = found(profile, "host_device_copies")
     assert finding is not None and finding.trigger == "host_copy_share=71%" and finding.estimated_gain_pct == pytest.approx(100 * 400 / 560)
-    assert f"4 MB a step to the device from {memory.lower()} memory in 1 copy at 10 GB/s" in finding.detail and advice in finding.hint
+    assert f"4.00 MB a step to the device from {memory.lower()} memory in 1 copy at 10 GB/s" in finding.detail and advice in finding.hint
     assert (found(profile, "synchronisation") is not None) == wait, "only a copy that the host waits for is a synchronisation"
     assert found(profile, "heavy_copies") is None and found(profile, "one_stream") is None
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from flow_brute import Brute, Row, make, pairs, traces
 from kernelwright.model.flow import GAP_CAUSES, DeviceFlow, Flow
 from kernelwright.timeline.flow import FlowOf
-from kernelwright.timeline.gaps import GapTable
+from kernelwright.timeline.gaps import GapTable, idle_of_calls
+from kernelwright.timeline.names import copies, synchronizes
 
 KINDS = {"ncclDevKernel_AllReduce": "comm", "Memcpy": "copy", "Memset": "memset"}
 CHECKS = (
     "gaps_of_devices_and_the_cause_of_each_nanosecond", "gaps_of_streams_and_the_cause_of_each_nanosecond", "busy_overlap_and_concurrency",
-    "launches_queue_and_order", "what_stands_before_and_after_a_gap", "sums_of_calls")
+    "idle_time_of_each_call", "launches_queue_and_order", "what_stands_before_and_after_a_gap", "sums_of_calls")
 
 
 @given(traces())
@@ -36,6 +37,19 @@ def check_gaps_of_devices_and_the_cause_of_each_nanosecond(brute: Brute, of: Flo
     expected = [(device, -1, start, end, dict(brute.parts(device, None, start, end)))
                 for device in (0, 1) for start, end in brute.idle(device)]
     assert described(of.device_gaps) == expected
+
+
+def check_idle_time_of_each_call(brute: Brute, of: FlowOf, found: Flow) -> None:
+    """The calls' times add up to the two causes', and none has more than passed idle in it and on the way back from it."""
+    gaps, idle = of.device_gaps, idle_of_calls(of.trace)
+    named = [GAP_CAUSES.index("copy"), GAP_CAUSES.index("synchronization")]
+    assert int(idle.sum()) == int(gaps.parts_ns[:, named].sum()) and (idle >= 0).all()
+    runtime, stretches = of.trace.runtime, [stretch for device in (0, 1) for stretch in brute.idle(device)]
+    for row in idle.nonzero()[0].tolist():
+        assert synchronizes(runtime.name(row)) or copies(runtime.name(row))
+        low, high = int(runtime.start_ns[row]), int(runtime.end_ns[row])
+        back = high + (high - low) + brute.interval if synchronizes(runtime.name(row)) else high
+        assert idle[row] <= sum(max(0, min(end, back) - max(start, low)) for start, end in stretches)
 
 
 def check_gaps_of_streams_and_the_cause_of_each_nanosecond(brute: Brute, of: FlowOf, found: Flow) -> None:

@@ -34,9 +34,9 @@ Intervals = tuple[Int64, Int64]
 Row = TypeVar("Row", Synchronization, HostCopy, HostWork)
 
 
-def activity(calls: Calls, places: Places, moments: Moments) -> Activity:
-    """All tables of one trace."""
-    return _Collector(calls, places, moments).collect()
+def activity(calls: Calls, places: Places, moments: Moments, *, idle_of_calls: Int64 | None = None) -> Activity:
+    """All tables of one trace. idle_of_calls: timeline.gaps's, from which the idle time after waits then comes."""
+    return _Collector(calls, places, moments, idle_of_calls).collect()
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class _Copies:
 class _Collector:
     """One trace's tables, one method each."""
 
-    def __init__(self, calls: Calls, places: Places, moments: Moments) -> None:
+    def __init__(self, calls: Calls, places: Places, moments: Moments, idle_of_calls: Int64 | None) -> None:
         self.calls, self.places, self.moments = calls, places, moments
+        self.idle_of_calls = idle_of_calls
         self.trace = calls.trace
         self.work: DeviceWork = device_work(self.trace)
         runtime = self.trace.runtime
@@ -122,8 +123,11 @@ class _Collector:
         """Per synchronisation, the idle device time that it caused, shape (m,).
 
         A wait that returns inside an idle stretch of the device left it without queued work: the stretch is its doing (the
-        first such wait's), but for what the host then spent in data loading or compilation.
+        first such wait's), but for what the host then spent in data loading or compilation. Where the engine has given every moment its
+        one cause, each wait has the moments that are its own.
         """
+        if self.idle_of_calls is not None:
+            return self.idle_of_calls[self.syncs]
         caused = np.zeros(self.syncs.size, dtype=np.int64)
         returned = self.trace.runtime.end_ns[self.syncs]
         order = np.argsort(returned, kind="stable")

@@ -10,6 +10,7 @@ from ..model.activity import Activity
 from ..model.capture import OpRecord
 from ..model.errors import KernelwrightError
 from ..model.profile import Kernel, MemoryUse, Operator
+from ..model.table import Int64
 from ..model.trace import Trace
 from ..readers.lines import UserStack
 from ..timeline.summary import measured_ns
@@ -54,12 +55,13 @@ class Attributed:
 
 
 def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | None = None,
-              lines: Sequence[UserStack] = (), own: Mapping[str, str] | None = None) -> Attributed:
+              lines: Sequence[UserStack] = (), own: Mapping[str, str] | None = None, idle_of_calls: Int64 | None = None) -> Attributed:
     """Attribute the steps' work to operator calls.
 
     ops: counted operators of one step, in dispatch order. stacks: a recording of one step with Python stacks and module
     ranges. lines: the user's stacks that its line markers name; without them sources are the lines of definitions. own: kernel name ->
-    Python function of the workload's own Triton kernels, whose launches outside any operator then stand for themselves.
+    Python function of the workload's own Triton kernels, whose launches outside any operator then stand for themselves. idle_of_calls: idle
+    time that each runtime call explains (timeline.gaps), for the idle time after waits; None: all idle time that a wait ends in is its own.
     CUDA: a kernel belongs to the innermost operator around its launch call. CPU: an operator's self time is its row.
     Raises KernelwrightError when the sums disagree (a defect of ours, never of the input).
     """
@@ -75,7 +77,7 @@ def attribute(trace: Trace, *, ops: Sequence[OpRecord] = (), stacks: Trace | Non
     result = Attributed(
         operators=tuple(sorted(operators, key=lambda operator: (operator.kernels[0].start_ns, operator.operator_id))),
         stacks=table, places=places, memory=memory_uses(calls, places), unattributed=owned.unattributed,
-        measured_ns=measured_ns(trace), activity=activity(calls, places, Moments(trace, stacks, lines)),
+        measured_ns=measured_ns(trace), activity=activity(calls, places, Moments(trace, stacks, lines), idle_of_calls=idle_of_calls),
         warnings=(*owned.warnings, *places.warnings, *warnings))
     if result.attributed_ns + result.unattributed_ns != result.measured_ns:
         raise KernelwrightError(

@@ -26,7 +26,8 @@ class Synchronization(Record):
     wait_ns: int
     """Host time inside the calls."""
     idle_ns: int
-    """Device time that passed idle after them, until the host had launched work again; data loading and compilation left out."""
+    """Device time that passed idle after them, until the host had launched work again; data loading and compilation left out. In a document
+    with a `flow`: what its cause `synchronization` says of these calls, and `copy` of those that copy and wait in one call."""
 
 
 class HostCopy(Record):

@@ -13,6 +13,7 @@ from ..model.profile import Profile, TimelineSummary
 from ..roofline import stages, with_product_work
 from ..timeline import on_call_clock, summarize, unprofiled
 from ..timeline.call_clock import NOTABLE_SLOWDOWN
+from ..timeline.gaps import idle_of_calls
 from .counters import CounterCapture, with_counters
 from .engine import with_engine
 from .recorded import Recorded
@@ -23,7 +24,9 @@ def with_timeline(draft: Profile, recorded: Recorded, *, ops: Sequence[OpRecord]
     """The draft with all that one recording tells. draft.roofline is known. ops, own: see `attribute`."""
     assert draft.roofline is not None
     trace = recorded.trace
-    attributed = attribute(trace, ops=ops, stacks=recorded.stacks, lines=recorded.lines, own=own)
+    # Where the profile has a flow, both tell of a wait's idle time by the same causes.
+    idle = idle_of_calls(trace) if recorded.recording is not None and trace.is_cuda else None
+    attributed = attribute(trace, ops=ops, stacks=recorded.stacks, lines=recorded.lines, own=own, idle_of_calls=idle)
     operators, unattributed = with_product_work(attributed.operators), attributed.unattributed
     counted: Counters | NoCounters | None = None
     if isinstance(counters, CounterCapture):

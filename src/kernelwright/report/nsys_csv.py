@@ -83,7 +83,7 @@ def _launches(profile: Profile, trace: Trace) -> Table:
             int(work.step[place]), name, details["category"], int(device.device[row]), stream, start, int(device.end_ns[row]) - start,
             runtime.name(call) if call >= 0 else "", int(runtime.start_ns[call]) if call >= 0 else "",
             int(runtime.end_ns[call] - runtime.start_ns[call]) if call >= 0 else "",
-            start - int(runtime.end_ns[call]) if call >= 0 else "", _sizes(details["grid"]), _sizes(details["block"]),
+            max(0, start - int(runtime.end_ns[call])) if call >= 0 else "", _sizes(details["grid"]), _sizes(details["block"]),
             details["bytes"] if details["bytes"] is not None and details["bytes"] >= 0 else "",
             operator.operator_name if operator else "", (operator.module or "") if operator else "",
             (operator.source or "") if operator else ""))

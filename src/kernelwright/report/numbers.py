@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 
+from ..model.amounts import amount as amount
+from ..model.amounts import fixed
+from ..model.amounts import si as si
+from ..model.amounts import usable as usable
 from ..model.base import Figure
 from .text import NA
 
 _DECIMALS_MOST = 9
 WITHIN_ROUNDING_PCT = 0.05
 """A change smaller than this prints as 0.0%."""
-
-
-def usable(value: float | None) -> float | None:
-    """The value when it is a finite number, else None."""
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _fixed(number: float, decimals: int) -> str:
-    """Fixed decimals; what rounds to zero has no minus sign."""
-    return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
 
 def two(value: float | None) -> str:
@@ -30,7 +24,7 @@ def two(value: float | None) -> str:
     decimals = 2
     if 0 < abs(number) < 0.1:
         decimals = min(_DECIMALS_MOST, 1 - math.floor(math.log10(abs(number))))
-    return _fixed(number, decimals)
+    return fixed(number, decimals)
 
 
 def x_xx(value: float | None) -> str:
@@ -39,7 +33,7 @@ def x_xx(value: float | None) -> str:
     number = usable(value)
     if number is None:
         return NA
-    text = _fixed(number, 2)
+    text = fixed(number, 2)
     return "<0.01" if number > 0 and text == "0.00" else text
 
 
@@ -51,44 +45,25 @@ def us(value_ns: float | None) -> str:
 def pct(value: float | None) -> str:
     """A percentage with one decimal, without its sign (the heading has it)."""
     number = usable(value)
-    return NA if number is None else _fixed(number, 1)
+    return NA if number is None else fixed(number, 1)
 
 
 def percent(value: float | None) -> str:
     """A percentage with one decimal and its sign."""
     number = usable(value)
-    return NA if number is None else f"{_fixed(number, 1)}%"
+    return NA if number is None else f"{fixed(number, 1)}%"
 
 
 def whole_pct(value: float | None) -> str:
     """A whole percentage with its sign, as the development log has it."""
     number = usable(value)
-    return NA if number is None else f"{_fixed(number, 0)}%"
-
-
-def amount(value: float | None) -> str:
-    """A count; one decimal only where it is not whole (a mean over steps)."""
-    number = usable(value)
-    if number is None:
-        return NA
-    return _fixed(number, 0 if abs(number - round(number)) < 0.05 else 1)
+    return NA if number is None else f"{fixed(number, 0)}%"
 
 
 def gain(estimate_pct: float | None) -> str:
     """An estimated gain with its sign, held to 0..100."""
     number = usable(estimate_pct)
     return percent(None if number is None else min(max(number, 0.0), 100.0))
-
-
-def si(value: float | None, unit: str) -> str:
-    """A large amount with a decimal prefix: 1.23 GFLOP, 456.00 MB."""
-    number = usable(value)
-    if number is None:
-        return NA
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= factor:
-            return f"{number / factor:.2f} {prefix}{unit}"
-    return f"{amount(number)} {unit}"
 
 
 def figure(value: Figure | None) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-NA = "n/a"
-"""How a figure that was not measured is written. Never 0, never a guess."""
+from ..model.amounts import NA as NA
 
 _BLOCK_START = re.compile(r"^(\d{1,9}(?=[.)](?:\s|$))|(?=[#>+*=~-]))")
 """Ends where a backslash stops a block from opening: before a sign, after the number of an ordered item ("59.9%" is none)."""

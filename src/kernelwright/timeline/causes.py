@@ -122,6 +122,24 @@ class HostActivity:
                 yield cause, reached - before
                 before = reached
 
+    def waits(self, threads: tuple[Thread, ...], foreign: Intervals, lows: Int64, highs: Int64) -> Iterator[tuple[Int64, Int64]]:
+        """(rows of trace.runtime, how much of the intervals [low, high) each explains, ns) for the calls that copy, then those that wait.
+
+        The intervals are disjoint. The sums are those of shares(): a moment that two such calls hold is the one's that began first.
+        """
+        events = self.around(threads)
+        low, high = int(lows.min()), int(highs.max())
+        earlier = events.cause < COPY
+        parts = (self.outside, foreign, gaps(lows, highs, low, high), (events.start_ns[earlier], events.end_ns[earlier]))
+        starts, ends = union(*(np.concatenate(side) for side in zip(*parts, strict=True)))
+        for cause in (COPY, SYNCHRONIZATION):
+            mine = events.take(np.flatnonzero(events.cause == cause))
+            last = np.clip(mine.end_ns, low, high)
+            reach = np.concatenate((np.array([low], dtype=np.int64), np.maximum.accumulate(last)))[:-1]
+            first = np.maximum(np.clip(mine.start_ns, low, high), reach)
+            yield mine.row, np.maximum(last - first, 0) - covered(starts, ends, first, last)
+            starts, ends = union(np.concatenate((starts, mine.start_ns)), np.concatenate((ends, mine.end_ns)))
+
     def culprit(self, threads: tuple[Thread, ...], cause: int, low: int, high: int) -> tuple[TableName, int] | None:
         """(table, row) of the event of this cause with most time in [low, high), the earliest of equals; None when there is none."""
         key = (threads, cause)

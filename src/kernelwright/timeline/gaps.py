@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..model.flow import GAP_CAUSES
 from ..model.table import EventTable, Int64
 from ..model.trace import Trace
-from .causes import DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, UNKNOWN, HostActivity, Intervals, Thread
+from .causes import COPY, DEPENDENCY, HOST_BOUND, LAUNCH_LATENCY, OUTSIDE, SYNCHRONIZATION, UNKNOWN, HostActivity, Intervals, Thread
 from .intervals import covered, distinct, small, union, union_by
 from .launches import LaunchedWork
 from .names import named, waits_for_event
@@ -112,6 +112,22 @@ class Gaps:
         keep = several[group]
         return self._table(devices, streams, number, (group[keep], first[keep], last[keep]))
 
+    def idle_of_calls(self, gaps: GapTable) -> Int64:
+        """Time of these gaps of whole devices that each call that copies or waits explains, ns; shape (len(trace.runtime),).
+
+        Its sum is that of the columns `copy` and `synchronization` of parts_ns.
+        """
+        found = np.zeros(len(self.trace.runtime), dtype=np.int64)
+        has_any = gaps.parts_ns[:, COPY] + gaps.parts_ns[:, SYNCHRONIZATION] > 0
+        for chosen, foreign in self._foreign(gaps.device, gaps.stream):
+            for _, on_device in by_thread(gaps.device[chosen], gaps.stream[chosen]):
+                rows = chosen[on_device][has_any[chosen[on_device]]]
+                for threads, members in self._contexts(gaps.place[rows]):
+                    mine = rows[members]
+                    for calls, idle_ns in self.host.waits(threads, foreign, gaps.start_ns[mine], gaps.host_end_ns[mine]):
+                        np.add.at(found, calls, idle_ns)
+        return found
+
     def _table(self, devices: Int64, streams: Int64, number: Int64, merged: tuple[Int64, Int64, Int64]) -> GapTable:
         """devices, streams: of each group; number: group of each of self._rows; merged: the groups' work, by group and start."""
         group, first, last = merged
@@ -152,7 +168,7 @@ class Gaps:
         latency_end = np.where(known, np.where(waits, usual, gaps.end), host_end)
         depends_end = np.where(known, gaps.end, host_end)
         parts = np.zeros((len(GAP_CAUSES), gaps.start.size), dtype=np.int64)
-        for chosen, foreign in self._foreign(gaps):
+        for chosen, foreign in self._foreign(gaps.device, gaps.stream):
             self._host_parts(parts, chosen, foreign, gaps, host_end)
             for cause, low, high in ((LAUNCH_LATENCY, host_end, latency_end), (DEPENDENCY, latency_end, depends_end),
                                      (UNKNOWN, depends_end, gaps.end)):
@@ -164,18 +180,18 @@ class Gaps:
                 parts[cause, chosen] += length
         return parts, host_end
 
-    def _foreign(self, gaps: _Stretches) -> list[tuple[Int64, Intervals]]:
-        """(which gaps, when work that no step launched ran there). Most often: all of them, never."""
+    def _foreign(self, devices: Int64, streams: Int64) -> list[tuple[Int64, Intervals]]:
+        """(which gaps, when work that no step launched ran there). Most often: all of them, never. devices, streams: of each gap."""
         device = self.trace.device
         others = np.ones(len(device), dtype=bool)
         others[self.launched.work.rows] = False
         rows = np.flatnonzero(others & (device.end_ns > int(self.trace.steps.start_ns.min())))
-        whole = not (gaps.stream >= 0).any()
+        whole = not (streams >= 0).any()
         ran = dict(by_thread(device.device[rows], np.full(rows.size, -1) if whole else device.stream[rows]))
         if not ran:
-            return [(np.arange(gaps.start.size), _NOTHING)]
+            return [(np.arange(devices.size), _NOTHING)]
         return [(chosen, union(device.start_ns[rows[ran[key]]], device.end_ns[rows[ran[key]]]) if key in ran else _NOTHING)
-                for key, chosen in by_thread(gaps.device, gaps.stream)]
+                for key, chosen in by_thread(devices, streams)]
 
     def _host_parts(self, parts: Int64, chosen: Int64, foreign: Intervals, gaps: _Stretches, host_end: Int64) -> None:
         """Fill in the host's part of the chosen gaps."""
@@ -239,6 +255,12 @@ def _threads(own: Thread, home: Thread) -> tuple[Thread, ...]:
 def device_gaps(trace: Trace) -> GapTable:
     """Gaps of whole devices, from the first step's start to the end of the steps' last work on each."""
     return Gaps(trace).of_devices()
+
+
+def idle_of_calls(trace: Trace) -> Int64:
+    """Idle time of all devices that each call that copies or waits explains, ns; shape (len(trace.runtime),)."""
+    found = Gaps(trace)
+    return found.idle_of_calls(found.of_devices())
 
 
 def stream_gaps(trace: Trace) -> GapTable:

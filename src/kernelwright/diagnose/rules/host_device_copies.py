@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ...model.activity import Activity, HostCopy
+from ...model.amounts import si
 from ...model.base import Abstained
 from ...model.profile import Finding, Profile, TimelineSummary
 from ...roofline.knowledge import Rule
@@ -63,5 +64,5 @@ def _part(rows: list[HostCopy], rule: Rule, steps: int) -> str:
     first, count = rows[0], sum(row.count for row in rows) / steps
     return rule.texts["part"].format(
         direction=rule.texts[first.direction], memory=first.memory or rule.texts["unknown_memory"],
-        size="n/a" if size is None else f"{size / steps / 1e6:.3g} MB", copies=f"{count:.3g} {'copy' if count == 1 else 'copies'}",
+        size=si(None if size is None else size / steps, "B"), copies=f"{count:.3g} {'copy' if count == 1 else 'copies'}",
         bandwidth="n/a" if size is None or duration == 0 else f"{size / duration:.3g} GB/s")
