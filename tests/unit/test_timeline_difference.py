@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from kernelwright.attribute import attribute
 from kernelwright.attribute.cpu import OUTSIDE
 from kernelwright.attribute.uses import breakdown
 from kernelwright.cli import main
+from kernelwright.pipeline.nsys import analyse_recording
+from kernelwright.pipeline.stored import load_profile
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.report import write_profile
+from kernelwright.report.baseline import baseline_rows
 from kernelwright.report.compare_timelines import MOST_ROWS, compare_documents, render_changes
 from kernelwright.timeline.difference import Breakdown, Use, difference, named_alike
 from kernelwright.timeline.families import kernel_family, without_number
 from kernelwright.timeline.pace import step_times
+from nsys_builder import NsysBuilder
 from trace_builder import TraceBuilder
 
 TRACES = Path(__file__).resolve().parents[1] / "data" / "traces"
@@ -196,6 +201,90 @@ def test_a_report_that_was_not_exported_names_the_command(tmp_path, capsys):
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1." + bytes(100))
     assert main(["compare", str(report), str(report)]) == 2
     assert "nsys export --type sqlite" in capsys.readouterr().err
+
+
+def _steps(path, step_us, steps=12, mark="kernelwright.step"):
+    """Equal kernels; only the host's part of a step differs."""
+    built = TraceBuilder()
+    for number in range(steps):
+        at = number * (step_us + 10) * 1000
+        if mark:
+            built.range(mark, at, at + step_us * 1000)
+        built.event("cpu_op", "aten::mm", at + 100, at + 900, Input_Dims=[[64, 64], [64, 64]], Input_type=["float", "float"])
+        built.launch(number + 1, at + 200, at + 300).kernel("gemm", at + 400, at + 100_400, number + 1)
+    return built.write(path)
+
+
+def _profiled(trace, folder):
+    run = analyse_recording(trace, folder, name="toy")
+    write_profile(run.profile, run.out_dir, params_doc=dict(run.params))
+    return str(run.out_dir)
+
+
+def test_profiles_of_recordings_are_gated_by_the_time_of_a_step(tmp_path, capsys):
+    fast, slow = (_profiled(_steps(tmp_path / f"{us}.json", us), tmp_path / f"p{us}") for us in (200, 2200))
+    assert main(["compare", fast, slow, "--fail-above", "3", "--json"]) == 5
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["duration_us"] for row in answer["rows"]] == [200.0, 2200.0] and answer["rows"][1]["change"] == "slower"
+    assert [row["kernel_us"] for row in answer["rows"]] == [100.0, 100.0] and answer["rows"][1]["interval_us"] == [2200.0, 2200.0]
+    assert main(["compare", fast, slow, "--fail-above", "3"]) == 5
+    out = capsys.readouterr().out
+    assert "Gate: FAILED" in out and "and beyond noise: B" in out and "to the end of its work on host and device" in out
+    assert main(["compare", fast, fast, "--fail-above", "3"]) == 0
+    duration = baseline_rows(load_profile(Path(slow)), load_profile(Path(fast)))[0]
+    assert (duration.previous, duration.current) == ("200.00", "2200.00")
+
+
+def test_a_step_of_a_profile_lasts_as_long_as_that_of_its_recording(tmp_path):
+    trace = _steps(tmp_path / "t.json", 50)  # the host runs ahead: each step ends with its kernel
+    folder = Path(_profiled(trace, tmp_path / "p"))
+    structure = load_profile(folder).structure
+    assert structure is not None and [row.time_ns for row in structure.iterations] == step_times(read_kineto(trace)).tolist()
+    assert structure.iterations[0].wall_ns == 50_000 and structure.iterations[0].time_ns == 100_400
+
+
+@pytest.mark.parametrize("mark", [None, "old"])
+def test_the_gate_is_refused_where_no_steps_are_marked_or_timed(tmp_path, capsys, mark):
+    folder = _profiled(_steps(tmp_path / "t.json", 200, mark="kernelwright.step" if mark else None), tmp_path / "p")
+    if mark:  # a document of before steps were timed
+        place = Path(folder) / "profile.json"
+        document = json.loads(place.read_text())
+        for row in document["structure"]["iterations"]:
+            del row["time_ns"]
+        place.write_text(json.dumps(document))
+        assert main(["compare", folder, folder, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"][0]["duration_us"] is None
+    assert main(["compare", folder, folder, "--fail-above", "3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and ("marked steps" if mark is None else "no timing of calls or steps") in err
+
+
+def test_the_gate_says_where_the_noise_is_not_known(tmp_path, capsys):
+    few = [_steps(tmp_path / f"few{us}.json", us, steps=3) for us in (200, 2200)]
+    many = _steps(tmp_path / "many.json", 2200)
+    places = [str(few[0]), str(few[1]), str(few[0])]
+    folders = [_profiled(few[0], tmp_path / "pa"), _profiled(few[1], tmp_path / "pb"), _profiled(few[0], tmp_path / "pc")]
+    for names in (places, folders):
+        assert main(["compare", *names, "--fail-above", "3"]) == 5
+        gate = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Gate: "))
+        assert "beyond noise" not in gate and gate.endswith("noise not known: B")
+        assert main(["compare", names[0], names[2], "--fail-above", "3"]) == 0
+        assert "(noise not known: B)" in capsys.readouterr().out
+    known = str(_steps(tmp_path / "known.json", 200))
+    assert main(["compare", known, str(many), str(few[1]), "--fail-above", "3"]) == 5
+    assert "beyond noise: B; noise not known: C" in capsys.readouterr().out
+
+
+def test_an_export_older_than_its_report_is_not_taken(tmp_path, capsys):
+    report, beside = tmp_path / "r.nsys-rep", tmp_path / "r.sqlite"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 1." + bytes(100))
+    NsysBuilder().gpu().step(0, 100).call(1, 50, 60).kernel("gemm", 70, 90, 1).write(beside)
+    os.utime(beside, (1_000_000_000, 1_000_000_000))
+    assert main(["compare", str(report), str(report)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "older than the report" in err and "nsys export --type sqlite" in err
+    os.utime(report, (1_000_000_000, 1_000_000_000))
+    assert main(["compare", str(report), str(report)]) == 0
 
 
 def test_profiles_tell_what_changed_in_their_timelines():

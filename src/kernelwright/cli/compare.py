@@ -25,7 +25,7 @@ from ..report.compare_timelines import (
     render_changes,
     render_recordings,
 )
-from ..report.figures import mismatch, title
+from ..report.figures import duration_timing, headline, mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, no_params
 
@@ -145,13 +145,22 @@ def _check_gate(profiles: list[Profile]) -> None:
     """A gate needs the same work on the same device, and a duration of each."""
     for place, profile in enumerate(profiles):
         reason = mismatch(profiles[0], profile, ("A", letter(place)))
-        if reason is None and profile.timing is None and not profile.stages:
-            reason = "it holds no duration"
-        if reason is None and (profile.timing is None) != (profiles[0].timing is None):
-            reason = "one duration is a timing of whole calls, the other a sum of stages"
+        if reason is None:
+            reason = _no_duration(profile, profiles[0])
         if reason is not None:
             raise BadInput("gate_refused", f"{letter(place)} can't be held against A: {reason}", where="--fail-above",
                            fix="compare without --fail-above, or profile both under the same settings")
+
+
+def _no_duration(profile: Profile, first: Profile) -> str | None:
+    """Why the durations are no ground for a gate: only calls and marked steps have one, and a sum of device time is none."""
+    own, before = headline(profile).duration_of, headline(first).duration_of
+    for each in (first, profile):
+        if duration_timing(each) is None:
+            return f"{title(each)} holds no timing of calls or steps"
+        if each.timing is None and each.recording is not None and each.recording.steps_from == "found":
+            return f"{title(each)} has no marked steps: those found by repetition need not be the same work"
+    return None if own == before else f"one duration is the time of a {own}, the other of a {before}"
 
 
 def find_profile(named: str, root: Path) -> Path:

@@ -56,6 +56,9 @@ class Iteration(Record):
     start_ns: int
     wall_ns: int
     """Length of the step's range on the host."""
+    time_ns: int | None = None
+    """From its start, or the end of the step before, to the end of its work on host and device: the time that compare.py holds. None in
+    documents of before this field."""
     device_ns: int | None
     """Sum of the durations of what it launched; None on the CPU."""
     device_busy_ns: int | None

@@ -22,9 +22,9 @@ def is_trace(path: Path) -> bool:
 
 
 def read_trace(path: Path, steps_range: str | None = None) -> Trace:
-    """The recording in a file; of a .nsys-rep the .sqlite that lies beside it. steps_range: name of the range that is a step.
+    """The recording in a file; of a .nsys-rep the .sqlite that lies beside it and is no older.
 
-    Raises BadInput where it can't be read, and for a .nsys-rep without its export.
+    steps_range: name of the range that is a step. Raises BadInput where it can't be read, and for a .nsys-rep without its export.
     """
     kind = trace_kind(path)
     if kind == "nsys-rep":
@@ -32,6 +32,9 @@ def read_trace(path: Path, steps_range: str | None = None) -> Trace:
         if not is_file(beside):
             raise BadInput("not_exported", "a report of Nsight Systems must be exported first", where=str(path),
                            fix=f"nsys export --type sqlite --output {beside} {path}")
+        if beside.stat().st_mtime < path.stat().st_mtime:
+            raise BadInput("not_exported", f"the export beside it ({beside.name}) is older than the report", where=str(path),
+                           fix=f"nsys export --type sqlite --force-overwrite true --output {beside} {path}")
         path, kind = beside, "nsys-sqlite"
     if kind == "nsys-sqlite":
         return read_nsys(path, steps_range=steps_range)[0]

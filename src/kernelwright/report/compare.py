@@ -10,10 +10,10 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..model.profile import Profile
-from .figures import Headline, configuration, duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
+from .figures import DurationOf, Headline, configuration, duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
 from .numbers import change_pct
 from .templates import render
 
@@ -44,6 +44,7 @@ class Row:
     tc_pct: float | None
     dram_pct: float | None
     occupancy_pct: float | None
+    duration_of: DurationOf | None
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,12 @@ def _row(place: int, label: str, profile: Profile, own: Headline, first_profile:
         change="first" if place == 0 else _word(first_profile, profile, first, own, change),
         tflops=own.tflops, gbps=own.gbps, kernel_us=_us(own.kernel_ns), launches=own.launches, idle_pct=own.idle_pct,
         tc_pct=own.tc_pct, dram_pct=own.dram_pct, occupancy_pct=own.occupancy_pct,
+        duration_of=own.duration_of,
     )
 
 
 def _word(first_profile: Profile, profile: Profile, first: Headline, own: Headline, change: float | None) -> ChangeWord:
-    if change is None or mismatch(profile, first_profile) is not None or first.duration_evidence != own.duration_evidence:
+    if change is None or mismatch(profile, first_profile) is not None or _taken(first) != _taken(own):
         return "not comparable"
     overlap = intervals_overlap(first, own)
     if duration_warning(first_profile) or duration_warning(profile):
@@ -135,6 +137,10 @@ def _word(first_profile: Profile, profile: Profile, first: Headline, own: Headli
     if overlap is None:
         return "no interval"
     return "slower" if change > 0 else "faster"
+
+
+def _taken(own: Headline) -> tuple[str | None, str | None]:
+    return own.duration_evidence, own.duration_of
 
 
 def _fails(first: Headline, own: Headline, limit_pct: float) -> bool:
@@ -177,8 +183,9 @@ def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequenc
         reason = mismatch(profiles[0], profile, ("A", row.letter))
         if reason:
             found.append(f"{row.letter} is not comparable with A: {reason}")
-        if figures[0].duration_evidence != own.duration_evidence:
-            ways = f"{own.duration_evidence}, {figures[0].duration_evidence}"
+        if _taken(figures[0]) != _taken(own):
+            place = 0 if figures[0].duration_evidence != own.duration_evidence else 1
+            ways = f"{_taken(own)[place]}, {_taken(figures[0])[place]}"
             found.append(f"{row.letter} and A took their durations in different ways ({ways})")
     for row, profile in zip(rows, profiles, strict=True):
         if doubt := (profile.timing.warning if profile.timing else None) or duration_warning(profile):
@@ -198,10 +205,29 @@ def _doubts_of_gate(rows: Sequence[Row], gate: Gate | None) -> tuple[str, ...]:
                  "machine" for row in rows if gate is not None and row.letter in gate.failed and row.change == "too noisy")
 
 
+class Bounded(Protocol):
+    """A row of a comparison."""
+
+    @property
+    def letter(self) -> str: ...
+
+    @property
+    def interval_us(self) -> tuple[float, float] | None: ...
+
+
+def gate_groups(gate: Gate | None, rows: Sequence[Bounded]) -> dict[str, list[str]]:
+    """Letters by outcome and by whether the noise of both sides is known: what the gate's sentence may claim."""
+    unknown = {row.letter for row in rows[1:] if row.interval_us is None or rows[0].interval_us is None}
+    failed = gate.failed if gate is not None else ()
+    return {"beyond_noise": [name for name in failed if name not in unknown], "unsure": [name for name in failed if name in unknown],
+            "passed_unsure": [row.letter for row in rows[1:] if row.letter in unknown and row.letter not in failed]}
+
+
 def render_comparison(comparison: Comparison) -> str:
     """The comparison as Markdown."""
     on_cpu = all(row.launches is None for row in comparison.rows if row.kernel_us is not None)
     return render("compare.md.j2", kernel_time=kernel_time_name(on_cpu=on_cpu), rows=comparison.rows,
                   stages=comparison.stages[:MOST_STAGES],
                   stages_left=max(0, len(comparison.stages) - MOST_STAGES), warnings=comparison.warnings, gate=comparison.gate,
+                  gated=gate_groups(comparison.gate, comparison.rows),
                   words={"first": "-", "not comparable": "not comparable", **NOISE})

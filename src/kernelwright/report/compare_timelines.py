@@ -22,7 +22,7 @@ from ..timeline.intervals import union_length
 from ..timeline.pace import step_times
 from ..timeline.steps import device_work
 from ..timeline.summary import operator_intervals
-from .compare import ChangeWord, Gate, letter
+from .compare import ChangeWord, Gate, gate_groups, letter
 from .numbers import change_pct
 from .templates import render
 
@@ -136,7 +136,7 @@ def render_recordings(comparison: TimelineComparison) -> str:
     """The comparison of recordings as Markdown."""
     words = {"first": "-", "not comparable": "not comparable", "within noise": "within noise"}
     return render("compare_recordings.md.j2", rows=comparison.rows, warnings=comparison.warnings, gate=comparison.gate,
-                  words=words) + render_changes(comparison.against)
+                  gated=gate_groups(comparison.gate, comparison.rows), words=words) + render_changes(comparison.against)
 
 
 def render_changes(against: Sequence[Against]) -> str:

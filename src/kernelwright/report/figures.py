@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ..model.base import Evidence, Figure
 from ..model.measurement import PAIRED, Measurement
 from ..model.profile import Profile, Stage
 from .numbers import us, usable
 
+DurationOf = Literal["call", "recorded step", "stages"]
 UNSTABLE = "the call was not stable"
 """How the warning of a capture starts whose warm-up ended before the call's time had settled."""
 
@@ -19,7 +21,8 @@ class Headline:
     """Headline figures of one profile; None where not measured."""
 
     duration_ns: float | None
-    """Time of one call: the median of its timing; without a timing, the sum of the stages of one step."""
+    """Time of one call: the median of its timing; of a recording made elsewhere, the median time of its steps; else the sum of the stages
+    of one step."""
     duration_evidence: Evidence | None
     low_ns: float | None
     """95% interval of the duration; None where there is none (stage sums, fewer than five samples)."""
@@ -37,14 +40,17 @@ class Headline:
     launches: float | None
     """Launches a step; None on a CPU, which launches nothing."""
     idle_pct: float | None
+    duration_of: DurationOf | None
+    """What the duration is the time of; two of different things are not compared."""
 
 
 def headline(profile: Profile) -> Headline:
     """The headline figures of a profile."""
-    timing, timeline, work = profile.timing, profile.timeline, profile.work
+    timeline, work = profile.timeline, profile.work
     kernel_ns = sum(stage.duration_ns for stage in profile.stages) if profile.stages and timeline is not None else None
-    duration, evidence = _duration(profile, timing, kernel_ns)
-    interval = timing.interval_ns if timing else None
+    duration, evidence, duration_of = _duration(profile, kernel_ns)
+    timed = duration_timing(profile)
+    interval = timed.interval_ns if timed else None
     return Headline(
         duration_ns=duration,
         duration_evidence=evidence,
@@ -58,17 +64,34 @@ def headline(profile: Profile) -> Headline:
         occupancy_pct=weighted(profile.stages, lambda stage: stage.occupancy_pct),
         launches=timeline.launches / timeline.steps if timeline and timeline.steps and profile.capture_metadata.device == "cuda" else None,
         idle_pct=usable(timeline.idle_share_pct) if timeline else None,
+        duration_of=duration_of,
     )
 
 
-def _duration(profile: Profile, timing: Measurement | None, kernel_ns: float | None) -> tuple[float | None, Evidence | None]:
-    if timing is not None:
-        return timing.median_ns, timing.evidence
+def duration_timing(profile: Profile) -> Measurement | None:
+    """The timing of calls; of a recording made elsewhere, that of its steps (each to the end of its device work). None where there is
+    neither: a sum of device time is no duration of a step."""
+    if profile.timing is not None:
+        return profile.timing
+    if profile.recording is None or profile.structure is None or profile.recording.steps_from == "whole":
+        return None
+    times = [row.time_ns for row in profile.structure.iterations if row.time_ns is not None]
+    if not times or len(times) < len(profile.structure.iterations):
+        return None
+    return Measurement.of([float(time) for time in times], timer="timeline", evidence="timeline")
+
+
+def _duration(profile: Profile, kernel_ns: float | None) -> tuple[float | None, Evidence | None, DurationOf | None]:
+    timed = duration_timing(profile)
+    if timed is not None:
+        return timed.median_ns, timed.evidence, "call" if profile.timing is not None else "recorded step"
+    if profile.recording is not None:
+        return None, None, None
     if kernel_ns is not None:
-        return kernel_ns, "timeline"
+        return kernel_ns, "timeline", "stages"
     if profile.stages:
-        return sum(stage.duration_ns for stage in profile.stages), profile.evidence.get("duration", "timeline")
-    return None, None
+        return sum(stage.duration_ns for stage in profile.stages), profile.evidence.get("duration", "timeline"), "stages"
+    return None, None, None
 
 
 def in_unit(figure: Figure | None, unit: str) -> float | None:
@@ -95,7 +118,7 @@ def duration_warning(profile: Profile) -> str | None:
 
     A timing that the judge took in pairs has no such doubt: the noise is in the interval of the pair.
     """
-    timing = profile.timing
+    timing = duration_timing(profile)
     if timing is None or timing.timer.endswith(PAIRED):
         return None
     unstable = next((warning for warning in profile.warnings if warning.startswith(UNSTABLE)), None)

@@ -16,6 +16,7 @@ from .intervals import parents, union_length
 from .kernel_names import marks_step
 from .names import plain
 from .nesting import threads
+from .pace import step_times
 from .periods import LEAST_REPEATS, Period, Words, period_of
 from .work import Work
 
@@ -62,12 +63,12 @@ def iterations(trace: Trace, work: Work, *, operators: Sequence[Operator] = (), 
     for operator in operators:
         if operator.flops is not None:
             flops[operator.step] = flops.get(operator.step, 0.0) + operator.flops
-    rows = []
+    rows, times = [], step_times(trace)
     for step in range(min(len(trace.steps), MOST_ITERATIONS)):
         mine = work.of_step(step)
         wall = int(trace.steps.duration_ns[step])
         rows.append(Iteration(
-            index=step, start_ns=int(trace.steps.start_ns[step]), wall_ns=wall,
+            index=step, start_ns=int(trace.steps.start_ns[step]), wall_ns=wall, time_ns=int(times[step]),
             device_ns=int(work.duration[mine].sum()) if trace.is_cuda else None,
             device_busy_ns=union_length(work.start[mine], work.end[mine]) if trace.is_cuda else None,
             launches=mine.stop - mine.start, flops=flops.get(step), mfu_pct=mfu(flops.get(step), peak, wall)))
