@@ -39,6 +39,21 @@ def test_growth_is_held_against_n_log_n(bench: ModuleType) -> None:
                                   "(n log n: 2000.0), 1.5 times the memory"]
 
 
+@pytest.mark.parametrize(("change", "words"), [
+    ({}, []), ({"cpu_s_ratio": 11.9}, ["11.9 times our CPU time"]), ({"peak_bytes_ratio": 5.9}, ["5.9 times our memory"]),
+    ({"trace_events": 1_000_002}, ["nothing to compare"]), ({"error": "exit 1", "cpu_s_ratio": None}, ["nothing to compare"]),
+    ({"reader": "json"}, ["nothing to compare"])])
+def test_what_is_missed_beside_hta_is_said(bench: ModuleType, change: dict[str, object], words: list[str]) -> None:
+    row = {"reader": "hta", "error": None, "trace_events": 3_000_002, "cpu_s_ratio": 12.1, "peak_bytes_ratio": 6.1, **change}
+    found = bench.misses([{"reader": "kernelwright", "error": None, "trace_events": 3_000_002}, row])
+    assert len(found) == len(words) and all(word in line for word, line in zip(words, found, strict=True))
+
+
+def test_a_check_without_hta_fails(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--sizes", "--alone", "600", "--check"]) == 1
+    assert "missed: nothing to compare with HTA" in capsys.readouterr().err
+
+
 def test_a_full_disk_leaves_the_largest_out(bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.has_room(tmp_path, 1) and not bench.has_room(tmp_path, 10**15)
     assert "without 1000000000000000 events" in capsys.readouterr().err
