@@ -97,8 +97,8 @@ def test_two_ranks_are_recorded_and_the_late_one_is_named(tmp_path, monkeypatch,
     assert found["ranks"][0]["exposure"]["exposed_waiting_ns"] > 4 * 30e6 > found["ranks"][1]["exposure"]["exposed_waiting_ns"]
     report = (out / "report.md").read_text()
     assert "**Rank 1 arrived last most often**" in report and len(report) < 6000
-    assert {path.name for path in out.iterdir()} == {"csv", "params.json", "ranks.json", "raw", "report.md", "timeline.html", "wait_heatmap.png",
-                                                     "wait_heatmap.svg"}
+    assert {path.name for path in out.iterdir()} == {"csv", "params.json", "ranks.json", "raw", "report.md", "timeline.html",
+                                                     "wait_heatmap.png", "wait_heatmap.svg"}
     assert [path for path in out.rglob("*") if path.is_file() and b"planted-5f1c9e" in _unpacked(path)] == []
 
     assert main(["profile_kernel", str(out), "--mode", "nsys", "--out", str(tmp_path / "again"), "--json"]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -57,3 +57,20 @@ def test_a_check_without_hta_fails(bench: ModuleType, capsys: pytest.CaptureFixt
 def test_a_full_disk_leaves_the_largest_out(bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.has_room(tmp_path, 1) and not bench.has_room(tmp_path, 10**15)
     assert "without 1000000000000000 events" in capsys.readouterr().err
+
+
+def test_all_benchmarks_run_with_the_checks_that_they_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("bench_run", ROOT / "bench" / "run.py")
+    assert spec is not None and spec.loader is not None
+    run = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(run)
+    real, asked = run.load, {}
+
+    def load(name: str) -> SimpleNamespace:
+        checks = '"--check"' in Path(real(name).__file__).read_text()
+        asked[name] = checks
+        return SimpleNamespace(main=lambda argv: int(("--check" in argv) != checks))
+
+    monkeypatch.setattr(run, "load", load)
+    assert run.main(["--out", str(tmp_path)]) == 0
+    assert asked["trace_readers"] and asked["timeline_engine"]
