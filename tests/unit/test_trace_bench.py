@@ -59,18 +59,19 @@ def test_a_full_disk_leaves_the_largest_out(bench: ModuleType, tmp_path: Path, c
     assert "without 1000000000000000 events" in capsys.readouterr().err
 
 
-def test_all_benchmarks_run_with_the_checks_that_they_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_benchmark_that_misses_its_figures_fails_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("bench_run", ROOT / "bench" / "run.py")
     assert spec is not None and spec.loader is not None
     run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(run)
-    real, asked = run.load, {}
+    asked: dict[str, bool] = {}
 
     def load(name: str) -> SimpleNamespace:
-        checks = '"--check"' in Path(real(name).__file__).read_text()
-        asked[name] = checks
-        return SimpleNamespace(main=lambda argv: int(("--check" in argv) != checks))
+        asked[name] = False
+        return SimpleNamespace(main=lambda argv: asked.update({name: "--check" in argv}) or int(asked[name]))
 
     monkeypatch.setattr(run, "load", load)
-    assert run.main(["--out", str(tmp_path)]) == 0
-    assert asked["trace_readers"] and asked["timeline_engine"]
+    assert run.main(["--out", str(tmp_path)]) == 1
+    assert {name for name, checked in asked.items() if checked} == {"trace_readers", "timeline_engine"}
+    assert set(asked) == set(run.BENCHMARKS)
+    assert all('"--check"' in (ROOT / "bench" / f"{name}.py").read_text() for name in run.CHECKED)
