@@ -33,6 +33,8 @@ EVENT_BYTES = 340
 SEED = 1
 HTA = ("HolisticTraceAnalysis==0.5.0", "pandas<3")
 """This version fails with pandas 3."""
+CHECKED, CPU_TIMES, MEMORY_TIMES = 3_000_000, 12, 6
+"""At so many events HTA must take at least so many times our CPU time, and so many times our memory."""
 BASE_NS = 4377300821121851
 MEASURE = """
 import json, resource, sys, time
@@ -90,7 +92,10 @@ OPERATORS = ("aten::linear", "aten::matmul", "aten::add", "aten::gelu", "aten::l
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run, print a table and how time grew, write them as JSON and markdown beside it. Exit 1 where a reader failed."""
+    """Run, print a table and how time grew, write them as JSON and markdown beside it.
+
+    Exit 1 where a reader failed; with --check also when HTA's figures are too near to ours, or HTA could not be run.
+    """
     args = _arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELWRIGHT_CACHE"] = str(Path(folder) / "cache")
@@ -107,7 +112,21 @@ def main(argv: list[str] | None = None) -> int:
         document = {"benchmark": "trace_readers", "rounds": args.rounds, "seed": SEED, "hta": hta is not None, "rows": rows}
         args.out.write_text(json.dumps(document, indent=1) + "\n")
         args.out.with_suffix(".md").write_text(table)
-    return 1 if any(row["error"] for row in rows) else 0
+    missed = misses(rows) if args.check else []
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if missed or any(row["error"] for row in rows) else 0
+
+
+def misses(rows: list[dict[str, Any]]) -> list[str]:
+    """What is not as it should be beside HTA, in words."""
+    row = next((row for row in rows if row["reader"] == "hta" and not row["error"] and row["trace_events"] // CHECKED == 1), {})
+    ratios = [row.get(key) for key in ("cpu_s_ratio", "peak_bytes_ratio")]
+    if None in ratios:
+        return [f"nothing to compare with HTA at {CHECKED} events"]
+    return [f"HTA took {ratio:.1f} times our {what} at {CHECKED} events, not {least}"
+            for ratio, what, least in zip(ratios, ("CPU time", "memory"), (CPU_TIMES, MEMORY_TIMES), strict=True)
+            if ratio is not None and ratio < least]
 
 
 def measure(size: int, rounds: int, pythons: dict[str, str], path: Path) -> list[dict[str, Any]]:
@@ -275,6 +294,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--alone", type=int, nargs="*", default=list(ALONE), metavar="EVENTS", help="sizes that ours alone reads")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--hta", metavar="PYTHON", help="an interpreter that has HolisticTraceAnalysis (default: install it for this run)")
+    parser.add_argument("--check", action="store_true", help=f"exit 1 unless HTA takes {CPU_TIMES} times our CPU time and {MEMORY_TIMES} "
+                        f"times our memory at {CHECKED} events")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there as JSON, and as markdown beside it")
     return parser.parse_args(argv)
 

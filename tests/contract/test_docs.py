@@ -123,7 +123,7 @@ def test_options_belong_to_the_verb_they_are_shown_with(options_by_verb: dict[st
                 continue
             verb = next((name for name in VERBS if re.search(rf"\b{name}\.py|kernelwright {name.replace('_', '[_-]')}\b", line)), None)
             known = options_by_verb[verb] if verb else set().union(*options_by_verb.values())
-            for option, equals in re.findall(r"(?<![\w-])(--[A-Za-z][\w-]*)(=?)", line):
+            for option, equals in re.findall(r"(?<![\w-])(--[A-Za-z][\w-]*)(=?)", line.partition(" -- ")[0]):  # after it: the script's
                 checked += 1
                 is_parameter = bool(equals) and (option[2:] in example_parameters or option == "--NAME")
                 assert option in known or is_parameter, f"{page.relative_to(ROOT)}: {option} in {line!r}"

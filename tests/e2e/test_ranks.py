@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -44,6 +45,11 @@ while True:
 """
 
 
+def _unpacked(file: Path) -> bytes:
+    data = file.read_bytes()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
 def _script(folder, text):
     (folder / "train.py").write_text(text)
     return "train.py"
@@ -71,6 +77,7 @@ def _pids(folder: Path, count: int) -> list[int]:
 def test_two_ranks_are_recorded_and_the_late_one_is_named(tmp_path, monkeypatch, capfd):
     out = tmp_path / "out"
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLANTED_API_TOKEN", "planted-5f1c9e")
     code = main(["profile_kernel", _script(tmp_path, LATE), "--ranks", "2", "--device", "cpu", "--steps", "4", "--out", str(out), "--json"])
     said, shown = capfd.readouterr()
     assert code == 0, shown
@@ -90,8 +97,9 @@ def test_two_ranks_are_recorded_and_the_late_one_is_named(tmp_path, monkeypatch,
     assert found["ranks"][0]["exposure"]["exposed_waiting_ns"] > 4 * 30e6 > found["ranks"][1]["exposure"]["exposed_waiting_ns"]
     report = (out / "report.md").read_text()
     assert "**Rank 1 arrived last most often**" in report and len(report) < 6000
-    assert {path.name for path in out.iterdir()} == {"csv", "params.json", "ranks.json", "raw", "report.md", "wait_heatmap.png",
-                                                     "wait_heatmap.svg"}
+    assert {path.name for path in out.iterdir()} == {"csv", "params.json", "ranks.json", "raw", "report.md", "timeline.html",
+                                                     "wait_heatmap.png", "wait_heatmap.svg"}
+    assert [path for path in out.rglob("*") if path.is_file() and b"planted-5f1c9e" in _unpacked(path)] == []
 
     assert main(["profile_kernel", str(out), "--mode", "nsys", "--out", str(tmp_path / "again"), "--json"]) == 0
     assert json.loads((tmp_path / "again" / "ranks.json").read_text())["waits_for"] == found["waits_for"]

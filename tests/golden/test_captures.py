@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,8 +15,8 @@ from golden_files import assert_golden
 from kernelwright.model.capture import ProbeResult
 from kernelwright.model.profile import ClockReading, Profile
 from kernelwright.model.workload import WorkloadRef
-from kernelwright.pipeline.assemble import Run, assemble
-from kernelwright.report import render_contract
+from kernelwright.pipeline.assemble import Run, assemble, with_recording
+from kernelwright.report import render_contract, write_profile
 from kernelwright.report.document import render_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,18 +24,34 @@ CAPTURES = sorted((ROOT / "tests" / "data" / "captures" / "h200").iterdir())
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 
-def assembled(folder: Path) -> Profile:
+def run_of(folder: Path) -> Run:
     result = ProbeResult.model_validate_json((folder / "result.json").read_bytes())
     example, _, compiled = folder.name.partition("-")
     workload = WorkloadRef(path=ROOT / "examples" / f"{example}.py", name=example)
-    return assemble(Run(workload=workload, mode="annotation", raw=folder, result=result, peaks=result.peaks,
-                        clocks=ClockReading(requested="none", locked=False), compile_mode=compiled or "eager",
-                        device_name=None, version="golden"))
+    return Run(workload=workload, mode="annotation", raw=folder, result=result, peaks=result.peaks,
+               clocks=ClockReading(requested="none", locked=False), compile_mode=compiled or "eager", device_name=None, version="golden")
+
+
+def assembled(folder: Path) -> Profile:
+    return assemble(run_of(folder))
 
 
 @pytest.fixture(scope="module", params=CAPTURES, ids=[folder.name for folder in CAPTURES])
 def capture(request):
     return request.param.name, assembled(request.param)
+
+
+def test_annotation_on_a_gpu_writes_the_timeline_page(tmp_path):
+    run = with_recording(run_of(next(folder for folder in CAPTURES if folder.name == "gpt2")))
+    assert run.recorded is not None
+    profile, trace = assemble(run), run.recorded.trace
+    page = write_profile(profile, tmp_path / "gpu", trace=trace, params_doc={})["timeline"]
+    data = json.loads(page.read_text().partition('id="data">')[2].partition("</script>")[0])
+    rows = sum(sum(lane["rows"]) for lane in data["lanes"] if lane["kind"] == "device")
+    assert page == tmp_path / "gpu" / "timeline.html" and rows == len(trace.device) > 100
+    assert any(label == "line" for detail in data["details"] for label, _ in detail), "what the profile attributed is in the hover"
+    assert "timeline" not in write_profile(profile, tmp_path / "cpu", trace=replace(trace, is_cuda=False), params_doc={})
+    assert not (tmp_path / "cpu" / "timeline.html").exists()
 
 
 def test_there_are_captures():

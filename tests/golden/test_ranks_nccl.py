@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.cli import main
 from kernelwright.model.ranks import Ranks
 from kernelwright.pipeline.ranks import SKEWED_STEPS, rank_files, read_ranks
 from kernelwright.timeline.ranks import compare_ranks
@@ -46,6 +47,17 @@ def test_waits_agree_with_the_hosts_one_clock(folder: Path, ranks: Ranks) -> Non
     compared = sum(late_us[len(late_us) - ranks.collectives:])
     assert compared == pytest.approx(ranks.waits_for[0][1] / 1e3, rel=0.01)
     assert statistics.median(late_us) > 0
+
+
+def test_the_page_has_a_group_of_lanes_a_rank(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile_kernel", str(folder), "--mode", "nsys", "--out", str(tmp_path / "out"), "--json"]) == 0
+    page = Path(json.loads(capsys.readouterr().out)["timeline"])
+    data = json.loads(page.read_text().partition('id="data">')[2].partition("</script>")[0])
+    streams = {lane["group"].partition(" · ")[0]: sum(lane["rows"]) for lane in data["lanes"] if lane["kind"] == "device"}
+    assert page == tmp_path / "out" / "timeline.html" and set(streams) == {"rank 0", "rank 1"} and min(streams.values()) > 0
+    assert data["title"] == "raw: 2 ranks" and "0 is the start of each rank's own first step." in data["notes"]
+    assert any(category == "communication" for category, *_ in data["kinds"])
+    assert "Timeline: timeline.html." in (tmp_path / "out" / "report.md").read_text()
 
 
 def _all_reduces(file: Path) -> list[float]:

@@ -47,6 +47,8 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
     assert done.profile.evidence["counters"] == "counters"
     jsonschema.validate(json.loads(files["profile"].read_text()), SCHEMA)
     assert done.params["options"]["counters"] == {"choice": "default", "budget_s": 30.0, "executable": str(ncu.path), "sudo": False}
+    page = files["timeline"].read_text()
+    assert "(counters)" in page and "(counters of a launch like it)" in page
     report = files["report"].read_text()
     assert "## Counters" in report and re.search(r"counters for \d+\.\d% of kernel time", report) and "12 times each" in report
     assert "--ncu-budget" in report

@@ -14,7 +14,7 @@ from kernelwright.capture.ranks import free_port, rank_variables
 from kernelwright.cli import main
 from kernelwright.model.ranks import Ranks
 from kernelwright.pipeline.ranks import rank_files
-from kernelwright.report.ranks import render_ranks, tables
+from kernelwright.report.ranks import MOST_DRAWN, render_ranks, tables, write_ranks
 from kernelwright.report.ranks_figure import svg_and_png
 from kernelwright.report.schema import schemas
 from kernelwright.timeline.ranks import compare_ranks
@@ -137,9 +137,24 @@ def test_ranks_get_what_torchrun_sets():
 
 def _many(count, steps):
     """`count` ranks of which the last is late in every step."""
+    return compare_ranks(_recorded(count, steps))
+
+
+def _recorded(count, steps):
     talks = tuple(Talk("all_reduce", step, step, (*[step * 300_000 + 5] * (count - 1), step * 300_000 + 90_000), step * 300_000 + 99_000)
                   for step in range(steps))
-    return compare_ranks(recordings(Run(count, steps, 300_000, talks, (), (0,) * count, numbered=True)))
+    return recordings(Run(count, steps, 300_000, talks, (), (0,) * count, numbered=True))
+
+
+def test_the_page_of_many_ranks_shows_those_that_stand_out(tmp_path):
+    count = MOST_DRAWN + 4
+    traces = _recorded(count, 2)
+    files = write_ranks(compare_ranks(traces), "many", tmp_path, dict(traces), params_doc={})
+    data = json.loads(files["timeline"].read_text().partition('id="data">')[2].partition("</script>")[0])
+    groups = {lane["group"].partition(" · ")[0] for lane in data["lanes"]}
+    assert len(groups) == MOST_DRAWN and f"rank {count - 1}" in groups, "the late one is shown"
+    assert data["title"] == f"many: {MOST_DRAWN} of {count} ranks"
+    assert f"Timeline: timeline.html ({MOST_DRAWN} ranks)." in files["report"].read_text()
 
 
 def test_the_report_of_very_many_ranks_and_hostile_names_stays_bounded():

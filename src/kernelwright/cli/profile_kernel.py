@@ -120,7 +120,7 @@ def _check_script_options(args: argparse.Namespace, workload: WorkloadRef) -> No
 def write_run(done: ProfileRun, baseline: Profile | None = None) -> dict[str, Path]:
     """Write a finished run's documents; leaves error.json when that fails."""
     try:
-        return write_profile(done.profile, done.out_dir, baseline=baseline, params_doc=done.params)
+        return write_profile(done.profile, done.out_dir, trace=done.trace, baseline=baseline, params_doc=done.params)
     except KernelwrightError as error:
         leave_error(done.out_dir, error)
         raise

@@ -66,11 +66,11 @@ def run_ranks_mode(workload: WorkloadRef, args: argparse.Namespace, options: Pro
 
 def _answer(done: RanksRun) -> Answer:
     try:
-        files = write_ranks(done.ranks, done.name, done.out_dir, params_doc=done.params)
+        files = write_ranks(done.ranks, done.name, done.out_dir, done.traces, params_doc=done.params)
     except KernelwrightError as error:
         leave_error(done.out_dir, error)
         raise
     text = render_ranks(done.ranks, done.name, picture="heat_map" in files)
     data = {"out_dir": str(done.out_dir), **{key: str(path) for key, path in files.items()},
             "recordings": [str(path) for path in done.recordings]}
-    return Answer(data, text.rstrip("\n"), tail=f"\nreport: {files['report']}")
+    return Answer(data, text.rstrip("\n"), tail=f"\nreport: {files['report']}\ntimeline: {files['timeline']}")

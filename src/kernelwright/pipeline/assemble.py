@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast
@@ -48,7 +48,7 @@ class Run:
     warnings: tuple[str, ...] = ()
     """What the capture itself has to say, beside the probe's and the clocks'."""
     recorded: Recorded | None = None
-    """Mode nsys: its timeline. Others read theirs from raw/."""
+    """Its timeline; None: it is read from raw/."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Wall time of each part of the capture."""
 
@@ -56,6 +56,14 @@ class Run:
     def has_timeline(self) -> bool:
         """Whether steps were recorded."""
         return self.recorded is not None or self.result.trace_file is not None
+
+
+def with_recording(run: Run) -> Run:
+    """The run with its timeline read, where it has one. Raises BadInput for traces that can't be read."""
+    if run.recorded is not None or run.result.trace_file is None:
+        return run
+    read = run.counters.trace if isinstance(run.counters, CounterCapture) else None
+    return replace(run, recorded=kineto_recorded(run.raw, run.result, read))
 
 
 def assemble(run: Run) -> Profile:
@@ -97,8 +105,9 @@ def _with_compiled(draft: Profile, run: Run, index: CompiledIndex | None) -> Pro
 
 def _with_timeline(draft: Profile, run: Run, ops: list[OpRecord], index: CompiledIndex | None) -> Profile:
     own = {name: function for name, (function, _) in python_names(index).items()} if index is not None else {}
-    read = run.counters.trace if isinstance(run.counters, CounterCapture) else None
-    whole = with_timeline(draft, run.recorded or kineto_recorded(run.raw, run.result, read), ops=ops, own=own, counters=run.counters)
+    recorded = with_recording(run).recorded
+    assert recorded is not None
+    whole = with_timeline(draft, recorded, ops=ops, own=own, counters=run.counters)
     if whole.capture_metadata.dtype or whole.script is None:
         return whole
     metadata = whole.capture_metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators)})

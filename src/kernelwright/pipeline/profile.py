@@ -30,7 +30,7 @@ from ..model.saying import Say, own_lines, silent
 from ..model.trace import Trace
 from ..model.workload import CompileMode, Device, WorkloadRef
 from .artifacts import write_artifacts
-from .assemble import Run, assemble, read_ops
+from .assemble import Run, assemble, read_ops, with_recording
 from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
 from .forms import hide_secrets
 from .meanwhile import ANALYSIS, COUNTERS, CPU_LIMIT_S, Meanwhile, Part
@@ -88,7 +88,7 @@ class ProfileRun:
     result: ProbeResult
     params: dict[str, Any] = field(default_factory=dict)
     trace: Trace | None = None
-    """Mode nsys: what was recorded."""
+    """What was recorded; None in mode event."""
 
 
 Capture = Callable[[WorkloadRef, str, Path, Interpreter, ProfileOptions, Say, Sequence[Part]], Run]
@@ -120,6 +120,7 @@ def profile(
     try:
         run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
         stages.end("capture")
+        run = with_recording(run)
         document = assemble(run)
         if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))

@@ -46,6 +46,8 @@ class RanksRun:
     out_dir: Path
     recordings: tuple[Path, ...]
     """Rank by rank."""
+    traces: dict[int, Trace]
+    """By rank, without what `slim` leaves out."""
     params: dict[str, Any] = field(default_factory=dict)
 
 
@@ -64,17 +66,18 @@ def profile_ranks(workload: WorkloadRef, count: int, out_dir: Path | None, optio
     folder = working_folder(workload, MODE, out_dir)
     params = script_parameters(workload.script.argv)
 
-    def capture() -> tuple[Ranks, tuple[Path, ...], dict[str, Any]]:
+    def capture() -> tuple[Ranks, tuple[Path, ...], dict[int, Trace], dict[str, Any]]:
         results, clocks = _capture(workload, count, folder, interpreter, options, say)
         files = tuple(folder / "raw" / f"rank{rank}" / str(result.trace_file) for rank, result in enumerate(results))
         traces = [(rank, slim(replace(read_kineto(file), rank=rank, world_size=count, source=f"rank{rank}/{file.name}")))
                   for rank, file in enumerate(files)]
         found = compare_ranks(traces, leave_out=SKEWED_STEPS)
-        return found.model_copy(update={"warnings": found.warnings + _said(results)}), files, clocks
+        return found.model_copy(update={"warnings": found.warnings + _said(results)}), files, dict(traces), clocks
 
-    found, files, clocks = _guarded(capture, folder, lambda: folder if out_dir is not None else move_folder(folder, workload, MODE, params))
+    found, files, traces, clocks = _guarded(
+        capture, folder, lambda: folder if out_dir is not None else move_folder(folder, workload, MODE, params))
     final = folder if out_dir is not None else move_folder(folder, workload, MODE, params)
-    return RanksRun(found, workload.name, final, tuple(final / file.relative_to(folder) for file in files), {
+    return RanksRun(found, workload.name, final, tuple(final / file.relative_to(folder) for file in files), traces, {
         **_params(workload.name, workload.path, params, final, options), "clocks": clocks,
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source},
         "versions": {"kernelwright": __version__, "torch": interpreter.torch_version, "schema": RANKS_VERSION},
@@ -88,15 +91,15 @@ def compare_folder(folder: Path, out_dir: Path | None, options: ProfileOptions, 
     reference = WorkloadRef(path=folder, name=name or folder.resolve().name or "ranks")
     target = working_folder(reference, MODE, out_dir)
 
-    def capture() -> tuple[Ranks, tuple[Path, ...]]:
+    def capture() -> tuple[Ranks, tuple[Path, ...], dict[int, Trace]]:
         ranked = read_ranks(files, options.steps_from, say)
         own = all(trace.steps_from == "kernelwright" for _, trace, _ in ranked)
         found = compare_ranks([(rank, trace) for rank, trace, _ in ranked], leave_out=SKEWED_STEPS if own else 0)
-        return found, tuple(file for _, _, file in ranked)
+        return found, tuple(file for _, _, file in ranked), {rank: trace for rank, trace, _ in ranked}
 
-    found, ordered = _guarded(capture, target, lambda: target if out_dir is not None else move_folder(target, reference, MODE, {}))
+    found, ordered, traces = _guarded(capture, target, lambda: target if out_dir is not None else move_folder(target, reference, MODE, {}))
     final = target if out_dir is not None else move_folder(target, reference, MODE, {})
-    return RanksRun(found, reference.name, final, tuple(file.resolve() for file in ordered), {
+    return RanksRun(found, reference.name, final, tuple(file.resolve() for file in ordered), traces, {
         **_params(reference.name, folder.resolve(), {}, final, options),
         "versions": {"kernelwright": __version__, "torch": None, "schema": RANKS_VERSION}, "interpreter": None, "script": None})
 

@@ -1,23 +1,27 @@
-"""The documents of a comparison of ranks: ranks.json, report.md, csv/, the heat map of waits."""
+"""The documents of a comparison of ranks: ranks.json, report.md, csv/, the heat map of waits, the timeline page."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..model.errors import MachineLacks
 from ..model.files import write_bytes_atomic, write_json_atomic, write_text_atomic
 from ..model.ranks import RankRow, Ranks
+from ..model.trace import Trace
 from .templates import render
 from .text import plain
+from .timeline_html import Recording, write_ranks_html
 
-HEAT_MAP = "wait_heatmap"
+HEAT_MAP, TIMELINE = "wait_heatmap", "timeline.html"
 MOST_ROWS = 12
 """Ranks in the document; of more, those that stand out."""
+MOST_DRAWN = 16
+"""Ranks in the page; of more, those that stand out."""
 MOST_KINDS, MOST_WAITS, MOST_WARNINGS = 6, 5, 5
 
 
@@ -37,17 +41,20 @@ class RankView:
     """Time that others waited for it, a step."""
 
 
-def write_ranks(ranks: Ranks, name: str, out_dir: Path, *, params_doc: Mapping[str, Any]) -> dict[str, Path]:
-    """Write params.json, ranks.json, report.md, csv/ and the heat map (with two ranks or more).
+def write_ranks(ranks: Ranks, name: str, out_dir: Path, traces: Mapping[int, Trace], *, params_doc: Mapping[str, Any]) -> dict[str, Path]:
+    """Write params.json, ranks.json, report.md, csv/, timeline.html and the heat map (with two ranks or more).
 
-    Returns absolute paths by "ranks", "report", "params", "csv" and, where it could be drawn, "heat_map". Raises NotWritable.
+    traces: the recordings by rank. Returns absolute paths by "ranks", "report", "params", "csv", "timeline" and, where it could be drawn,
+    "heat_map". Raises NotWritable.
     """
     folder = out_dir.resolve()
-    paths = {"ranks": folder / "ranks.json", "report": folder / "report.md", "params": folder / "params.json", "csv": folder / "csv"}
+    paths = {"ranks": folder / "ranks.json", "report": folder / "report.md", "params": folder / "params.json", "csv": folder / "csv",
+             "timeline": folder / TIMELINE}
     write_json_atomic(paths["params"], dict(params_doc))
     write_text_atomic(paths["ranks"], ranks.model_dump_json(indent=1) + "\n")
     for file, text in tables(ranks).items():
         write_text_atomic(paths["csv"] / file, text)
+    _write_page(paths["timeline"], ranks, name, traces)
     no_picture = ""
     if len(ranks.ranks) > 1 and ranks.collectives:
         try:
@@ -66,7 +73,7 @@ def write_ranks(ranks: Ranks, name: str, out_dir: Path, *, params_doc: Mapping[s
 def render_ranks(ranks: Ranks, name: str, *, picture: bool = False, no_picture: str = "") -> str:
     """The comparison as Markdown: at most about 1,500 tokens whatever the number of ranks."""
     views = [_view(row) for row in ranks.ranks]
-    shown = sorted(views, key=lambda view: (-view.caused_us, -view.waiting_pct, view.rank))[:MOST_ROWS]
+    shown = _standing_out(views)[:MOST_ROWS]
     worst = max(views, key=lambda view: view.waiting_pct, default=None)
     late = max(ranks.ranks, key=lambda row: (row.last, row.caused_ns), default=None)
     return render(
@@ -74,7 +81,21 @@ def render_ranks(ranks: Ranks, name: str, *, picture: bool = False, no_picture: 
         kinds=ranks.kinds[:MOST_KINDS], kinds_left=max(0, len(ranks.kinds) - MOST_KINDS), waits=ranks.worst[:MOST_WAITS], worst=worst,
         late=late if late is not None and late.last else None, steps=max((row.steps for row in ranks.ranks), default=0),
         devices=", ".join(dict.fromkeys(plain(row.device, 60) for row in ranks.ranks)), picture=f"{HEAT_MAP}.svg" if picture else None,
-        no_picture=no_picture, warnings=ranks.warnings[:MOST_WARNINGS], warnings_left=max(0, len(ranks.warnings) - MOST_WARNINGS))
+        no_picture=no_picture, timeline=TIMELINE, drawn=min(len(views), MOST_DRAWN),
+        warnings=ranks.warnings[:MOST_WARNINGS], warnings_left=max(0, len(ranks.warnings) - MOST_WARNINGS))
+
+
+def _write_page(path: Path, ranks: Ranks, name: str, traces: Mapping[int, Trace]) -> None:
+    """One group of lanes a rank, in rank order."""
+    drawn = sorted(view.rank for view in _standing_out([_view(row) for row in ranks.ranks])[:MOST_DRAWN])
+    left = f" of {len(ranks.ranks)}" if len(drawn) < len(ranks.ranks) else ""
+    write_ranks_html(path, [Recording(replace(traces[rank], rank=rank)) for rank in drawn],
+                     title=f"{plain(name, 80)}: {len(drawn)}{left} ranks")
+
+
+def _standing_out(views: Sequence[RankView]) -> list[RankView]:
+    """Those that were waited for most first, then those that waited most."""
+    return sorted(views, key=lambda view: (-view.caused_us, -view.waiting_pct, view.rank))
 
 
 def tables(ranks: Ranks) -> dict[str, str]:
