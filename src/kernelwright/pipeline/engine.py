@@ -18,7 +18,7 @@ from ..timeline.names import is_compiler, is_loader
 from ..timeline.structure import structure
 from .recorded import Recorded
 
-LENGTHENED = "no call was timed without the recorder, which lengthens gaps: idle shares and gains are of recorded steps"
+LENGTHENED = "the recorder lengthens gaps, and what a call takes without it is not known here: idle shares and gains are of recorded steps"
 
 
 def with_engine(profile: Profile, recorded: Recorded, attributed: Attributed) -> Profile:

@@ -262,7 +262,8 @@ def _copy(file: Path, place: Path) -> bool:
 
 
 def _profile(recorded: Recorded, name: str, device_name: str | None, result: ProbeResult | None) -> Profile:
-    trace, timing = recorded.trace, timing_of(result)
+    trace = recorded.trace
+    timing = timing_of(result) if recorded.whole is None else None  # idle time of all steps can't be scaled by that of the first ones
     ceilings = roof_of_result(result) if result is not None else NO_ROOF
     evidence: dict[str, Evidence] = {"duration": "timeline"} if timing is None else {"duration": "timeline", "timing": "events"}
     work = work_summary(result.work, timing, ceilings) if result is not None and result.work is not None and timing is not None else None
