@@ -55,7 +55,8 @@ def test_without_a_timing_nothing_is_said_of_a_call(tmp_path: Path):
     assert "## Device busy: 53.3% while recorded" in report and "Launch-bound: partly (41.5% of a recorded step" in report
     assert "44.2% of a recorded step." in report and "idle 47% of a recorded step (the recorder lengthens gaps)" in contract
     assert "trigger: late_launch_share=42%" in contract and "cpu_bound_share" not in contract
-    assert sum("the recorder lengthens gaps, and what a call takes without it is not known" in warning for warning in run.profile.warnings) == 1
+    said = "the recorder lengthens gaps, and what a call takes without it is not known"
+    assert sum(said in warning for warning in run.profile.warnings) == 1
     row = rows(run, "graph_candidates.csv")[0]
     assert row["gain_of_call_pct"] == "" and f"{float(row['gain_of_recorded_step_pct']):.1f}" == "44.2"
 
