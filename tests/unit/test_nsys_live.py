@@ -237,7 +237,7 @@ def test_what_is_no_recording_is_one_line(bench: Bench, capsys: pytest.CaptureFi
 
 def test_a_recording_too_large_to_list_is_listed_from_its_beginning(bench: Bench, capsys: pytest.CaptureFixture[str],
                                                                       monkeypatch: pytest.MonkeyPatch):
-    shutil.copytree(recording("gpt2"), bench.folder / "there")
+    shutil.copytree(recording("gpt2"), bench.folder / "there", ignore=shutil.ignore_patterns("result.json"))
     bench.run(capsys, "there/report.sqlite", "--out", "whole")
     whole = Profile.load(bench.folder / "whole")
     monkeypatch.setattr("kernelwright.pipeline.nsys.MOST_LAUNCHES", 130)

@@ -8,7 +8,7 @@ from ..model.profile import Bottleneck, BottleneckKind, Profile
 from ..roofline.counters import busiest_pipe_pct, covered_pct, mean, weighted
 from ..roofline.knowledge import bottlenecks
 from .common import all_kernels, best_of, is_cpu_timeline, peak_origin, stage_stretch
-from .idle import IdleCause, idle_causes
+from .idle import IdleCause, idle_causes, of_what
 
 
 def classify(compute_pct: float | None, bandwidth_pct: float | None) -> BottleneckKind | None:
@@ -85,7 +85,8 @@ def _by_idle_time(profile: Profile) -> Bottleneck | None:
         return None
     texts, causes = bottlenecks().texts, idle_causes(profile)
     if causes:
-        return Bottleneck(kind="Latency", root_cause=texts["idle_because"].format(idle=timeline.idle_share_pct, **_because(causes)))
+        words = texts["idle_because"].format(idle=timeline.idle_share_pct, of=of_what(profile), **_because(causes))
+        return Bottleneck(kind="Latency", root_cause=words)
     key = "idle_cpu" if is_cpu_timeline(profile) else "idle"
     return Bottleneck(kind="Latency", root_cause=texts[key].format(idle=timeline.idle_share_pct))
 
@@ -111,7 +112,7 @@ def _second_sentence(profile: Profile) -> str:
         return bottlenecks().texts["and_suspect"].format(warning=suspect) if suspect else ""
     texts = bottlenecks().texts
     if causes := idle_causes(profile):
-        return texts["and_idle_because"].format(idle=timeline.idle_share_pct, **_because(causes))
+        return texts["and_idle_because"].format(idle=timeline.idle_share_pct, of=of_what(profile), **_because(causes))
     if not is_cpu_timeline(profile):
         return texts["and_idle"].format(idle=timeline.idle_share_pct)
     if (times := stage_stretch(profile)) is not None:

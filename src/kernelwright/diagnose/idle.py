@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..model.flow import GapCause, GapSite
 from ..model.profile import Profile, TimelineSummary
+from ..roofline.knowledge import bottlenecks
 from .common import bounded
 
 
@@ -58,6 +59,16 @@ def call_share_of_idle_pct(profile: Profile, idle_ns: float) -> float:
     """Share of a call that some of the flow's idle time (over all its steps) is, with the recording's own cost taken out, 0..100."""
     span = sum(device.span_ns for device in profile.flow.devices) if profile.flow is not None else 0
     return bounded(100.0 * idle_ns / span * _scale(profile.timeline)) if span else 0.0
+
+
+def is_of_recorded(profile: Profile) -> bool:
+    """Whether idle shares are those of the recorded steps, for want of a call timed without the recorder (mode nsys, on a GPU)."""
+    return profile.flow is not None and (profile.timeline is None or profile.timeline.profiled_idle_share_pct is None)
+
+
+def of_what(profile: Profile) -> str:
+    """What idle shares are of, in words."""
+    return bottlenecks().texts["of_recorded" if is_of_recorded(profile) else "of_time"]
 
 
 def _scale(timeline: TimelineSummary | None) -> float:

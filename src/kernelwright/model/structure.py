@@ -143,7 +143,7 @@ class GraphCandidate(Record):
     """Of it, what waited for a launch call, less what a queued launch waits in this recording: mean of the iterations. The profiler's own
     cost of each launch is in it: an upper bound."""
     gain_pct: float | None
-    """Share of the mean iteration's wall time."""
+    """Share of the mean iteration's wall time on the host; the report and csv/ give shares of the devices' spans, as of all idle time."""
 
 
 class HostLink(Record):

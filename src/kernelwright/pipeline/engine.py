@@ -18,6 +18,8 @@ from ..timeline.names import is_compiler, is_loader
 from ..timeline.structure import structure
 from .recorded import Recorded
 
+LENGTHENED = "the recorder lengthens gaps, and what a call takes without it is not known here: idle shares and gains are of recorded steps"
+
 
 def with_engine(profile: Profile, recorded: Recorded, attributed: Attributed) -> Profile:
     """The profile with recording, flow and structure. The trace is the whole one, also where operators are those of its beginning."""
@@ -26,8 +28,13 @@ def with_engine(profile: Profile, recorded: Recorded, attributed: Attributed) ->
     flowed = flow(trace, line_of=lines.line_of) if trace.is_cuda else None
     made = structure(trace, operators=profile.operators, peak=_peak(profile), links=_links(trace), found=recorded.found)
     return profile.model_copy(update={
-        "recording": recorded.recording, "flow": flowed, "structure": made,
+        "recording": recorded.recording, "flow": flowed, "structure": made, "warnings": _lengthened(profile, trace) + profile.warnings,
         "evidence": {**profile.evidence, "flow": "timeline", "structure": "timeline"}})
+
+
+def _lengthened(profile: Profile, trace: Trace) -> tuple[str, ...]:
+    known = profile.timeline is not None and profile.timeline.profiled_idle_share_pct is not None
+    return () if known or not trace.is_cuda else (LENGTHENED,)
 
 
 class Lines:

@@ -22,9 +22,11 @@ from ..capture.nsys import EXPORT_LOG, export_sqlite
 from ..capture.nsys_secrets import scrub_environments
 from ..capture.system_view import real_system, run_command
 from ..diagnose import diagnose
+from ..model.base import Evidence
+from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotWritable, one_line
 from ..model.files import PARTIAL, leave_error
-from ..model.profile import SCHEMA_VERSION, Bottleneck, CaptureMetadata, ClockReading, Profile, Roof
+from ..model.profile import SCHEMA_VERSION, Bottleneck, CaptureMetadata, ClockReading, Profile
 from ..model.recording import Recording
 from ..model.saying import Say, silent
 from ..model.structure import FoundIterations
@@ -34,9 +36,10 @@ from ..readers.kineto import read_kineto
 from ..readers.lines import UserStack, read_lines
 from ..readers.nsys import read_nsys
 from ..readers.sniff import trace_kind
-from ..roofline import with_roofline
+from ..roofline import with_roofline, work_summary
 from ..timeline.head import head_of_trace
 from ..timeline.iterations import with_found_steps
+from .beside import NO_ROOF, own_result, roof_of_operators, roof_of_result, timing_of
 from .counters import VERSION_TIMEOUT_S
 from .forms import hide_secrets
 from .recorded import Recorded
@@ -88,7 +91,7 @@ def analyse_recording(target: Path, out_dir: Path | None, *, name: str | None = 
     folder = _folder(name or recording_name(target), out_dir)
     try:
         recorded = _read(target, kind, folder / "raw", steps_from, nsys_executable, keep_report, say)
-        profile = _profile(recorded, name or recording_name(target), device_name)
+        profile = _profile(recorded, name or recording_name(target), device_name, own_result(target, recorded.trace_whole))
     except (KernelwrightError, OSError) as error:
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, folder)
         if fault.where == target.name:  # readers name their file alone
@@ -258,18 +261,26 @@ def _copy(file: Path, place: Path) -> bool:
     return True
 
 
-def _profile(recorded: Recorded, name: str, device_name: str | None) -> Profile:
+def _profile(recorded: Recorded, name: str, device_name: str | None, result: ProbeResult | None) -> Profile:
     trace = recorded.trace
+    timing = timing_of(result) if recorded.whole is None else None  # idle time of all steps can't be scaled by that of the first ones
+    ceilings = roof_of_result(result) if result is not None else NO_ROOF
+    evidence: dict[str, Evidence] = {"duration": "timeline"} if timing is None else {"duration": "timeline", "timing": "events"}
+    work = work_summary(result.work, timing, ceilings) if result is not None and result.work is not None and timing is not None else None
+    if work is not None:
+        evidence["work"] = "analytic"
     metadata = CaptureMetadata(
         model_name=name, mode="nsys", torch_version=NA, compile_mode=NA, device="cuda" if trace.is_cuda else "cpu",
         device_name=device_name or ", ".join(dict.fromkeys(trace.device_names)) or NA, capture_timestamp_utc=NA,
         kernelwright_version=__version__, dtype="", clocks=ClockReading(requested="none", locked=False, note=ELSEWHERE))
     draft = Profile(
-        capture_metadata=metadata, bottleneck=Bottleneck(kind=None, root_cause=""), evidence={"duration": "timeline"},
-        roofline=Roof(dtype=NA, peak_compute=None, peak_bandwidth=None, datasheet_compute=None, datasheet_bandwidth=None, ridge_point=None),
+        capture_metadata=metadata, bottleneck=Bottleneck(kind=None, root_cause=""), evidence=evidence, timing=timing, work=work,
+        roofline=ceilings,
         warnings=(*_about_steps(trace, recorded.found), *_about_size(recorded)))
-    whole = with_timeline(draft, recorded)
-    metadata = metadata.model_copy(update={"dtype": heaviest_dtype(whole.operators) or NA})
+    whole = with_timeline(draft, recorded, roof_of=partial(roof_of_operators, trace=recorded.trace_whole)
+                          if ceilings is NO_ROOF else None)
+    facts = result.facts if result is not None else None
+    metadata = metadata.model_copy(update={"dtype": (facts.dtype if facts is not None else "") or heaviest_dtype(whole.operators) or NA})
     return diagnose(with_roofline(whole.model_copy(update={"capture_metadata": metadata})))
 
 

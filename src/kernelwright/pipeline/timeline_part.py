@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..attribute import attribute
 from ..attribute.cpu import outside_times
 from ..model.base import Evidence
 from ..model.capture import OpRecord
 from ..model.counters import Counters, NoCounters
-from ..model.profile import Profile, TimelineSummary
+from ..model.profile import Operator, Profile, Roof, TimelineSummary
 from ..roofline import stages, with_product_work
 from ..timeline import on_call_clock, summarize, unprofiled
 from ..timeline.call_clock import NOTABLE_SLOWDOWN
@@ -20,14 +20,20 @@ from .recorded import Recorded
 
 
 def with_timeline(draft: Profile, recorded: Recorded, *, ops: Sequence[OpRecord] = (), own: Mapping[str, str] | None = None,
-                  counters: CounterCapture | NoCounters | None = None) -> Profile:
-    """The draft with all that one recording tells. draft.roofline is known. ops, own: see `attribute`."""
-    assert draft.roofline is not None
+                  counters: CounterCapture | NoCounters | None = None,
+                  roof_of: Callable[[Sequence[Operator]], Roof] | None = None) -> Profile:
+    """The draft with all that one recording tells. ops, own: see `attribute`.
+
+    draft.roofline is known, or roof_of finds it from the operators.
+    """
     trace = recorded.trace
     # Where the profile has a flow, both tell of a wait's idle time by the same causes.
     idle = idle_of_calls(trace) if recorded.recording is not None and trace.is_cuda else None
     attributed = attribute(trace, ops=ops, stacks=recorded.stacks, lines=recorded.lines, own=own, idle_of_calls=idle)
     operators, unattributed = with_product_work(attributed.operators), attributed.unattributed
+    if roof_of is not None:
+        draft = draft.model_copy(update={"roofline": roof_of(operators)})
+    assert draft.roofline is not None
     counted: Counters | NoCounters | None = None
     if isinstance(counters, CounterCapture):
         operators, unattributed, counted = with_counters(counters, operators, unattributed)

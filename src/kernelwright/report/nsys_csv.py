@@ -13,6 +13,7 @@ from ..model.flow import GAP_CAUSES, Gap
 from ..model.profile import Operator, Profile
 from ..model.trace import Trace
 from ..timeline.steps import device_work
+from .nsys_views import candidate_pct
 
 MOST_LAUNCHES = 100_000
 """Rows of launches.csv: the first of the steps."""
@@ -164,8 +165,8 @@ def _sequences(profile: Profile) -> Table:
 
 
 def _graphs(profile: Profile) -> Table:
-    heading = ("launches", "first_kernel", "last_kernel", "first_where", "last_where", "streams", "duration_ns", "idle_ns", "gain_ns",
-               "gain_pct")
-    return heading, [tuple(getattr(row, name) for name in heading)
+    plain = ("launches", "first_kernel", "last_kernel", "first_where", "last_where", "streams", "duration_ns", "idle_ns", "gain_ns")
+    heading = (*plain, "gain_of_recorded_step_pct", "gain_of_call_pct")
+    return heading, [(*(getattr(row, name) for name in plain), *candidate_pct(profile, row))
                      for row in (profile.structure.graph_candidates if profile.structure else ())]
 

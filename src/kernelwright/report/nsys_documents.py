@@ -75,7 +75,7 @@ def _report(profile: Profile, files: Sequence[str], room: Room) -> str:
         missing=missing_overlap(profile), syncs=[(row, cell(_sync_what(row.operators), room.name)) for row in syncs], syncs_left=syncs_left,
         corrected=timeline is not None and timeline.profiled_idle_share_pct is not None, transfers=transfers(profile, room.rows),
         stages=[(named(stage.name, room.name), stage) for stage in stages[:room.stages]], stages_left=stages[room.stages:],
-        graphs=[(row, candidate_pct(profile, row)) for row in graphs(profile, min(2, room.rows))],
+        graphs=[(row, *candidate_pct(profile, row)) for row in graphs(profile, min(2, room.rows))],
         fusions=[(cell(" + ".join(function_name(name) for name in row.kernels), room.text), row)
                  for row in fusions(profile, min(2, room.rows))],
         pace=pace(profile), path=path_shares(profile, 5), peak=_peak(profile),

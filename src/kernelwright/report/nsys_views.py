@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..diagnose.idle import call_share_of_idle_pct, idle_causes, recorded_steps
+from ..diagnose.idle import call_share_of_idle_pct, idle_causes, is_of_recorded, recorded_steps
 from ..model.activity import Synchronization
 from ..model.flow import Flow, GapCause, GapSite
 from ..model.profile import Profile
@@ -164,11 +164,16 @@ def fusions(profile: Profile, most: int) -> Sequence[LaunchSequence]:
     return profile.structure.fusion_candidates[:most] if profile.structure is not None else ()
 
 
-def candidate_pct(profile: Profile, candidate: GraphCandidate) -> float | None:
-    """The most that a graph could save, as a share of a call without the recording's own cost; None where spans are not known."""
-    if profile.flow is None or not profile.flow.devices:
-        return None
-    return call_share_of_idle_pct(profile, candidate.gain_ns * recorded_steps(profile))
+def candidate_pct(profile: Profile, candidate: GraphCandidate) -> tuple[float | None, float | None]:
+    """The most that a graph could save, as shares of (a recorded step, a call without the recording's own cost), %.
+
+    Both of the devices' spans, as all idle shares are. None where spans are not known; the second also where no call was timed.
+    """
+    span = sum(device.span_ns for device in profile.flow.devices) if profile.flow is not None else 0
+    if span <= 0:
+        return None, None
+    gain_ns = candidate.gain_ns * recorded_steps(profile)
+    return min(100.0, 100.0 * gain_ns / span), None if is_of_recorded(profile) else call_share_of_idle_pct(profile, gain_ns)
 
 
 def function_name(kernel: str) -> str:

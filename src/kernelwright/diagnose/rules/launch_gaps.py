@@ -7,7 +7,7 @@ from ...model.profile import Finding, Profile, TimelineSummary
 from ...roofline.knowledge import Rule
 from ..activity import by_line, idle_share_pct
 from ..common import NO_TIMELINE, Outcome, bounded, is_cpu_timeline
-from ..idle import idle_causes, recorded_steps
+from ..idle import idle_causes, of_what, recorded_steps
 
 NAME = "launch_gaps"
 
@@ -26,15 +26,19 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     if profile.flow is not None:
         late = next((row for row in idle_causes(profile) if row.cause == "host_bound"), None)
         share, where = (bounded(late.call_pct), late.where) if late is not None else (0.0, None)
-    else:
-        share, where = _late_pct(timeline), None
+        return _finding(profile, rule, share, where, trigger=f"late_launch_share={share:.0f}%")
+    share = _late_pct(timeline)
+    return _finding(profile, rule, share, None, trigger=f"cpu_bound_share={share:.0f}%")
+
+
+def _finding(profile: Profile, rule: Rule, share: float, where: str | None, *, trigger: str) -> Finding | None:
     if share < rule.thresholds["share_pct"]:
         return None
     lines = by_line((operator.source, len(operator.kernels)) for operator in profile.operators)
     return Finding(
-        rule=NAME, name=rule.name, detail=rule.detail.format(share=share, launches=_launches(profile), steps=recorded_steps(profile)),
-        where=where or next(iter(lines), None), estimated_gain_pct=share, trigger=f"cpu_bound_share={share:.0f}%", evidence="timeline",
-        hint=rule.hint)
+        rule=NAME, name=rule.name,
+        detail=rule.detail.format(share=share, of=of_what(profile), launches=_launches(profile), steps=recorded_steps(profile)),
+        where=where or next(iter(lines), None), estimated_gain_pct=share, trigger=trigger, evidence="timeline", hint=rule.hint)
 
 
 def _launches(profile: Profile) -> int:
