@@ -8,6 +8,7 @@ which has 2024's tables without green contexts. 2026 (3.24 and later) adds colum
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -135,3 +136,62 @@ def _create(connection: sqlite3.Connection, table: str, columns: list[str], rows
     connection.execute(f"CREATE TABLE {table} ({', '.join(f'[{name}] {kind}' for name, kind in zip(names, kinds, strict=True))})")
     connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})",
                            [tuple(row.get(name) for name in names) for row in rows])
+
+
+def share_one_text(path: Path, rows: int, length: int) -> None:
+    """Give StringIds `rows` more rows whose text, of `length` bytes, is one and the same chain of pages: a few pages that read as many."""
+    size, data = 4096, bytearray(path.read_bytes())
+    connection = sqlite3.connect(path)
+    root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'StringIds'").fetchone()[0]
+    known = connection.execute("SELECT id, value FROM StringIds ORDER BY id").fetchall()
+    connection.close()
+
+    def add(page: bytes) -> int:
+        data.extend(page)
+        return len(data) // size
+
+    def record(number: int, text: bytes, payload: int, tail: bytes) -> bytes:
+        kinds = b"\x04" + _varint(2 * payload + 13)
+        whole = bytes([len(kinds) + 1]) + kinds + number.to_bytes(4, "big") + text
+        return _varint(len(whole) - len(text) + payload) + _varint(number) + whole + tail
+
+    head = len(record(0, b"", length, b"")) - len(_varint(length)) - 1
+    least = (size - 12) * 32 // 255 - 23
+    local = least + (head + length - least) % (size - 4)
+    local = local if local <= size - 35 else least
+    shared, first, count = head + length - local, len(data) // size + 1, -(-(head + length - local) // (size - 4))
+    for page in range(count):
+        add((0 if page == count - 1 else first + page + 1).to_bytes(4, "big") + b"a" * (size - 4))
+    assert shared > 0
+    cells = [(number, record(number, text.encode(), len(text.encode()), b"")) for number, text in known]
+    cells += [(number, record(number, b"a" * (local - head), length, first.to_bytes(4, "big"))) for number in range(10**6, 10**6 + rows)]
+    leaves = []
+    while cells:
+        page, at, pointers = bytearray(size), size, []
+        while cells and at - len(cells[0][1]) > 8 + 2 * (len(pointers) + 1):
+            number, cell = cells.pop(0)
+            at -= len(cell)
+            page[at:at + len(cell)] = cell
+            pointers.append(at)
+        page[:8] = struct.pack(">BHHHB", 13, 0, len(pointers), at, 0)
+        page[8:8 + 2 * len(pointers)] = struct.pack(f">{len(pointers)}H", *pointers)
+        leaves.append((add(bytes(page)), number))
+    page, at, pointers = bytearray(size), size, []
+    for leaf, number in leaves[:-1]:
+        cell = leaf.to_bytes(4, "big") + _varint(number)
+        at -= len(cell)
+        page[at:at + len(cell)] = cell
+        pointers.append(at)
+    page[:12] = struct.pack(">BHHHBI", 5, 0, len(pointers), at, 0, leaves[-1][0])
+    page[12:12 + 2 * len(pointers)] = struct.pack(f">{len(pointers)}H", *pointers)
+    data[(root - 1) * size:root * size] = page
+    data[28:32] = (len(data) // size).to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+def _varint(number: int) -> bytes:
+    """SQLite's, of at most 56 bits."""
+    parts = [number & 127]
+    while number := number >> 7:
+        parts.append(number & 127 | 128)
+    return bytes(reversed(parts))

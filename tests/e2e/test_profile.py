@@ -1,5 +1,6 @@
 """The seven examples through profile_kernel in both modes, as a user runs it: exact contract, valid document, time adds up."""
 
+import gzip
 import json
 import os
 import re
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
             "lstm_sequence_encoder")
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
+SECRET = "hunter2-do-not-tell"
 
 
 def verb(*argv: str, cwd: Path) -> tuple[int, str, str]:
@@ -26,10 +28,18 @@ def verb(*argv: str, cwd: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def holding(text: str, folder: Path) -> list[str]:
+    """The files, unpacked where they are packed, that hold a text."""
+    found = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert found
+    return [str(path) for path, data in found.items() if text.encode() in (gzip.decompress(data) if path.suffix == ".gz" else data)]
+
+
 @pytest.mark.parametrize("mode", ["event", "annotation"])
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, monkeypatch, capsys):
     argv = (str(ROOT / "examples" / f"{example}.py"), "--mode", mode, "--device", "cpu", "--python", sys.executable, "--json")
+    monkeypatch.setenv("MY_DB_PASSWORD", SECRET)
     if example == EXAMPLES[0]:  # as a user runs it; the others without waiting for torch each time
         status, out, err = verb("profile_kernel.py", *argv, cwd=tmp_path)
     else:
@@ -48,6 +58,7 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
     jsonschema.validate(profile, SCHEMA)
     assert profile["timing"]["median_ns"] > 0 and answer["duration_us"] == profile["timing"]["median_ns"] / 1000
     assert profile["findings"]
+    assert holding(SECRET, folder) == [], "nothing of the environment is kept"
     if mode == "event":
         return
     timeline = profile["timeline"]

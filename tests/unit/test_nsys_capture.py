@@ -170,3 +170,28 @@ def test_what_is_no_export_is_told(tmp_path: Path):
     connection.close()
     with pytest.raises(BadInput):
         scrub_environments(file)
+
+
+def with_metadata(folder: Path) -> Path:
+    """A recording whose only environment is in the table of metadata."""
+    file = with_strings(folder)
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
+    connection.execute("INSERT INTO META_DATA_CAPTURE (name, value) VALUES ('ENVIRONMENT_VARIABLES', ?)", (f"MY_TOKEN={SECRET}",))
+    connection.commit()
+    connection.close()
+    return file
+
+
+def test_an_environment_in_the_metadata_leaves_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where SQLite was built to leave what is deleted."""
+    file = with_metadata(tmp_path)
+    connect = sqlite3.connect
+
+    def careless(database: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(database, **options)
+        connection.execute("PRAGMA secure_delete=OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", careless)
+    assert scrub_environments(file).blocks == 0 and SECRET.encode() not in file.read_bytes()

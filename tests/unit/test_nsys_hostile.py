@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.capture.nsys_secrets import scrub_environments
 from kernelwright.model.errors import BadInput
 from kernelwright.readers.nsys import read_gpus, read_nsys
-from nsys_builder import NsysBuilder
+from kernelwright.readers.nsys_file import open_nsys
+from nsys_builder import NsysBuilder, share_one_text
 
 PAGE = 4096
 
@@ -192,6 +194,34 @@ def test_pages_that_are_pointed_to_again_and_again(tmp_path: Path) -> None:
         counted = database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()[0]
     assert counted > len(data) // 8, "the file must hold more rows than it has room for"
     assert "more rows than the file has room for" in refused(path)
+
+
+def test_a_text_that_many_rows_share(tmp_path: Path) -> None:
+    """1 MB of file that reads as 200 MB of text: it is given up after a few of its rows."""
+    path = small().write(tmp_path / "r.sqlite")
+    share_one_text(path, 200, 1_000_000)
+    size = path.stat().st_size
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT sum(length(value)) FROM StringIds").fetchone()[0] > 100 * size
+    given: list[int] = []
+    tracemalloc.start()
+    with open_nsys(path, 1 << 30) as file, pytest.raises(BadInput, match="more text than it has room for"):
+        counted = file._counted
+        file._connection.text_factory = lambda text: (given.append(len(text)), counted(text))[1]
+        file.texts({1})
+    assert "more text than it has room for" in refused(path)
+    assert tracemalloc.get_traced_memory()[1] < 8 * size and 10**6 <= sum(given) < 4 * size
+    tracemalloc.reset_peak()
+    with pytest.raises(BadInput) as error:
+        scrub_environments(path)
+    assert error.value.code == "not_nsys_sqlite" and tracemalloc.get_traced_memory()[1] < 8 * size and path.stat().st_size == size
+    tracemalloc.stop()
+
+
+@pytest.mark.skipif(not hasattr(sqlite3.Connection, "setlimit"), reason="SQLite's limits can't be set before Python 3.11")
+def test_blobs_where_numbers_belong(tmp_path: Path) -> None:
+    path = small().add("CUPTI_ACTIVITY_KIND_RUNTIME", start=b"a" * 5000, end=2, nameId=3).write(tmp_path / "r.sqlite")
+    assert "too big" in refused(path)
 
 
 def test_memory_stays_bounded(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ _OWN = frozenset({"PYTHONUNBUFFERED", "KERNELWRIGHT_STARTER", "KERNELWRIGHT_UNDE
 _INJECTED = ("NSYS_", "QUADD_", "NVTX_", "CUDA_INJECTION", "LD_PRELOAD", "OPENSSL_", "NSIGHT_", "INJECTION_", "NV_", "VK_")
 """What nsys itself sets in the process that it starts."""
 MAX_VARIABLES = 100_000
+_ENVIRONMENT = re.compile(rb"[A-Za-z_][^=]*=")
 
 
 @dataclass(frozen=True)
@@ -40,27 +41,31 @@ def scrub_environments(database: Path, given: Collection[str] = ()) -> Scrubbed:
     Raises BadInput where it is no such database, NotWritable."""
     try:
         with closing(sqlite3.connect(database)) as connection:
-            connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+            connection.text_factory = bytes
             connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute("PRAGMA secure_delete=ON")
             return _scrub(connection, given)
-    except sqlite3.DatabaseError as error:
-        raise BadInput("not_nsys_sqlite", f"is no SQLite export of Nsight Systems that can be changed ({error})", where=str(database),
+    except (sqlite3.DatabaseError, MemoryError) as error:
+        why = str(error) or "it needs more memory than there is"
+        raise BadInput("not_nsys_sqlite", f"is no SQLite export of Nsight Systems that can be changed ({why})", where=str(database),
                        fix="export the report again: nsys export --type sqlite FILE.nsys-rep") from error
     except OSError as error:
         raise NotWritable(error, database) from error
 
 
 def _scrub(connection: sqlite3.Connection, given: Collection[str]) -> Scrubbed:
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if sound != b"ok":  # pages that belong to two rows would multiply without end, here and in VACUUM
+        raise sqlite3.DatabaseError(f"it is damaged: {sound.decode('utf-8', 'replace')[:200]}")
+    tables = {name.decode("utf-8", "replace") for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()[0]:
         raise sqlite3.DatabaseError("it has triggers")
     blocks = foreign = 0
     if "StringIds" in tables:
-        suspects = connection.execute("SELECT id, value FROM StringIds WHERE typeof(value) = 'text' AND (instr(value, char(0)) > 0 "
-                                      "OR value GLOB '[A-Za-z_]*=*')").fetchall()
         removed = []
-        for number, value in suspects:
-            kind = _kind(str(value), given)
+        for number, value in connection.execute("SELECT id, value FROM StringIds WHERE typeof(value) = 'text'"):
+            suspect = b"\0" in value or _ENVIRONMENT.match(value)
+            kind = _kind(value.decode("utf-8", "surrogateescape"), given) if suspect else None
             if kind is not None:
                 removed.append((number,))
                 blocks, foreign = blocks + 1, foreign + (kind == "foreign")
@@ -68,7 +73,7 @@ def _scrub(connection: sqlite3.Connection, given: Collection[str]) -> Scrubbed:
     if "META_DATA_CAPTURE" in tables:
         connection.execute("DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT%'")
     connection.commit()
-    if blocks:
+    if connection.total_changes:
         connection.execute("VACUUM")
     return Scrubbed(blocks, foreign)
 

@@ -9,7 +9,8 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -47,6 +48,7 @@ from .script import heaviest_dtype
 from .source import is_file
 from .stored import safe_name
 from .timeline_part import with_timeline
+from .trace_file import located
 
 REPORT, DATABASE = ".nsys-rep", ".sqlite"
 SUFFIXES = (REPORT, DATABASE, ".json", ".json.gz")
@@ -76,7 +78,10 @@ def is_recording_target(target: str, mode: str | None) -> bool:
     """Whether TARGET names a recording: by its suffix; with --mode nsys also by what the file holds."""
     if target.lower().endswith(SUFFIXES):
         return True
-    return mode == "nsys" and not target.endswith(".py") and is_file(Path(target)) and trace_kind(Path(target)) is not None
+    if mode != "nsys" or target.endswith(".py") or not is_file(Path(target)):
+        return False
+    with located(Path(target)):
+        return trace_kind(Path(target)) is not None
 
 
 def analyse_recording(target: Path, out_dir: Path | None, *, name: str | None = None, device_name: str | None = None,
@@ -94,8 +99,6 @@ def analyse_recording(target: Path, out_dir: Path | None, *, name: str | None = 
         profile = _profile(recorded, name or recording_name(target), device_name, own_result(target, recorded.trace_whole))
     except (KernelwrightError, OSError) as error:
         fault = error if isinstance(error, KernelwrightError) else NotWritable(error, folder)
-        if fault.where == target.name:  # readers name their file alone
-            fault.where = str(target.absolute())
         leave_error(folder, fault)
         raise fault from error
     return RecordingRun(profile, recorded.trace_whole, folder, _params(profile, target, folder, command))
@@ -115,7 +118,8 @@ def _kind(target: Path) -> str:
         raise BadInput("no_such_recording", "there is no such file", where=where, fix=FIX)
     if not is_file(target):
         raise BadInput("no_such_recording", "is no regular file", where=where, fix=FIX)
-    kind = trace_kind(target)
+    with located(target):
+        kind = trace_kind(target)
     if kind is None:
         raise BadInput("not_a_recording", "is no recording of Nsight Systems or torch.profiler", where=where, fix=FIX)
     return kind
@@ -136,7 +140,9 @@ def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable
           say: Say) -> Recorded:
     say(f"reading {target.name}")
     if kind == "kineto":
-        trace, file = cached_kineto(target, need_steps=False, steps_range=steps_from), _copied(target, raw)
+        with located(target):
+            trace = cached_kineto(target, need_steps=False, steps_range=steps_from)
+        file = _copied(target, raw)
         stacks = _beside(target, _STACKS)
         recorded = Recorded(trace, _read_stacks(stacks), (), warnings=() if file else (_left(target),))
         tool = "torch.profiler"
@@ -184,12 +190,14 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
         main, second = _read_export(target, steps_from)
         file, warnings = _scrubbed_copy(target, raw)
         return Recorded(main, second, (), warnings=warnings), file, "Nsight Systems"
-    exported, version = _export(target, raw, executable, say)
-    try:
-        scrubbed = scrub_environments(exported)
-    except BaseException:
-        exported.unlink(missing_ok=True)
-        raise
+    exported = raw / f"{safe_name(target.name.removesuffix(REPORT))}{DATABASE}"
+    beside = _export_beside(target)
+    if beside is not None and _is_same(beside, exported):
+        main, second = _read_export(exported, steps_from)
+        return Recorded(main, second, (), warnings=(_untouched(exported),)), f"raw/{exported.name}", "Nsight Systems"
+    with _hidden(exported) as made:
+        version = _export(target, beside, made, raw / EXPORT_LOG, executable, say)
+        scrubbed = scrub_environments(made)
     main, second = _read_export(exported, steps_from)
     tool = f"Nsight Systems {version or ''}".strip()
     if scrubbed.foreign and not keep_report:
@@ -203,7 +211,8 @@ def _of_nsys(target: Path, kind: str, raw: Path, steps_from: str | None, executa
 def _read_export(database: Path, steps_from: str | None) -> tuple[Trace, Trace | None]:
     """read_nsys, by way of the cache of large traces."""
     version = f"{NSYS_READER} of kernelwright {__version__} {steps_from!r}"
-    main, second = cached(database, lambda: read_nsys(database, steps_range=steps_from), version=version)
+    with located(database):
+        main, second = cached(database, lambda: read_nsys(database, steps_range=steps_from), version=version)
     assert main is not None
     return main, second
 
@@ -211,23 +220,54 @@ def _read_export(database: Path, steps_from: str | None) -> tuple[Trace, Trace |
 def _scrubbed_copy(target: Path, raw: Path) -> tuple[str | None, tuple[str, ...]]:
     """(place in raw/ of a copy without environments, warnings)."""
     copy = raw / f"{safe_name(target.name.removesuffix(DATABASE))}{DATABASE}"
-    if not _copy(target, copy):
+    if _is_same(target, copy):
+        return f"raw/{copy.name}", (_untouched(target),)
+    if target.stat().st_size > MOST_COPIED_BYTES:
         return None, (_left(target),)
     try:
-        scrub_environments(copy)
+        with _hidden(copy) as made:
+            shutil.copyfile(target, made)
+            scrub_environments(made)
     except BadInput as error:
-        copy.unlink(missing_ok=True)
+        copy.unlink(missing_ok=True)  # an earlier run's
         return None, (f"{target.name} was not copied into raw/: environments of processes can't be taken out of it ({error.message})",)
     return f"raw/{copy.name}", ()
 
 
-def _export(target: Path, raw: Path, executable: str | None, say: Say) -> tuple[Path, str | None]:
-    """(the export in raw/, version of nsys). Raises MachineLacks where neither nsys nor an export beside the report is there."""
-    out = raw / f"{safe_name(target.name.removesuffix(REPORT))}{DATABASE}"
+def _is_same(file: Path, place: Path) -> bool:
+    return place.exists() and os.path.samefile(file, place)
+
+
+def _untouched(file: Path) -> str:
+    return f"{file.name} already lies in raw/ of the results: it is left as it is, with any environments of processes that it holds"
+
+
+@contextmanager
+def _hidden(place: Path) -> Iterator[Path]:
+    """A file's place of the same name in a hidden folder beside it; it moves to its own place when all went well, else it goes."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}.", suffix=PARTIAL, dir=place.parent))
+    try:
+        yield folder / place.name
+        (folder / place.name).chmod(0o644)
+        os.replace(folder / place.name, place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _export_beside(target: Path) -> Path | None:
+    """The report's export that lies beside it, where it is no older."""
     beside = target.with_name(target.name.removesuffix(REPORT) + DATABASE)
-    if beside != target and is_file(beside) and beside.stat().st_mtime >= target.stat().st_mtime and trace_kind(beside) == "nsys-sqlite":
+    if beside == target or not is_file(beside) or beside.stat().st_mtime < target.stat().st_mtime:
+        return None
+    with located(beside):
+        return beside if trace_kind(beside) == "nsys-sqlite" else None
+
+
+def _export(target: Path, beside: Path | None, out: Path, log: Path, executable: str | None, say: Say) -> str | None:
+    """The export goes to `out`; nsys's version, None where it is a copy. Raises MachineLacks where there is neither nsys nor an export."""
+    if beside is not None:
         shutil.copyfile(beside, out)
-        return out, None
+        return None
     tool = find_nsys(dataclasses.replace(real_system(), run=partial(run_command, timeout_s=VERSION_TIMEOUT_S)), executable)
     if not tool.works:
         fix = tool.fix or tool.advice
@@ -235,7 +275,8 @@ def _export(target: Path, raw: Path, executable: str | None, say: Say) -> tuple[
                            where=str(target.absolute()),
                            fix=f"export it where nsys is (nsys export --type sqlite {target.name}) and name the .sqlite file; or {fix}")
     say(f"exporting {target.name} with nsys {tool.version or ''}".rstrip())
-    return export_sqlite(tool, target.absolute(), out, log=raw / EXPORT_LOG), tool.version
+    export_sqlite(tool, target.absolute(), out, log=log)
+    return tool.version
 
 
 def _copied(target: Path, raw: Path) -> str | None:
@@ -247,7 +288,7 @@ def _copy(file: Path, place: Path) -> bool:
     """Copy it whole or not at all; False where it is too large."""
     if file.stat().st_size > MOST_COPIED_BYTES:
         return False
-    if place.exists() and os.path.samefile(file, place):
+    if _is_same(file, place):
         return True
     handle, temporary = tempfile.mkstemp(prefix=f".{place.name[:40]}.", suffix=PARTIAL, dir=place.parent)
     os.close(handle)

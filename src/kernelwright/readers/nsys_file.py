@@ -2,7 +2,7 @@
 
 The file is opened read-only and as immutable, with SQLite's distrust of the schema on; only plain tables are read, whole columns at a
 time, without joins, sorts or aggregates in SQL. What may be read is bounded by the file's size: pages that are pointed to many times over
-would otherwise multiply into rows without end.
+would otherwise multiply into rows, and into text, without end.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ MAX_NS = 4 * 10**18
 _ROWS_AT_ONCE = 20_000
 _LEAST_ROW_BYTES = 8
 _MAX_VALUE_BYTES = 64 << 20
+_MAX_NUMBER_BYTES = 4096
+"""Longest value in columns of numbers (and longest statement); a text or a blob there is refused anyway."""
+TEXT_BYTES_A_BYTE, MORE_TEXT_BYTES = 2, 1 << 20
+"""Text that one statement may give: UTF-16 may grow by half as UTF-8, and no two values share a page of an intact file."""
 _LIMIT_LENGTH = 0
 """SQLITE_LIMIT_LENGTH"""
 _STEPS_A_CALL = 100_000
@@ -33,8 +37,8 @@ _STEPS_A_BYTE = 64
 """SQLite's own instructions; a row of 100 bytes takes about 40."""
 _EXPORT_AGAIN = "export the report again: nsys export --type sqlite REPORT.nsys-rep"
 _IN_EVERY_EXPORT = ("META_DATA_EXPORT", "EXPORT_META_DATA", "StringIds")
-_UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError)
-"""The last for errors whose own text quotes a damaged schema."""
+_UNREADABLE = (sqlite3.Error, OverflowError, UnicodeDecodeError, MemoryError)
+"""UnicodeDecodeError for errors whose own text quotes a damaged schema."""
 Columns = dict[str, Int64]
 Pack = Sequence[tuple[str, int]]
 """(column, bits), the first in the highest bits."""
@@ -48,6 +52,9 @@ class NsysFile:
         self._connection = connection
         self._max_rows = size_bytes // _LEAST_ROW_BYTES
         self._steps_left = size_bytes * _STEPS_A_BYTE + 100 * _STEPS_A_CALL
+        self._max_text_bytes = size_bytes * TEXT_BYTES_A_BYTE + MORE_TEXT_BYTES
+        self._text_bytes_left = self._max_text_bytes
+        connection.text_factory = self._counted
         connection.set_progress_handler(self._go_on, _STEPS_A_CALL)
         self._tables = {_text(name): _text(kind) == "table" and not _text(sql).upper().lstrip().startswith("CREATE VIRTUAL")
                         for name, kind, sql in self._rows("SELECT name, type, ifnull(sql, '') FROM sqlite_master")
@@ -56,6 +63,13 @@ class NsysFile:
     def _go_on(self) -> int:
         self._steps_left -= _STEPS_A_CALL
         return int(self._steps_left < 0)
+
+    def _counted(self, text: bytes) -> bytes:
+        """Every text passes here before the next one is read."""
+        self._text_bytes_left -= len(text)
+        if self._text_bytes_left < 0:
+            raise self.bad("the SQLite file holds more text than it has room for")
+        return text
 
     def has(self, table: str) -> bool:
         """Whether there is such a table; raises BadInput where it is a view or a virtual table."""
@@ -88,7 +102,8 @@ class NsysFile:
         single = [name for name in wanted if name in known and name not in packed]
         words = [f"[{name}]" if (default := wanted[name]) is None else f"ifnull([{name}], {default})" for name in single]
         words += [_packed(pack) for pack in packs]
-        parts = [self._numbers(table, rows) for rows in self.chunks(table, ", ".join(words))] if words else []
+        with self._short_values():
+            parts = [self._numbers(table, rows) for rows in self.chunks(table, ", ".join(words))] if words else []
         matrix = np.concatenate(parts, axis=1) if parts else np.zeros((len(words), 0), dtype=np.int64)
         found = dict(zip(single, matrix, strict=False))
         for pack, column in zip(packs, matrix[len(single):], strict=True):
@@ -105,7 +120,7 @@ class NsysFile:
         if not {"id", "value"} <= self.column_names("StringIds") or not ids:
             return {}
         wanted = ids if isinstance(ids, (set, frozenset, dict)) else set(ids)
-        return {number: value for rows in self.chunks("StringIds", "id, value") for number, value in rows
+        return {number: value for rows in self.chunks("StringIds", "id, value", "typeof(value) = 'text'") for number, value in rows
                 if number in wanted and isinstance(value, bytes)}
 
     def strings(self, ids: Collection[int]) -> dict[int, str]:
@@ -127,6 +142,19 @@ class NsysFile:
         """The error for contents that can't be right."""
         return BadInput("bad_trace", why, where=self.name, fix=_EXPORT_AGAIN)
 
+    @contextmanager
+    def _short_values(self) -> Iterator[None]:
+        """No value may be long meanwhile (Python 3.10 can't tell SQLite so)."""
+        set_limit = getattr(self._connection, "setlimit", None)
+        if set_limit is None:
+            yield
+            return
+        before = set_limit(_LIMIT_LENGTH, _MAX_NUMBER_BYTES)
+        try:
+            yield
+        finally:
+            set_limit(_LIMIT_LENGTH, before)
+
     def _numbers(self, table: str, rows: Sequence[tuple[Any, ...]]) -> Int64:
         """Shape (columns, rows)."""
         return np.stack([self.numbers(table, column) for column in zip(*rows, strict=True)])
@@ -139,7 +167,7 @@ class NsysFile:
             raise self.bad(f"table {table} holds a value that is no integer") from error
 
     def _fetch(self, statement: str, table: str) -> Iterator[Sequence[tuple[Any, ...]]]:
-        read = 0
+        read, self._text_bytes_left = 0, self._max_text_bytes
         try:
             cursor = self._connection.execute(statement)
             while rows := cursor.fetchmany(_ROWS_AT_ONCE):

@@ -66,7 +66,7 @@ def _columns(file: NsysFile) -> Iterator[tuple[Any, ...]]:
             raise file.wrong_schema(RANGES, f"has no column {name}")
     thread = f"ifnull([globalTid], {MISSING})" if "globalTid" in known else str(MISSING)
     text_id = "ifnull([textId], -1)" if "textId" in known else "-1"
-    text = "[text]" if "text" in known else "NULL"
+    text = "CASE typeof([text]) WHEN 'text' THEN [text] END" if "text" in known else "NULL"
     words = f"[start], ifnull([end], {NOT_ENDED}), [eventType], {thread}, {text_id}, {text}"
     kinds = ", ".join(map(str, (*NESTED, *FREE)))
     for rows in file.chunks(RANGES, words, f"[eventType] IN ({kinds})") if known else ():
