@@ -128,6 +128,14 @@ def test_tables(name: str):
     assert len(owned) == sum(len(operator.kernels) for operator in profile.operators)
     assert sum(int(row["duration_ns"]) for row in made["gaps.csv"] if row["scope"] == "device") <= profile.timeline.gap_total_ns
     assert sum(int(row["count"]) for row in made["api_calls.csv"]) > 0 and made["streams.csv"] and made["iterations.csv"]
+    if profile.structure.comparison is not None:
+        steps = {int(row["index"]): int(row["device_ns"]) for row in made["iterations.csv"]}
+        compared, rows = profile.structure.comparison, made["iteration_differences.csv"]
+        assert len(rows) == len(compared.differences)
+        assert all((row["step_a"], row["step_b"]) == (str(compared.a), str(compared.b)) for row in rows)
+        if compared.aligned:  # launches that took equally long are left out, all others are told
+            changed = sum(int(row["b_ns"]) - int(row["a_ns"]) for row in rows)
+            assert changed == steps[compared.b] - steps[compared.a]
 
 
 @pytest.mark.parametrize("name", WITH_STATS)

@@ -26,7 +26,8 @@ def tables(profile: Profile, trace: Trace) -> dict[str, str]:
     made: dict[str, Table] = {
         "kernels": _kernels(trace), "launches": _launches(profile, trace), "streams": _streams(profile), "gaps": _gaps(profile),
         "gap_sites": _sites(profile), "copies": _copies(profile), "syncs": _syncs(profile), "api_calls": _api_calls(profile),
-        "regions": _regions(profile), "iterations": _iterations(profile), "sequences": _sequences(profile),
+        "regions": _regions(profile), "iterations": _iterations(profile),
+        "iteration_differences": _iteration_differences(profile), "sequences": _sequences(profile),
         "graph_candidates": _graphs(profile)}
     return {f"{name}.csv": _text(*table) for name, table in made.items()}
 
@@ -152,8 +153,18 @@ def _regions(profile: Profile) -> Table:
 
 
 def _iterations(profile: Profile) -> Table:
-    heading = ("index", "start_ns", "wall_ns", "device_ns", "device_busy_ns", "launches", "flops", "mfu_pct")
+    heading = ("index", "start_ns", "wall_ns", "time_ns", "device_ns", "device_busy_ns", "launches", "flops", "mfu_pct")
     return heading, [tuple(getattr(row, name) for name in heading) for row in (profile.structure.iterations if profile.structure else ())]
+
+
+def _iteration_differences(profile: Profile) -> Table:
+    """The slowest step against the typical one, aligned launch by launch: what only one of them has, and what took longer or shorter."""
+    heading = ("step_a", "step_b", "aligned", "kernel", "change", "count", "a_ns", "b_ns")
+    compared = profile.structure.comparison if profile.structure else None
+    if compared is None:
+        return heading, ()
+    return heading, [(compared.a, compared.b, int(compared.aligned), row.kernel, row.change, row.count, row.a_ns, row.b_ns)
+                     for row in compared.differences]
 
 
 def _sequences(profile: Profile) -> Table:
