@@ -47,6 +47,11 @@ torch.cuda.cudart().cudaProfilerStop()
 """
 
 
+def few_variables() -> dict[str, str]:
+    """A recording holds its environment; and nsys's own tables are made by a Python of its own, which PYTHONPATH would mislead."""
+    return {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "HOME") if key in os.environ}
+
+
 def recorded(folder: Path, tracing: str) -> tuple[Path, Path]:
     """(the report, its export)."""
     nsys = os.environ.get("NSYS", shutil.which("nsys"))
@@ -54,12 +59,11 @@ def recorded(folder: Path, tracing: str) -> tuple[Path, Path]:
         pytest.skip("nsys is not on PATH, and NSYS does not name it")
     program, report, export = folder / "program.py", folder / "report.nsys-rep", folder / "report.sqlite"
     program.write_text(PROGRAM)
-    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "HOME") if key in os.environ}
     for words in ((nsys, "profile", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi",
                    "--capture-range-end=stop", f"--cuda-graph-trace={tracing}", "--output", str(report.with_suffix("")), sys.executable,
                    str(program)),
                   (nsys, "export", "--type=sqlite", "--output", str(export), str(report))):
-        done = subprocess.run(words, env=kept, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(words, env=few_variables(), cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return report, export
 
@@ -87,7 +91,7 @@ def test_it_equals_nsys_s_own_table(tmp_path: Path) -> None:
     nsys = os.environ.get("NSYS", shutil.which("nsys"))
     assert nsys is not None
     subprocess.run([nsys, "stats", "--format=csv", "--report=cuda_gpu_kern_sum", "--output", str(tmp_path / "stats"), str(report)],
-                   cwd=tmp_path, capture_output=True, timeout=300, check=True)
+                   env=few_variables(), cwd=tmp_path, capture_output=True, timeout=300, check=True)
     with (tmp_path / "stats_cuda_gpu_kern_sum.csv").open(newline="") as text:
         expected = {row["Name"]: (int(row["Total Time (ns)"]), int(row["Instances"])) for row in csv.DictReader(text)}
     ours: dict[str, tuple[int, int]] = {}
