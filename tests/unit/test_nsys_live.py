@@ -224,7 +224,8 @@ def test_a_trace_of_torch_s_profiler(bench: Bench, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(("name", "content", "words", "code"), [
     ("x.json", b'{"a": 1}', (), "not_a_recording"), ("x.sqlite", b"no database", (), "not_a_recording"),
     ("gone.nsys-rep", None, (), "no_such_recording"), ("x.json", b"{}", ("--mode", "annotation"), "report_not_taken"),
-    ("x.json", b"{}", ("--steps", "3"), "report_not_run"), ("x.json", b"{}", ("--kernel", "a"), "only_ncu"),
+    ("x.json", b"{}", ("--steps", "3"), "report_not_run"), ("x.json", b"{}", ("--ranks", "2"), "report_not_run"),
+    ("x.json", b"{}", ("--kernel", "a"), "only_ncu"),
 ])
 def test_what_is_no_recording_is_one_line(bench: Bench, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None,
                                           words: tuple[str, ...], code: str):

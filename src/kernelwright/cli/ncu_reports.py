@@ -14,20 +14,18 @@ from ..model.workload import WorkloadRef
 from ..pipeline.ncu import NcuRun, Selection, analyse
 from ..pipeline.ncu_live import profile_ncu
 from ..pipeline.profile import ProfileOptions
-from ..pipeline.source import exists
-from ..pipeline.stored import find_baseline, load_profile
+from ..pipeline.stored import find_baseline
 from ..report import render_contract
 from ..report.ncu_write import write_ncu_profile
 from .common import Answer
-
-_RUNNING = (("--warmup", "warmup"), ("--steps", "steps"), ("--steps-from", "steps_from"), ("--run-to-end", "run_to_end"),
-            ("--sandbox", "sandbox"), ("--flush-l2", "flush_l2"), ("--clocks", "clocks"))
+from .only_read import baseline_folder, refuse_other_mode, refuse_run_options
 
 
 def run_reports(args: argparse.Namespace, params: dict[str, str], selection: Selection, say: Say) -> Answer:
     """Analyse and write the artifacts. Raises BadInput for options that only a run has."""
-    _check_options(args, params)
-    baseline = _baseline(args)
+    refuse_other_mode(args, "ncu", "a report of ncu")
+    refuse_run_options(args, params, what="a report is")
+    baseline = baseline_folder(args, "ncu", "a report")
     done = analyse(Path(args.target), args.out, selection=selection, name=args.model_name, device_name=args.device_name,
                    command=tuple(sys.argv), say=say)
     return _answer(done, baseline)
@@ -61,24 +59,3 @@ def write_ncu_run(done: NcuRun, baseline: Profile | None = None) -> dict[str, Pa
     except KernelwrightError as error:
         leave_error(done.out_dir, error)
         raise
-
-
-def _check_options(args: argparse.Namespace, params: dict[str, str]) -> None:
-    if args.mode not in (None, "ncu"):
-        raise BadInput("report_not_taken", f"a report of ncu is analysed in mode ncu, not {args.mode}", where=args.target,
-                       fix="leave --mode out")
-    given = [name for name, key in _RUNNING if getattr(args, key)]
-    given += ["VERSION"] if args.version is not None else []
-    given += ["--"] if args.script_args is not None else []
-    given += [f"--{name}" for name in params]
-    if given:
-        raise BadInput("report_not_run", f"{given[0]} is for a run, and a report is only read", where=args.target, fix="leave it out")
-
-
-def _baseline(args: argparse.Namespace) -> Profile | None:
-    if not args.baseline:
-        return None
-    if not exists(Path(args.baseline)):
-        raise BadInput("no_baseline", "of a report only a profile's folder can be the baseline", where=f"--baseline {args.baseline}",
-                       fix="name the folder of an earlier profile of mode ncu")
-    return load_profile(Path(args.baseline))

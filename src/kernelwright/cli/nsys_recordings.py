@@ -17,21 +17,19 @@ from ..model.workload import WorkloadRef
 from ..pipeline.nsys import analyse_recording
 from ..pipeline.nsys_live import profile_nsys
 from ..pipeline.profile import ProfileOptions
-from ..pipeline.source import exists
-from ..pipeline.stored import find_baseline, load_profile
+from ..pipeline.stored import find_baseline
 from ..report import render_contract
 from ..report.nsys_write import write_nsys_profile
 from .call_time import call_data, call_line
 from .common import Answer
-
-_RUNNING = (("--warmup", "warmup"), ("--steps", "steps"), ("--run-to-end", "run_to_end"), ("--sandbox", "sandbox"),
-            ("--flush-l2", "flush_l2"), ("--clocks", "clocks"))
+from .only_read import baseline_folder, refuse_other_mode, refuse_run_options
 
 
 def run_recording(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Analyse and write the artifacts. Raises BadInput for options that only a run has."""
-    _check_options(args, params)
-    baseline = _baseline(args)
+    refuse_other_mode(args, "nsys", "a recording")
+    refuse_run_options(args, params, what="a recording is", taken=("steps_from",))
+    baseline = baseline_folder(args, "nsys", "a recording")
     done = analyse_recording(Path(args.target), args.out, name=args.model_name, device_name=args.device_name, steps_from=args.steps_from,
                              nsys_executable=args.nsys_executable, keep_report=args.keep_nsys_report, command=tuple(sys.argv), say=say)
     return _answer(done.profile, done.trace, done.out_dir, done.params, baseline)
@@ -69,24 +67,3 @@ def write_nsys_run(profile: Profile, trace: Trace, out_dir: Path, params: Mappin
     except KernelwrightError as error:
         leave_error(out_dir, error)
         raise
-
-
-def _check_options(args: argparse.Namespace, params: dict[str, str]) -> None:
-    if args.mode not in (None, "nsys"):
-        raise BadInput("report_not_taken", f"a recording is analysed in mode nsys, not {args.mode}", where=args.target,
-                       fix="leave --mode out")
-    given = [name for name, key in _RUNNING if getattr(args, key)]
-    given += ["VERSION"] if args.version is not None else []
-    given += ["--"] if args.script_args is not None else []
-    given += [f"--{name}" for name in params]
-    if given:
-        raise BadInput("report_not_run", f"{given[0]} is for a run, and a recording is only read", where=args.target, fix="leave it out")
-
-
-def _baseline(args: argparse.Namespace) -> Profile | None:
-    if not args.baseline:
-        return None
-    if not exists(Path(args.baseline)):
-        raise BadInput("no_baseline", "of a recording only a profile's folder can be the baseline", where=f"--baseline {args.baseline}",
-                       fix="name the folder of an earlier profile of mode nsys")
-    return load_profile(Path(args.baseline))

@@ -15,10 +15,9 @@ from ..pipeline.profile import ProfileOptions
 from ..pipeline.ranks import RanksRun, compare_folder, profile_ranks, rank_files
 from ..report.ranks import render_ranks, write_ranks
 from .common import Answer, positive_count
+from .only_read import refuse_run_options
 
 MOST_HERE = 64
-_OF_A_RUN = (("--warmup", "warmup"), ("--steps", "steps"), ("--run-to-end", "run_to_end"), ("--sandbox", "sandbox"),
-             ("--flush-l2", "flush_l2"), ("--clocks", "clocks"), ("--ranks", "ranks"))
 
 
 def add_rank_options(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +42,7 @@ def is_ranks_target(target: str, mode: str | None) -> bool:
 
 def run_rank_folder(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Compare a folder's recordings. Raises BadInput for options that only a run has."""
-    given = [name for name, key in _OF_A_RUN if getattr(args, key, None)]
-    given += ["VERSION"] if args.version is not None else []
-    given += ["--"] if args.script_args is not None else []
-    given += [f"--{name}" for name in params]
-    if given:
-        raise BadInput("report_not_run", f"{given[0]} is for a run, and recordings are only read", where=args.target, fix="leave it out")
+    refuse_run_options(args, params, what="recordings are", taken=("steps_from",))
     options = ProfileOptions(steps_from=args.steps_from, command=tuple(sys.argv))
     return _answer(compare_folder(Path(args.target), args.out, options, name=args.model_name, say=say))
 

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..readers.ncu_records import KernelDetails, NcuDetails
 from .forms import hide_secrets
 from .ncu_profile import Setting, build_profile, facts
 from .ncu_rules import group_name, groups
-from .stored import read_params, safe_name
+from .stored import analysis_folder, read_params, safe_name
 
 SUFFIX = ".ncu-rep"
 PROFILE_FILE = "profile.json"
@@ -155,7 +154,7 @@ def analyse(target: Path, out_dir: Path | None, *, selection: Selection | None =
     reports = read_reports(files, selection)
     setting = Setting(name=name or _name(target), device_name=device_name, kernelwright_version=__version__)
     profile = build_profile(reports, setting)
-    folder = _folder(setting.name, out_dir)
+    folder = analysis_folder("ncu", setting.name, out_dir)
     try:
         copied = copy_reports([report.file for report in reports], folder / "raw")
     except (KernelwrightError, OSError) as error:
@@ -167,17 +166,6 @@ def analyse(target: Path, out_dir: Path | None, *, selection: Selection | None =
 
 def _name(target: Path) -> str:
     return (target.absolute().name.removesuffix(SUFFIX) or "report")[:500]
-
-
-def _folder(name: str, out_dir: Path | None) -> Path:
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    folder = out_dir or Path.cwd() / "out" / "profiles" / "ncu" / safe_name(name) / "default" / stamp
-    try:
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
-        (folder / "error.json").unlink(missing_ok=True)
-    except OSError as error:
-        raise NotWritable(error, folder) from error
-    return folder.resolve()
 
 
 def copy_reports(files: Sequence[Path], raw: Path) -> list[str]:

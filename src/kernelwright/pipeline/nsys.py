@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ from .forms import hide_secrets
 from .recorded import Recorded
 from .script import heaviest_dtype
 from .source import is_file
-from .stored import safe_name
+from .stored import analysis_folder, safe_name
 from .timeline_part import with_timeline
 from .trace_file import located
 
@@ -93,7 +92,7 @@ def analyse_recording(target: Path, out_dir: Path | None, *, name: str | None = 
     failure leaves error.json in it.
     """
     kind = _kind(target)
-    folder = _folder(name or recording_name(target), out_dir)
+    folder = analysis_folder("nsys", name or recording_name(target), out_dir)
     try:
         recorded = _read(target, kind, folder / "raw", steps_from, nsys_executable, keep_report, say)
         profile = _profile(recorded, name or recording_name(target), device_name, own_result(target, recorded.trace_whole))
@@ -123,17 +122,6 @@ def _kind(target: Path) -> str:
     if kind is None:
         raise BadInput("not_a_recording", "is no recording of Nsight Systems or torch.profiler", where=where, fix=FIX)
     return kind
-
-
-def _folder(name: str, out_dir: Path | None) -> Path:
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
-    folder = out_dir or Path.cwd() / "out" / "profiles" / "nsys" / safe_name(name) / "default" / stamp
-    try:
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
-        (folder / "error.json").unlink(missing_ok=True)
-    except OSError as error:
-        raise NotWritable(error, folder) from error
-    return folder.resolve()
 
 
 def _read(target: Path, kind: str, raw: Path, steps_from: str | None, executable: str | None, keep_report: bool,
@@ -280,7 +268,7 @@ def _export(target: Path, beside: Path | None, out: Path, log: Path, executable:
 
 
 def _copied(target: Path, raw: Path) -> str | None:
-    place = raw / (safe_name(target.name) if target.name.endswith(SUFFIXES) else f"{safe_name(target.name)}")
+    place = raw / safe_name(target.name)
     return f"raw/{place.name}" if _copy(target, place) else None
 
 

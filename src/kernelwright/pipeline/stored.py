@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ..model.errors import BadInput
+from ..model.errors import BadInput, NotWritable
 from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
@@ -22,6 +23,18 @@ MAX_NAME_CHARACTERS = 100
 def safe_name(text: str) -> str:
     """A file name out of any text: letters, digits, "._=-" stay, the rest becomes "_"; at most 100 characters."""
     return re.sub(r"[^\w.=-]+", "_", text).strip("._")[:MAX_NAME_CHARACTERS] or "unnamed"
+
+
+def analysis_folder(mode: str, name: str, out_dir: Path | None) -> Path:
+    """out_dir, or a new folder for what is analysed without a run; raw/ is made in it. Raises NotWritable."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(name) / "default" / stamp
+    try:
+        (folder / "raw").mkdir(parents=True, exist_ok=True)
+        (folder / "error.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise NotWritable(error, folder) from error
+    return folder.resolve()
 
 
 def params_folder(params: Mapping[str, Any]) -> str:
