@@ -12,9 +12,10 @@ with that of all installed packages, made before (--byte-code warm). With as-is 
 long `import torch` takes both ways.
 
 --all-launches replays every launch of a step as well: how much longer that takes, and for each counter how far the values that launches
-inherited are from those measured on them: the median relative difference over launches of at least 1% of the step's kernel time. Left
-out are shares of a peak below 1%, and amounts below 1% of the largest seen in the step (their peaks are not in the report). Beside it
-the same for launches measured in both runs, which is what measuring twice differs by.
+inherited are from those measured on them: the median relative difference over launches of at least 1% of the step's kernel time (where no
+launch has as much, over those of one kernel and configuration that have as much together). Left out are shares of a peak below 1%, and
+amounts below 1% of the largest seen in the step (their peaks are not in the report). Beside it the same for launches measured in both
+runs, which is what measuring twice differs by.
 
 One line of JSON a workload, as soon as it is measured; on stderr where the seconds went. Needs a GPU and the development environment
 (make bench's).
@@ -31,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +244,13 @@ def all_launches(out: Path, python: str, environment: dict[str, str], cwd: Path,
 def compared(inherited: Any, direct: Any) -> dict[str, Any]:
     """Per counter the median relative difference, of launches that inherited it and of those measured twice."""
     first = [kernel for operator in inherited if operator.step == 0 for kernel in operator.kernels if kernel.category == "kernel"]
-    total_ns = sum(kernel.duration_ns for kernel in first)
-    heavy = [kernel for kernel in first if kernel.duration_ns >= HEAVY_SHARE * total_ns and kernel.metrics.origin is not None]
+    counted, total_ns = [kernel for kernel in first if kernel.metrics.origin is not None], sum(kernel.duration_ns for kernel in first)
+    heavy = [kernel for kernel in counted if kernel.duration_ns >= HEAVY_SHARE * total_ns]
+    if not heavy:
+        kind_ns: dict[tuple[object, ...], int] = defaultdict(int)
+        for kernel in counted:
+            kind_ns[_kind(kernel)] += kernel.duration_ns
+        heavy = [kernel for kernel in counted if kind_ns[_kind(kernel)] >= HEAVY_SHARE * total_ns]
     measured = {kernel.kernel_id: kernel for kernel in _kernels(direct) if kernel.metrics.origin == "measured"}
     pairs = [(kernel, measured[kernel.kernel_id]) for kernel in heavy if kernel.kernel_id in measured]
     result: dict[str, Any] = {"compared_launches": sum(one.metrics.origin == "propagated" for one, _ in pairs),
@@ -254,6 +261,10 @@ def compared(inherited: Any, direct: Any) -> dict[str, Any]:
         result[f"{label}_over_2_pct"] = {name: round(100 * value, 2) for name, value in medians.items() if value > NOTABLE}
         result[f"{label}_worst_median_pct"] = round(100 * max(medians.values()), 2) if medians else None
     return result
+
+
+def _kind(kernel: Any) -> tuple[object, ...]:
+    return kernel.kernel_name, kernel.grid, kernel.block
 
 
 def _medians(pairs: list[tuple[Any, Any]]) -> dict[str, float]:

@@ -11,9 +11,10 @@ from kernelwright.diagnose.rules.warp_stalls import REASONS
 from kernelwright.model.base import Abstained
 from kernelwright.model.counters import NoCounters
 from kernelwright.model.profile import Bottleneck, Finding, Operator, Profile
+from kernelwright.roofline import counters as role_counters
 from kernelwright.roofline import stages
-from kernelwright.roofline.counters import roles
-from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
+from kernelwright.roofline.counters import Raw, roles
+from kernelwright.roofline.knowledge import Way, bottlenecks, counter_knowledge
 from known_counters import ARRAY, counted_kernel, launches, raw
 
 CALL_NS = 1_000_000
@@ -233,3 +234,24 @@ def test_healthy_ranges_are_those_of_the_guide() -> None:
     ranges = {name: (role.healthy.above, role.healthy.at_most) for name, role in counter_knowledge().roles.items() if role.healthy}
     assert ranges == {"tensor_pct": (60, None), "dram_pct": (70, None), "occupancy_pct": (25, None), "l2_hit_pct": (80, None),
                       "local_bytes": (None, 0), "waves_per_sm": (1, None)}
+
+
+def test_an_operator_of_many_launches_is_read_once_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrent layer makes thousands of launches in one operator call; every rule stays linear in them."""
+    read = 0
+
+    def counting(way: Way, raw: Raw, warps_per_sm: int | None) -> float | None:
+        nonlocal read
+        read += 1
+        return by(way, raw, warps_per_sm)
+
+    by = role_counters._by
+    monkeypatch.setattr(role_counters, "_by", counting)
+    spent = []
+    for count in (40, 160):
+        one = case_operator("gemm_bf16_4096")
+        many = one.model_copy(update={"kernels": one.kernels[:1] * count})
+        read = 0
+        diagnose(profile_of(many))
+        spent.append(read)
+    assert spent[1] < 4.5 * spent[0]

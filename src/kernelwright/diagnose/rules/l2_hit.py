@@ -18,7 +18,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     An operator that moves no more than it must is healthy whatever its hit rate: a copy reads each byte once. Where the least
     traffic is not known, the part is at most 1 - hit rate / healthy, and a kernel at its roof is left alone: it may be such a copy.
     """
-    limit = healthy(rule)
+    limit, excesses = healthy(rule), {id(operator): _excess(operator) for operator in profile.operators}
 
     def measure(row: Launch) -> Symptom | Abstained | None:
         hit = row.get("l2_hit_pct")
@@ -26,7 +26,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
             return missing(row, "l2_hit_pct")
         if limit.holds(hit):
             return None
-        excess = _excess(row.operator)
+        excess = excesses.get(id(row.operator))
         if excess is None:
             excess = (1.0 - hit / (limit.above or 100.0)) if room(row) > 0 else 0.0
         if excess < rule.thresholds["excess_pct"] / 100.0:
@@ -37,9 +37,9 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     return check_launches(profile, rule, NAME, measure, trigger="l2_hit={value:.0f}%")
 
 
-def _excess(operator: Operator | None) -> float | None:
+def _excess(operator: Operator) -> float | None:
     """Part of an operator's DRAM traffic beyond its inputs and outputs touched once; None when either is not known."""
-    if operator is None or not operator.min_bytes:
+    if not operator.min_bytes:
         return None
     read, written = total("dram_read_bytes", operator.kernels), total("dram_write_bytes", operator.kernels)
     if read is None or written is None:
