@@ -45,7 +45,9 @@ def test_every_event_of_a_recording_is_a_slice_with_its_times(trace_of: Trace, t
                   for row, (start, end) in enumerate(zip(trace_of.steps.start_ns, trace_of.steps.end_ns, strict=True)))
     assert Counter((one.name, one.start, one.end) for one in read.slices) == wanted
     for one in read.slices:
-        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", trace_of.device_names[0] if trace_of.device_names else "GPU")
+        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", "GPU (NVIDIA H200)" if trace_of.is_cuda else "GPU")
+    groups = [name for name, parent in read.tracks.values() if parent == 0]
+    assert groups == sorted(groups), "the page sorts them by name"
 
 
 def test_flows_lead_from_each_call_to_what_it_launched(trace_of: Trace, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ _GPU, _HOST, _NOTES, _FIRST_TRACK = 1, 2, 3, 16
 """Track uuids."""
 _OPERATOR, _DETAILS = 1, 2
 """Interned names of debug annotations."""
-_ITEMS, _BYTES = 2, 3
-"""CounterDescriptor.unit."""
+_LAUNCHES, _BYTES = text(6, "launches"), number(3, 3)
+"""CounterDescriptor.unit_name; CounterDescriptor.unit, SIZE_BYTES."""
 
 
 def write_perfetto(path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None,
@@ -106,11 +106,12 @@ class _Made:
         return uuid
 
     def _head(self) -> Iterator[bytes]:
-        gpu = plain(self.trace.device_names[0], 80) if self.trace.device_names else "GPU"
+        # Perfetto's page sorts what has no parent by name, whatever its rank: GPU, Host, left out.
+        gpu = f"GPU ({plain(self.trace.device_names[0], 80)})" if self.trace.device_names else "GPU"
         explicit = number(11, 3)
         # The first packet says that it is (87, 42) and clears the sequence's interned state (13).
-        yield message(1, _SEQUENCE, number(13, 1), number(87, 1), number(42, 1), _descriptor_field(_GPU, gpu, explicit, number(12, 0)))
-        yield _descriptor(_HOST, "Host", explicit, number(12, 1))
+        yield message(1, _SEQUENCE, number(13, 1), number(87, 1), number(42, 1), _descriptor_field(_GPU, gpu, explicit))
+        yield _descriptor(_HOST, "Host", explicit)
         yield from self.tracks
         names = self.kinds.words.list
         rows = [message(2, number(1, place), text(2, names[name])) for place, (_, name, _) in enumerate(self.kinds.rows, 1)]
@@ -118,7 +119,7 @@ class _Made:
         if self.until is not None:
             time, track = np.array([self.until - self.base]), np.array([_NOTES])
             words = f"{self.left:,} events that start later are left out"
-            yield _descriptor(_NOTES, "left out", number(12, 2))
+            yield _descriptor(_NOTES, "left out")
             yield _event(time, number(9, _INSTANT), numbers(11, track, 1), text(23, words)).tobytes()
         strings = [message(29, number(1, place), text(2, words)) for words, place in self.strings.items()]
         yield message(1, _SEQUENCE, _NEEDS_NAMES, message(12, *rows, *labels, *strings))
@@ -228,7 +229,7 @@ class _Made:
 
     def _counters(self) -> Iterator[bytes]:
         for index in sorted(set(self.trace.device.device.tolist())):
-            yield self._counter(f"GPU {index}: launched, not begun", _GPU, _ITEMS, *self._queue(index))
+            yield self._counter(f"GPU {index}: launched, not begun", _GPU, _LAUNCHES, *self._queue(index))
         memory = self.trace.memory
         for kind, index in sorted(set(zip(memory.device_type.tolist(), memory.device.tolist(), strict=True))):
             rows = np.flatnonzero((memory.device_type == kind) & (memory.device == index))
@@ -247,11 +248,11 @@ class _Made:
         np.add.at(change, place.reshape(-1), np.repeat(np.array([1, -1]), np.count_nonzero(queued)))
         return times, np.cumsum(change)
 
-    def _counter(self, name: str, parent: int, unit: int, times: Int64, values: Int64) -> bytes:
+    def _counter(self, name: str, parent: int, unit: bytes, times: Int64, values: Int64) -> bytes:
         inside = np.flatnonzero(times >= self.base) if self.until is None else np.flatnonzero((times >= self.base) & (times < self.until))
         if not inside.size:
             return b""
-        uuid = self._track(name, parent, message(8, number(3, unit)))
+        uuid = self._track(name, parent, message(8, unit))
         value = numbers(30, values[inside], 10)
         return _event(times[inside] - self.base, number(9, _COUNTER), number(11, uuid), value).tobytes()
 
