@@ -85,6 +85,17 @@ def test_counters_of_queue_and_memory(tmp_path: Path) -> None:
         "GPU 0: allocated": [(5, 512), (300, 0)], "host: allocated": [(400, 64)]}
 
 
+def test_memory_that_was_allocated_before_the_first_event_is_there_from_the_beginning(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(100, 1000).op("aten::mm", 100, 200)
+    builder.memory(5, 512, 512, 1).memory(50, 100, 612, 2).memory(300, -512, 100, 1)
+    write_perfetto(tmp_path / "p.gz", read_kineto(builder.write(tmp_path / "t.json")))
+    assert read_perfetto(tmp_path / "p.gz").counters == {"GPU 0: allocated": [(0, 612), (200, 100)]}
+    trace, _ = read_nsys(recording("gpt2") / "report.sqlite")
+    assert int(trace.memory.time_ns.max()) < int(trace.operators.start_ns.min()), "all of it lies before"
+    write_perfetto(tmp_path / "p.gz", trace)
+    assert read_perfetto(tmp_path / "p.gz").counters["GPU 0: allocated"] == [(0, int(trace.memory.total_bytes[-1]))]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=25))
 def test_slices_nest_on_every_track_whatever_overlaps(tmp_path_factory: pytest.TempPathFactory, kernels: list[tuple[int, int]]) -> None:

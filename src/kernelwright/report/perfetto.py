@@ -249,12 +249,14 @@ class _Made:
         return times, np.cumsum(change)
 
     def _counter(self, name: str, parent: int, unit: bytes, times: Int64, values: Int64) -> bytes:
-        inside = np.flatnonzero(times >= self.base) if self.until is None else np.flatnonzero((times >= self.base) & (times < self.until))
-        if not inside.size:
+        """Of the moments (in order) before the recording's first event the last one's value stands at its beginning."""
+        first = max(0, int(np.searchsorted(times, self.base, "right")) - 1)
+        inside = slice(first, None if self.until is None else int(np.searchsorted(times, self.until)))
+        if not times[inside].size:
             return b""
         uuid = self._track(name, parent, message(8, unit))
         value = numbers(30, values[inside], 10)
-        return _event(times[inside] - self.base, number(9, _COUNTER), number(11, uuid), value).tobytes()
+        return _event(np.maximum(times[inside] - self.base, 0), number(9, _COUNTER), number(11, uuid), value).tobytes()
 
 
 def _descriptor_field(uuid: int, name: str, *more: bytes) -> bytes:
