@@ -136,6 +136,8 @@ def test_what_does_not_fit_is_left_out_at_the_end_and_said(tmp_path: Path, monke
     read = read_perfetto(tmp_path / "p.gz")
     assert len(read.slices) + left == 4004 and 900 <= len(read.slices) <= 1000
     assert read.instants == [f"{left:,} events that start later are left out"]
+    ((_, group),) = [track for track in read.tracks.values() if track[0] == "left out"]
+    assert read.tracks[group][0] == "Host"
 
 
 def test_equal_traces_give_equal_bytes_and_names_are_inert(tmp_path: Path) -> None:

@@ -102,11 +102,11 @@ class _Made:
 
     def _track(self, name: str, parent: int, *more: bytes) -> int:
         uuid = _FIRST_TRACK + len(self.tracks)
-        self.tracks.append(_descriptor(uuid, name, number(5, parent), number(12, len(self.tracks)), *more))
+        self.tracks.append(_descriptor(uuid, name, number(5, parent), number(12, uuid), *more))
         return uuid
 
     def _head(self) -> Iterator[bytes]:
-        # Perfetto's page sorts what has no parent by name, whatever its rank: GPU, Host, left out.
+        # Perfetto's page sorts what has no parent by name, whatever its rank, and gathers events on such tracks under a name of its own.
         gpu = f"GPU ({plain(self.trace.device_names[0], 80)})" if self.trace.device_names else "GPU"
         explicit = number(11, 3)
         # The first packet says that it is (87, 42) and clears the sequence's interned state (13).
@@ -119,7 +119,7 @@ class _Made:
         if self.until is not None:
             time, track = np.array([self.until - self.base]), np.array([_NOTES])
             words = f"{self.left:,} events that start later are left out"
-            yield _descriptor(_NOTES, "left out")
+            yield _descriptor(_NOTES, "left out", number(5, _HOST), number(12, _NOTES))
             yield _event(time, number(9, _INSTANT), numbers(11, track, 1), text(23, words)).tobytes()
         strings = [message(29, number(1, place), text(2, words)) for words, place in self.strings.items()]
         yield message(1, _SEQUENCE, _NEEDS_NAMES, message(12, *rows, *labels, *strings))
