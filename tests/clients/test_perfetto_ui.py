@@ -75,13 +75,14 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class Perfetto:
-    """The page in a browser. Nothing outside this machine is reached."""
+    """The page in a browser. It reaches nothing but its server: no site, no trace processor that may run on this machine."""
 
     dialog_shown = "document.querySelector('.pf-modal-dialog') !== null"
 
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.address = page, address
         self._loads = 0
+        page.ask("Network.setBlockedURLs", urls=["https://*", "http://127.0.0.1:9001/*"])
 
     def choose(self, file: Path, height: int = 760) -> None:
         """Loads the page anew and opens a trace, as "Open trace file" does."""
