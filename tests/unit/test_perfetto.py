@@ -45,7 +45,9 @@ def test_every_event_of_a_recording_is_a_slice_with_its_times(trace_of: Trace, t
                   for row, (start, end) in enumerate(zip(trace_of.steps.start_ns, trace_of.steps.end_ns, strict=True)))
     assert Counter((one.name, one.start, one.end) for one in read.slices) == wanted
     for one in read.slices:
-        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", trace_of.device_names[0] if trace_of.device_names else "GPU")
+        assert read.tracks[read.tracks[one.track][1]][0] in ("Host", "GPU (NVIDIA H200)" if trace_of.is_cuda else "GPU")
+    groups = [name for name, parent in read.tracks.values() if parent == 0]
+    assert groups == sorted(groups), "the page sorts them by name"
 
 
 def test_flows_lead_from_each_call_to_what_it_launched(trace_of: Trace, tmp_path: Path) -> None:
@@ -81,6 +83,17 @@ def test_counters_of_queue_and_memory(tmp_path: Path) -> None:
     assert read_perfetto(path).counters == {
         "GPU 0: launched, not begun": [(20, 1), (40, 2), (70, 3), (100, 2), (200, 1), (300, 0)],
         "GPU 0: allocated": [(5, 512), (300, 0)], "host: allocated": [(400, 64)]}
+
+
+def test_memory_that_was_allocated_before_the_first_event_is_there_from_the_beginning(tmp_path: Path) -> None:
+    builder = TraceBuilder().step(100, 1000).op("aten::mm", 100, 200)
+    builder.memory(5, 512, 512, 1).memory(50, 100, 612, 2).memory(300, -512, 100, 1)
+    write_perfetto(tmp_path / "p.gz", read_kineto(builder.write(tmp_path / "t.json")))
+    assert read_perfetto(tmp_path / "p.gz").counters == {"GPU 0: allocated": [(0, 612), (200, 100)]}
+    trace, _ = read_nsys(recording("gpt2") / "report.sqlite")
+    assert int(trace.memory.time_ns.max()) < int(trace.operators.start_ns.min()), "all of it lies before"
+    write_perfetto(tmp_path / "p.gz", trace)
+    assert read_perfetto(tmp_path / "p.gz").counters["GPU 0: allocated"] == [(0, int(trace.memory.total_bytes[-1]))]
 
 
 @settings(max_examples=40, deadline=None)
@@ -123,6 +136,8 @@ def test_what_does_not_fit_is_left_out_at_the_end_and_said(tmp_path: Path, monke
     read = read_perfetto(tmp_path / "p.gz")
     assert len(read.slices) + left == 4004 and 900 <= len(read.slices) <= 1000
     assert read.instants == [f"{left:,} events that start later are left out"]
+    ((_, group),) = [track for track in read.tracks.values() if track[0] == "left out"]
+    assert read.tracks[group][0] == "Host"
 
 
 def test_equal_traces_give_equal_bytes_and_names_are_inert(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ _GPU, _HOST, _NOTES, _FIRST_TRACK = 1, 2, 3, 16
 """Track uuids."""
 _OPERATOR, _DETAILS = 1, 2
 """Interned names of debug annotations."""
-_ITEMS, _BYTES = 2, 3
-"""CounterDescriptor.unit."""
+_LAUNCHES, _BYTES = text(6, "launches"), number(3, 3)
+"""CounterDescriptor.unit_name; CounterDescriptor.unit, SIZE_BYTES."""
 
 
 def write_perfetto(path: Path, trace: Trace, *, operators: Sequence[Operator] | None = None, flow: Flow | None = None,
@@ -102,15 +102,16 @@ class _Made:
 
     def _track(self, name: str, parent: int, *more: bytes) -> int:
         uuid = _FIRST_TRACK + len(self.tracks)
-        self.tracks.append(_descriptor(uuid, name, number(5, parent), number(12, len(self.tracks)), *more))
+        self.tracks.append(_descriptor(uuid, name, number(5, parent), number(12, uuid), *more))
         return uuid
 
     def _head(self) -> Iterator[bytes]:
-        gpu = plain(self.trace.device_names[0], 80) if self.trace.device_names else "GPU"
+        # Perfetto's page sorts what has no parent by name, whatever its rank, and gathers events on such tracks under a name of its own.
+        gpu = f"GPU ({plain(self.trace.device_names[0], 80)})" if self.trace.device_names else "GPU"
         explicit = number(11, 3)
         # The first packet says that it is (87, 42) and clears the sequence's interned state (13).
-        yield message(1, _SEQUENCE, number(13, 1), number(87, 1), number(42, 1), _descriptor_field(_GPU, gpu, explicit, number(12, 0)))
-        yield _descriptor(_HOST, "Host", explicit, number(12, 1))
+        yield message(1, _SEQUENCE, number(13, 1), number(87, 1), number(42, 1), _descriptor_field(_GPU, gpu, explicit))
+        yield _descriptor(_HOST, "Host", explicit)
         yield from self.tracks
         names = self.kinds.words.list
         rows = [message(2, number(1, place), text(2, names[name])) for place, (_, name, _) in enumerate(self.kinds.rows, 1)]
@@ -118,7 +119,7 @@ class _Made:
         if self.until is not None:
             time, track = np.array([self.until - self.base]), np.array([_NOTES])
             words = f"{self.left:,} events that start later are left out"
-            yield _descriptor(_NOTES, "left out", number(12, 2))
+            yield _descriptor(_NOTES, "left out", number(5, _HOST), number(12, _NOTES))
             yield _event(time, number(9, _INSTANT), numbers(11, track, 1), text(23, words)).tobytes()
         strings = [message(29, number(1, place), text(2, words)) for words, place in self.strings.items()]
         yield message(1, _SEQUENCE, _NEEDS_NAMES, message(12, *rows, *labels, *strings))
@@ -228,7 +229,7 @@ class _Made:
 
     def _counters(self) -> Iterator[bytes]:
         for index in sorted(set(self.trace.device.device.tolist())):
-            yield self._counter(f"GPU {index}: launched, not begun", _GPU, _ITEMS, *self._queue(index))
+            yield self._counter(f"GPU {index}: launched, not begun", _GPU, _LAUNCHES, *self._queue(index))
         memory = self.trace.memory
         for kind, index in sorted(set(zip(memory.device_type.tolist(), memory.device.tolist(), strict=True))):
             rows = np.flatnonzero((memory.device_type == kind) & (memory.device == index))
@@ -247,13 +248,15 @@ class _Made:
         np.add.at(change, place.reshape(-1), np.repeat(np.array([1, -1]), np.count_nonzero(queued)))
         return times, np.cumsum(change)
 
-    def _counter(self, name: str, parent: int, unit: int, times: Int64, values: Int64) -> bytes:
-        inside = np.flatnonzero(times >= self.base) if self.until is None else np.flatnonzero((times >= self.base) & (times < self.until))
-        if not inside.size:
+    def _counter(self, name: str, parent: int, unit: bytes, times: Int64, values: Int64) -> bytes:
+        """Of the moments (in order) before the recording's first event the last one's value stands at its beginning."""
+        first = max(0, int(np.searchsorted(times, self.base, "right")) - 1)
+        inside = slice(first, None if self.until is None else int(np.searchsorted(times, self.until)))
+        if not times[inside].size:
             return b""
-        uuid = self._track(name, parent, message(8, number(3, unit)))
+        uuid = self._track(name, parent, message(8, unit))
         value = numbers(30, values[inside], 10)
-        return _event(times[inside] - self.base, number(9, _COUNTER), number(11, uuid), value).tobytes()
+        return _event(np.maximum(times[inside] - self.base, 0), number(9, _COUNTER), number(11, uuid), value).tobytes()
 
 
 def _descriptor_field(uuid: int, name: str, *more: bytes) -> bytes:
