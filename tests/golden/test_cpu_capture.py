@@ -81,7 +81,7 @@ def test_the_row_outside_operators_and_the_idle_share_agree(profile: Profile) ->
     line = profile.timeline
     assert line is not None and line.idle_share_pct is not None
     row = next(stage for stage in profile.stages if stage.name == "(outside operators)")
-    assert row.key_issue == f"{line.idle_share_pct:.1f}% of the unprofiled call"
+    assert row.key_issue == f"{line.idle_share_pct:.1f}% of the unprofiled call, {line.profiled_idle_share_pct:.1f}% under the profiler"
     report = render_report(profile)
     shown = next(text for text in report.splitlines() if text.startswith("| Idle share: outside operators"))
     assert f"| {line.idle_share_pct:.1f}% |" in shown and "stage table" in shown

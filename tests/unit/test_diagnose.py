@@ -271,6 +271,15 @@ def test_a_suspect_timing_is_said_in_the_root_cause() -> None:
     assert "suspect" not in diagnose(suspect.model_copy(update={"timing": None})).bottleneck.root_cause
 
 
+def test_a_suspect_timing_of_a_cpu_is_said_beside_the_shares_that_it_spoils() -> None:
+    def cause(took_us: float) -> str:
+        timing = builders.timing(took_us).model_copy(update={"warning": "noisy: x"})
+        return bottleneck(builders.cpu_annotation(timing=timing, stages=(builders.stage("aten::mm", 24800.0, 100.0),))).root_cause
+
+    assert cause(24000.0).endswith(" The timing is suspect (noisy: x): beside other work every share of a peak is too small.")
+    assert cause(1770.0).endswith("in time and in share; the timing is suspect too (noisy: x).") and sentences(cause(1770.0)) <= 2
+
+
 def test_cpu_stages_that_add_up_to_far_more_than_the_call_say_so() -> None:
     """Seen on a busy machine: 24.8 ms of stages in a call of 1.77 ms."""
     rows = (builders.stage("aten::mm", 24800.0, 100.0),)

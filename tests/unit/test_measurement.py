@@ -37,6 +37,8 @@ def test_noise_and_few_samples_are_called_out():
     assert "noisy" in (Measurement.of([1, 2, 3, 4, 5, 6], timer="t").warning or "")
     assert "only 2 samples" in (Measurement.of([1, 1], timer="t").warning or "")
     assert Measurement.of([100.0] * 9 + [900.0], timer="t").warning is None
+    two_groups = Measurement.of([40.0] * 2 + [100.0] * 6 + [101.0] * 1, timer="t")
+    assert two_groups.iqr_ns < 10 and "interval of the median reaches from 40% to 100%" in (two_groups.warning or "")
 
 
 def test_no_interval_is_told_from_a_few_samples():

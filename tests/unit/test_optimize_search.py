@@ -411,8 +411,9 @@ def test_all_too_noisy_reads_as_undecided_not_as_nothing_found(workload):
     outcome = run(workload, stages := FakeStages(every))
     assert outcome.line.startswith("Nothing could be decided: ") and "too noisy to tell" in outcome.line and "found" not in outcome.line
     insights = stages.logged[0]
-    assert insights[0] == outcome.line and "no_grad AMBIGUOUS 0.99x [0.49, 1.49]" in insights[1]
+    assert insights[0] == outcome.line and "no_grad AMBIGUOUS undecided [0.49, 1.49]" in insights[1]
     report = outcome.report.read_text()
+    assert "0.99x" not in report and "can't be told from none" in report, "an estimate that decides nothing is not printed"
     assert "## Warnings" in report and "judgements were too noisy to tell (AMBIGUOUS)" in report and ", alone;" not in report
 
 
@@ -766,10 +767,32 @@ def test_restated_rates_are_over_the_new_time():
 
 def test_where_nothing_is_kept_the_duration_before_is_the_judges_where_it_timed(workload):
     report = run(workload, FakeStages({})).report.read_text()
-    assert "| Duration (us) | 1000.00 | n/a |" in report and "median of the original's in the judge's" in report
+    assert "| Duration (us) | 1000.00 | n/a |" in report and "is the median of these" in report
+    assert "(10 timings: the baseline profile's, 9 of the judge's)" in report
     stages = FakeStages({"no_grad": KeyboardInterrupt()})
     report = run(workload, stages, budget_s=999.0).report.read_text()
     assert "the baseline profile's, since the judge timed nothing" in report and "| Duration (us) | 1050.00 |" in report
+
+
+def judged_at(name: str, before_ns: float, after_ns: float, speedup: float) -> Verdict:
+    """A verdict whose two medians are these."""
+    one = verdict(name, speedup)
+    before, after = (Measurement.of([ns] * 9, timer="perf_counter") for ns in (before_ns, after_ns))
+    return one.model_copy(update={"comparison": one.comparison.model_copy(update={"reference": before, "candidate": after})})
+
+
+def test_durations_too_far_apart_for_one_figure_are_a_range(workload):
+    every = {name: judged_at("SAME", 4e6, 4e6, 1.0) for name in CATALOGUE}
+    report = run(workload, FakeStages(every)).report.read_text()
+    assert "| Duration (us) | 1050.00 to 4000.00 | n/a |" in report and "is the range of these, too far apart for one figure" in report
+    low, high = next(line for line in report.splitlines() if line.startswith("| Achieved GB/s")).split("|")[2].split(" to ")
+    assert float(high) / float(low) == pytest.approx(4000 / 1050, rel=0.01)
+
+
+def test_a_ladder_row_says_when_its_medians_are_not_its_speed_up(workload):
+    report = run(workload, FakeStages({"compile_default": judged_at("FASTER", 1e6, 0.2e6, 1.6), "no_grad": 1.1})).report.read_text()
+    rows = [line for line in report.partition("compile ladder")[2].splitlines() if line.startswith(("| compile_default", "| no_grad"))]
+    assert [("medians' ratio is 5.00" in row) for row in sorted(rows)] == [True, False]
 
 
 def test_the_report_states_the_judges_limit_and_the_mode_at_optimisation(workload):

@@ -105,18 +105,20 @@ def _undecided(profile: Profile) -> Bottleneck:
 
 
 def _second_sentence(profile: Profile) -> str:
-    """The second sentence: the idle share; without a timeline, what makes the timing suspect."""
-    timeline = profile.timeline
+    """The second sentence: the idle share; on a CPU how far the stages' times can be trusted, without a timeline whether the timing can."""
+    timeline, texts = profile.timeline, bottlenecks().texts
+    suspect = profile.timing.warning if profile.timing is not None else None
     if timeline is None or timeline.idle_share_pct is None:
-        suspect = profile.timing.warning if profile.timing is not None else None
-        return bottlenecks().texts["and_suspect"].format(warning=suspect) if suspect else ""
-    texts = bottlenecks().texts
+        return texts["and_suspect"].format(warning=suspect) if suspect else ""
     if causes := idle_causes(profile):
         return texts["and_idle_because"].format(idle=timeline.idle_share_pct, of=of_what(profile), **_because(causes))
     if not is_cpu_timeline(profile):
         return texts["and_idle"].format(idle=timeline.idle_share_pct)
     if (times := stage_stretch(profile)) is not None:
-        return texts["stretched"].format(times=times, taken=texts["taken"] if timeline.operator_overhead_ns is not None else "")
+        taken = texts["taken"] if timeline.operator_overhead_ns is not None else ""
+        return texts["stretched"].format(times=times, taken=taken, suspect=texts["suspect_too"].format(warning=suspect) if suspect else "")
+    if suspect:
+        return texts["and_suspect_cpu"].format(warning=suspect)
     profiled = timeline.profiled_idle_share_pct
     differs = profiled is not None and round(profiled) != round(timeline.idle_share_pct)
     corrected = texts["corrected"].format(profiled=profiled) if differs else ""

@@ -70,4 +70,5 @@ def _outside(profile: Profile, stage: Stage) -> str | None:
     line = profile.timeline
     if line is None or not is_cpu_timeline(profile) or stage.name != OUTSIDE or line.profiled_idle_share_pct is None:
         return stage.key_issue
-    return stage.key_issue if line.idle_share_pct is None else bottlenecks().texts["outside_issue"].format(idle=line.idle_share_pct)
+    return stage.key_issue if line.idle_share_pct is None else bottlenecks().texts["outside_issue"].format(
+        idle=line.idle_share_pct, profiled=line.profiled_idle_share_pct)

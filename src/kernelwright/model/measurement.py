@@ -11,6 +11,8 @@ from .base import Evidence, Record
 
 NOISY_IQR_SHARE = 0.10
 """An interquartile range above this share of the median is called noisy (torch.utils.benchmark warns at the same)."""
+FAR_SHARE = 0.25
+"""So is a median whose 95% interval reaches further than this share of it to either side: the samples fall into two groups."""
 
 
 FEWEST_FOR_INTERVAL = 5
@@ -54,6 +56,8 @@ class Measurement(Record):
             warning = f"only {values.size} sample{'' if values.size == 1 else 's'}"
         elif median > 0 and (q3 - q1) / median > NOISY_IQR_SHARE:
             warning = f"noisy: the interquartile range is {100 * (q3 - q1) / median:.0f}% of the median"
+        elif max(median - low, high - median) > FAR_SHARE * median:
+            warning = f"noisy: the 95% interval of the median reaches from {100 * low / median:.0f}% to {100 * high / median:.0f}% of it"
         return cls(median_ns=median, iqr_ns=q3 - q1, ci95_low_ns=low, ci95_high_ns=high, samples=int(values.size),
                    evidence=evidence, timer=timer, warning=warning)
 

@@ -193,7 +193,8 @@ def line_of(row: Experiment) -> str:
     """One progress line of an experiment."""
     verdict = row.verdict
     if verdict is not None and verdict.speedup is not None and verdict.interval is not None:
-        words = f"{verdict.verdict} {verdict.speedup:.2f}x [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"
+        estimate = "" if verdict.verdict == "AMBIGUOUS" else f"{verdict.speedup:.2f}x "
+        words = f"{verdict.verdict} {estimate}[{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"
     else:
         words = f"{verdict.verdict if verdict else row.status.replace('_', ' ')}: {row.reason}"
     return f"{row.index:2d} {row.name}: {words} ({row.elapsed_s:.0f} s)"

@@ -22,6 +22,8 @@ from .plan import LADDER, best
 from .state import State
 
 NA = "n/a"
+NOTABLE_DRIFT = 1.25
+"""A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 NOTABLE_SPREAD = 1.5
 """The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
 
@@ -115,9 +117,11 @@ def verdict_words(end: Ending) -> list[str]:
 
 
 def gain(verdict: Verdict | None) -> str:
-    """"1.84x [1.80, 1.88]", or n/a."""
+    """"1.84x [1.80, 1.88]", "undecided [0.42, 1.25]" (an estimate that decides nothing would be read as a result), or n/a."""
     if verdict is None or verdict.speedup is None:
         return NA
+    if verdict.verdict == "AMBIGUOUS" and verdict.interval:
+        return f"undecided [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"
     interval = f" [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]" if verdict.interval else ""
     return f"{verdict.speedup:.2f}x{interval}"
 
@@ -128,8 +132,8 @@ def values(end: Ending) -> dict[str, Any]:
     return {
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
-        "change": _before_after(end), "judgements": len(_comparisons(end)), "profiled": end.after is not None,
-        "spread": _spread(end), "warnings": warnings_of(end),
+        "change": _before_after(end), "profiled": end.after is not None,
+        "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
         "confirmations": [_experiment(row, None) for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "kept": _kept(end), "by_precision": _by_precision(end),
@@ -174,8 +178,10 @@ def _reason(row: Experiment) -> str:
     comparison = row.verdict.comparison if row.verdict else None
     if comparison is None or row.verdict is None or row.verdict.speedup is None:
         return row.reason
-    seen = f"{comparison.smallest_detectable_effect_pct:.1f}%"
-    return f"{'too noisy: only ' if row.verdict.verdict == 'AMBIGUOUS' else ''}differences above {seen} can be seen"
+    seen_pct = comparison.smallest_detectable_effect_pct
+    if row.verdict.verdict == "AMBIGUOUS":
+        return f"too noisy: a change by less than a factor of {1 + seen_pct / 100:.2f} can't be told from none"
+    return f"differences above {seen_pct:.1f}% can be seen"
 
 
 def _ladder(end: Ending) -> list[dict[str, str]]:
@@ -187,12 +193,22 @@ def _ladder(end: Ending) -> list[dict[str, str]]:
     table = []
     for row in rows:
         comparison = row.verdict.comparison if row.verdict else None
+        note = row.reason if comparison is None else row.verdict.verdict if row.verdict else ""
         table.append({
             "name": row.name, "precision": row.precision, "before": us(comparison.reference.median_ns) if comparison else NA,
             "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict),
-            "note": row.reason if comparison is None else (row.verdict.verdict if row.verdict else ""),
+            "note": note + _drift(comparison),
         })
     return table
+
+
+def _drift(comparison: Comparison | None) -> str:
+    """Why a row's two medians do not give its speed-up, where they are far from it; "" where they are not."""
+    if comparison is None:
+        return ""
+    ratio = comparison.reference.median_ns / comparison.candidate.median_ns
+    apart = max(ratio, comparison.speedup) / min(ratio, comparison.speedup)
+    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them" if apart > NOTABLE_DRIFT else ""
 
 
 def _by_precision(end: Ending) -> list[dict[str, str]]:
@@ -246,21 +262,25 @@ def _gradients(end: Ending, kept: Kept) -> str:
 
 
 def _before_after(end: Ending) -> list[dict[str, str]]:
-    """Durations from the judge's paired timing, where nothing was kept the median of the original's in all judgements, without any the
-    baseline profile's; achieved rates are the original's work over those durations."""
+    """Durations from the judge's paired timing, where nothing was kept the median of the original's in all its timings of this run, or
+    their range where they are too far apart for one; achieved rates are the original's work over those durations."""
     before, after = headline(end.baseline), headline(end.after) if end.after is not None else None
     comparison = end.kept.verdict.comparison if end.kept else None
-    known = [item.reference.median_ns for item in _comparisons(end)]
-    old_ns, new_ns = statistics.median(known) if known else before.duration_ns, None
+    known, spread = _before_ns(end), _spread(end)
+    old: tuple[float | None, ...] = (statistics.median(known) if known else before.duration_ns,)
+    new_ns = None
     if comparison is not None:
-        old_ns, new_ns = (timing.median_ns for timing in paired(comparison))
+        first, second = paired(comparison)
+        old, new_ns = (first.median_ns,), second.median_ns
+    elif spread is not None and spread["factor"] > NOTABLE_SPREAD:
+        old = (min(known), max(known))
     work = end.baseline.work
     flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
     on_gpu = end.baseline.capture_metadata.device == "cuda"
     rows = [
-        ("Duration (us)", us(old_ns), us(new_ns)),
-        ("Achieved TFLOP/s", _rate(flops, old_ns, 1e3), _rate(flops, new_ns, 1e3)),
-        ("Achieved GB/s", _rate(moved, old_ns, 1.0), _rate(moved, new_ns, 1.0)),
+        ("Duration (us)", " to ".join(map(us, old)), us(new_ns)),
+        ("Achieved TFLOP/s", " to ".join(_rate(flops, each, 1e3) for each in reversed(old)), _rate(flops, new_ns, 1e3)),
+        ("Achieved GB/s", " to ".join(_rate(moved, each, 1.0) for each in reversed(old)), _rate(moved, new_ns, 1.0)),
         ("Launches a call", amount(before.launches if on_gpu else None), amount(after.launches if after and on_gpu else None)),
         ("Idle share (%)", two(before.idle_pct), two(after.idle_pct if after else None)),
     ]
@@ -281,16 +301,16 @@ def _before_ns(end: Ending) -> list[float]:
 def _spread(end: Ending) -> dict[str, Any] | None:
     """The range of the original's durations in this run; None with fewer than two."""
     known = _before_ns(end)
-    if len(known) < 2:
+    if len(known) < 2 or min(known) <= 0:
         return None
     low, high = min(known), max(known)
-    return {"low": us(low), "high": us(high), "count": len(known), "factor": high / low if low > 0 else None}
+    return {"low": us(low), "high": us(high), "count": len(known), "judged": len(_comparisons(end)), "factor": high / low}
 
 
 def warnings_of(end: Ending) -> list[str]:
     """What makes the figures doubtful: the original's own spread, the noise of the judgements, the baseline's warnings, the clocks."""
     found, spread, timing = [], _spread(end), end.baseline.timing
-    if spread is not None and (spread["factor"] or 0.0) > NOTABLE_SPREAD:
+    if spread is not None and spread["factor"] > NOTABLE_SPREAD:
         ends = f"{spread['low']} to {spread['high']} us"
         found.append(f"the original's duration differed {spread['factor']:.1f}-fold within this run ({ends}): "
                      "other work ran on the machine, or its clocks changed; pairs cancel most of that, single durations do not")

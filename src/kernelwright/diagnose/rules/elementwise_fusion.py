@@ -21,7 +21,7 @@ def check(profile: Profile, rule: Rule) -> Outcome:
     if share is None or count < rule.thresholds["count_per_step"] or share < rule.thresholds["share_pct"]:
         return None
     gain = fusion_gain_pct(profile, found, rule.thresholds["call_us"])
-    detail = rule.detail.format(count=count, share=share) + (rule.texts["cpu"] if is_cpu_timeline(profile) else "")
+    detail = rule.detail.format(count=count, share=share) + (rule.texts["cpu"].format(gain=gain or 0.0) if is_cpu_timeline(profile) else "")
     names = {operator.stage or operator.operator_name for operator in found}
     return Finding(
         rule=NAME, name=rule.name, detail=detail, where=heaviest_source(found),
