@@ -243,6 +243,8 @@ REPORTS = [
         files={"r.ncu-rep": b"NVR"}),
     Row("report with parameters", ("profile_kernel", "r.ncu-rep", "--b=3"), 2, "report_not_run", "--b", "r.ncu-rep",
         files={"r.ncu-rep": b"NVR"}),
+    Row("budget for counters in mode ncu", ("profile_kernel", "w.py", "--mode", "ncu", "--ncu-budget", "30s"), 2, "only_annotation",
+        "--ncu-budget", "--mode", files={"w.py": GOOD}, check=nothing_made),
     Row("choice of launches in another mode", ("profile_kernel", "w.py", "--kernel", "gemm"), 2, "only_ncu", "--kernel", "--mode",
         files={"w.py": GOOD}),
     Row("report against a workload", ("compare", "r.ncu-rep", "w.py"), 2, "mixed_modes", "mode ncu", "compare",

@@ -71,6 +71,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         return run_rank_folder(args, params, say)
     mode = args.mode or "annotation"
     _check_selection(mode, selection)
+    _check_counters(mode, args)
     workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
     _check_script_options(args, workload)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
@@ -107,6 +108,14 @@ def _check_selection(mode: str, selection: Selection) -> None:
     if mode != "ncu" and not selection.is_all():
         raise BadInput("only_ncu", "--kernel, --launch, --operator and --heaviest choose launches of mode ncu", where=f"--mode {mode}",
                        fix="add --mode ncu, or leave them out")
+
+
+def _check_counters(mode: str, args: argparse.Namespace) -> None:
+    given = [name for name, asked in (("--ncu-budget", args.ncu_budget is not None), ("--counters full", args.counters == "full")) if asked]
+    if given and mode != "annotation":
+        instead = "; mode ncu collects all counters of the launches that --kernel, --launch, --operator or --heaviest choose"
+        raise BadInput("only_annotation", f"{given[0]} is for mode annotation" + (instead if mode == "ncu" else ""), where=f"--mode {mode}",
+                       fix="leave it out")
 
 
 def _check_script_options(args: argparse.Namespace, workload: WorkloadRef) -> None:
