@@ -229,7 +229,7 @@ def _script(name: str) -> int:
 HIGH = bottlenecks().high
 RULES = bottlenecks().rules
 FACTS: list[tuple[str, tuple[float, ...]]] = [
-    (r"expected to take (\d+) s until one was seen, max-autotune (\d+) s", (PRIOR_S["compile"], PRIOR_S["autotune"])),
+    (r"expected to take (\d+) s and max-autotune (\d+) s", (PRIOR_S["compile"], PRIOR_S["autotune"])),
     (r"(\d+) warm-up and (\d+) profiled", (_script("warmup"), _script("steps"))),
     (r"a line (?:comes on stderr at least )?every (\d+) s", (20,)),
     (r"compute from (\d+)%, bandwidth from (\d+)%", (HIGH.compute_pct, HIGH.bandwidth_pct)),

@@ -385,7 +385,7 @@ def test_what_is_left_of_the_budget_goes_into_the_most_promising_noisy_candidate
     assert "by a longer judgement, the first being AMBIGUOUS" in outcome.line
     report = outcome.report.read_text()
     assert "cuda_graph was AMBIGUOUS; what was left of the budget went into one longer judgement of it, which said FASTER." in report
-    assert "| equal | cuda_graph | 1.40x" in report
+    assert "| equal | cuda_graph (confirmed: 1.40x [1.38, 1.42]) | 1.40x" in report
     assert run(workload, stages, resume=True) == outcome and len(stages.efforts) == 1
 
 
@@ -535,9 +535,9 @@ def test_precision_gains_are_kept_apart(workload):
     outcome = run(workload, stages, precision="bf16")
     report = outcome.report.read_text()
     assert outcome.kept == ("bf16", "compile_max_autotune", "no_grad")
-    assert "| equal | compile_max_autotune | 2.00x [1.98, 2.02] | n/a |" in report
+    assert "| equal | compile_max_autotune (judged once) | 2.00x [1.98, 2.02] | n/a |" in report
     assert "The speed-up is the estimate over pairs of blocks, not the ratio of the two medians." in report
-    assert "| bf16 | bf16+compile_max_autotune | 4.00x [3.98, 4.02] | 2.00x |" in report, "the precision's own share apart"
+    assert "| bf16 | bf16+compile_max_autotune (confirmed: 4.00x [3.98, 4.02]) | 4.00x [3.98, 4.02] | 2.00x |" in report
     ladder = report[report.index("## The torch.compile ladder"):report.index("## Use")]
     assert "| compile_max_autotune | equal | 1000.00 | 500.00 |" in ladder
     assert "| bf16+compile_max_autotune | bf16 | 1000.00 | 250.00 |" in ladder
@@ -793,6 +793,16 @@ def test_a_ladder_row_says_when_its_medians_are_not_its_speed_up(workload):
     report = run(workload, FakeStages({"compile_default": judged_at("FASTER", 1e6, 0.2e6, 1.6), "no_grad": 1.1})).report.read_text()
     rows = [line for line in report.partition("compile ladder")[2].splitlines() if line.startswith(("| compile_default", "| no_grad"))]
     assert [("medians' ratio is 5.00" in row) for row in sorted(rows)] == [True, False]
+
+
+def test_the_noise_of_the_judgement_that_counts_and_a_baseline_timing_of_its_own_are_told(workload):
+    noisy = judged_at("FASTER", 2e6, 1e6, 2.0)
+    comparison = noisy.comparison.model_copy(update={"reference": noisy.comparison.reference.model_copy(update={"warning": "noisy: x"})})
+    said = noisy.model_copy(update={"comparison": comparison})
+    report = run(workload, FakeStages({"cuda_graph": said, "optimized:cuda_graph, no_grad": said})).report.read_text()
+    assert "- the judgement that counts: original noisy: x; the interval of the speed-up has that in it" in report
+    assert "timed the original with 1050.00 us, by itself" in report, "2000 us in pairs"
+    assert "by itself" not in run(workload, FakeStages({"cuda_graph": 1.5})).report.read_text()
 
 
 def test_the_report_states_the_judges_limit_and_the_mode_at_optimisation(workload):

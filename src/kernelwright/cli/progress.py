@@ -40,7 +40,7 @@ class Heartbeat:
             return None
         self._last = now
         own, newest = (OWN, self._newest.removeprefix(OWN)) if self._newest.startswith(OWN) else ("", self._newest)
-        return f"{own}still working after {now - self._start:.0f} s: {newest}"
+        return f"{own}still working, {now - self._start:.0f} s since the start: {newest}"
 
 
 class Progress:

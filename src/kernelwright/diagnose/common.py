@@ -14,7 +14,7 @@ from ..timeline.call_clock import call_time_ns, call_whole_ns
 
 Outcome = Finding | Abstained | None
 """A finding; why the rule could not be decided; or None: decided, and healthy."""
-NOTABLE_STRETCH = 1.5
+NOTABLE_STRETCH = 1.25
 """Operators of a CPU are slowed by the profiler and by whatever else ran; above this factor their times are no times of the call."""
 NO_TIMELINE = "no timeline in this capture"
 NO_COUNTERS = "no hardware counters in this capture"

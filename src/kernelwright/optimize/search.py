@@ -177,7 +177,8 @@ class Search:
     def _why_not_begun(self, item: Candidate, done: dict[str, Experiment]) -> tuple[Status, str]:
         if self.stopped is not None:
             return "failed", self.stopped
-        return "out_of_budget", f"about {estimate_s(item.passes, done.values())[0]:.0f} s expected, {self.left_s():.0f} s left"
+        held_back = " beside the confirmation" if self.best() else ""
+        return "out_of_budget", f"about {estimate_s(item.passes, done.values())[0]:.0f} s expected, {self.left_s():.0f} s left{held_back}"
 
     def _row(self, item: Candidate) -> Experiment:
         index = self.ledger.next_index()

@@ -12,6 +12,7 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import ClockReading, Profile
 from ..model.verdict import Comparison, Experiment, Verdict
 from ..model.workload import WorkloadRef
+from ..report.baseline import idle_row
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
@@ -24,6 +25,8 @@ from .state import State
 NA = "n/a"
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
+OWN_TIMING_APART = 1.1
+"""The baseline's own duration is told beside the paired one from this factor between them."""
 NOTABLE_SPREAD = 1.5
 """The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
 
@@ -133,8 +136,9 @@ def values(end: Ending) -> dict[str, Any]:
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
         "change": _before_after(end), "profiled": end.after is not None,
-        "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
-        "confirmations": [_experiment(row, None) for row in end.confirmations],
+        "own_timing": _own_timing(end), "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
+        "confirmations": [{**_experiment(row, None), "kept": end.kept is not None and row is end.kept.confirmation}
+                          for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "kept": _kept(end), "by_precision": _by_precision(end),
         "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
@@ -224,8 +228,10 @@ def _by_precision(end: Ending) -> list[dict[str, str]]:
         own = _speedup(row)
         more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
         again = said.get(row.name, ["FASTER"]) if row else ["FASTER"]
+        confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
+        note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
         found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
-                      "note": "" if again[-1] == "FASTER" else f"not confirmed: {', then '.join(again)}",
+                      "note": note if again[-1] == "FASTER" else f"not confirmed: {', then '.join(again)}",
                       "more": more, "file": row.candidate_file if row else NA})
     return found
 
@@ -277,14 +283,24 @@ def _before_after(end: Ending) -> list[dict[str, str]]:
     work = end.baseline.work
     flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
     on_gpu = end.baseline.capture_metadata.device == "cuda"
+    idle, old_idle, new_idle = idle_row(before, after or before, on_cpu=not on_gpu)
     rows = [
         ("Duration (us)", " to ".join(map(us, old)), us(new_ns)),
         ("Achieved TFLOP/s", " to ".join(_rate(flops, each, 1e3) for each in reversed(old)), _rate(flops, new_ns, 1e3)),
         ("Achieved GB/s", " to ".join(_rate(moved, each, 1.0) for each in reversed(old)), _rate(moved, new_ns, 1.0)),
         ("Launches a call", amount(before.launches if on_gpu else None), amount(after.launches if after and on_gpu else None)),
-        ("Idle share (%)", two(before.idle_pct), two(after.idle_pct if after else None)),
+        (idle.replace("Idle%", "Idle share (%)"), two(old_idle), two(new_idle if after else None)),
     ]
     return [{"metric": metric, "before": old, "after": new} for metric, old, new in rows]
+
+
+def _own_timing(end: Ending) -> str | None:
+    """The original's duration by the baseline's own timing, where that is far enough from the paired one to move what rests on it."""
+    timing, comparison = end.baseline.timing, end.kept.verdict.comparison if end.kept else None
+    if timing is None or comparison is None or timing.median_ns <= 0:
+        return None
+    apart = timing.median_ns / paired(comparison)[0].median_ns
+    return us(timing.median_ns) if max(apart, 1 / apart) > OWN_TIMING_APART else None
 
 
 def _comparisons(end: Ending) -> list[Comparison]:
@@ -319,6 +335,10 @@ def warnings_of(end: Ending) -> list[str]:
         found.append(f"{noise} of {len(judged)} judgements were too noisy to tell (AMBIGUOUS)")
     if timing is not None and timing.warning:
         found.append(f"the baseline's timing: {timing.warning}")
+    comparison = end.kept.verdict.comparison if end.kept else None
+    if comparison is not None and (noise_words := [f"{who} {side.warning}" for who, side in (
+            ("original", comparison.reference), ("candidate", comparison.candidate)) if side.warning]):
+        found.append(f"the judgement that counts: {', '.join(noise_words)}; the interval of the speed-up has that in it")
     found += [f"baseline: {warning}" for warning in end.baseline.warnings]
     clocks = end.clocks.warnings if end.clocks else ()
     return [*found, *(warning for warning in clocks if warning not in end.baseline.warnings)]

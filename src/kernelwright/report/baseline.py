@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..model.measurement import PAIRED
 from ..model.profile import Profile
-from .figures import duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
+from .figures import Headline, duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
 from .numbers import amount, change_pct, faster_or_slower, pct, signed, two, us
 from .text import NA
 
@@ -37,6 +37,14 @@ def noise_mark(profile: Profile, baseline: Profile) -> str:
     return " (within noise)" if intervals_overlap(headline(baseline), headline(profile)) else ""
 
 
+def idle_row(before: Headline, now: Headline, *, on_cpu: bool) -> tuple[str, float | None, float | None]:
+    """(name, before, now) of the idle share. A CPU's is what the operators' times leave of the call, so their own drift between two
+    profiles would show as idle time that went or came: both as seen under the profiler."""
+    if on_cpu and before.profiled_idle_pct is not None and now.profiled_idle_pct is not None:
+        return "Idle% under the profiler", before.profiled_idle_pct, now.profiled_idle_pct
+    return "Idle%", before.idle_pct, now.idle_pct
+
+
 def baseline_rows(profile: Profile, baseline: Profile) -> list[Change]:
     """Rows of the `vs Baseline` table; a row that neither profile measured is left out, but for the first three."""
     now, before = headline(profile), headline(baseline)
@@ -63,7 +71,7 @@ def baseline_rows(profile: Profile, baseline: Profile) -> list[Change]:
         Change(kernel_time_name(on_cpu=on_cpu), us(before.kernel_ns), us(now.kernel_ns), kernel),
         Change("Launches a step", amount(before.launches), amount(now.launches), signed(change_pct(before.launches, now.launches))),
     ]
-    for metric, old, new in (("Idle%", before.idle_pct, now.idle_pct), ("TC%", before.tc_pct, now.tc_pct),
+    for metric, old, new in (idle_row(before, now, on_cpu=on_cpu), ("TC%", before.tc_pct, now.tc_pct),
                              ("DRAM%", before.dram_pct, now.dram_pct), ("Occ%", before.occupancy_pct, now.occupancy_pct)):
         points = None if old is None or new is None else new - old
         optional.append(Change(metric, pct(old), pct(new), signed(points, " points")))

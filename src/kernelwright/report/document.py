@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..attribute.inductor import is_compiled_region
 from ..diagnose.common import stage_stretch
 from ..model.profile import Profile
 from ..roofline.peaks import binding_peaks
@@ -32,7 +33,7 @@ def render_report(profile: Profile, *, picture: str | None = None, no_picture: s
     shown = sorted(profile.stages, key=lambda stage: -stage.duration_ns)[: len(rows)]
     kernels, kernels_left = hotspots(profile, MOST_KERNELS)
     stacks, stacks_left_pct = stack_rows(profile, MOST_STACKS)
-    line, work, roof = profile.timeline, profile.work, profile.roofline
+    line, work, roof, meta = profile.timeline, profile.work, profile.roofline, profile.capture_metadata
     walls = sorted(line.step_wall_ns) if line else []
     ceilings = binding_peaks(roof) if roof else (None, None)
     shares = [] if work is None else [
@@ -52,6 +53,7 @@ def render_report(profile: Profile, *, picture: str | None = None, no_picture: s
         definitions=sum(operator.source_kind == "definition" for operator in profile.operators),
         findings=sorted(profile.findings, key=lambda finding: -finding.estimated_gain_pct)[:MOST_ROWS],
         findings_left=max(0, len(profile.findings) - MOST_ROWS), most=MOST_ROWS, undecided=_undecided(profile),
+        compiles_itself=meta.compile_mode == "eager" and any(is_compiled_region(operator.operator_name) for operator in profile.operators),
         script=profile.script, top_table=Safe(render_top(profile)) if profile.script is not None else "",
     )
 

@@ -40,6 +40,8 @@ class Headline:
     launches: float | None
     """Launches a step; None on a CPU, which launches nothing."""
     idle_pct: float | None
+    profiled_idle_pct: float | None
+    """The same of the profiled steps, before the profiler's overhead was taken out."""
     duration_of: DurationOf | None
     """What the duration is the time of; two of different things are not compared."""
 
@@ -64,6 +66,7 @@ def headline(profile: Profile) -> Headline:
         occupancy_pct=weighted(profile.stages, lambda stage: stage.occupancy_pct),
         launches=timeline.launches / timeline.steps if timeline and timeline.steps and profile.capture_metadata.device == "cuda" else None,
         idle_pct=usable(timeline.idle_share_pct) if timeline else None,
+        profiled_idle_pct=usable(timeline.profiled_idle_share_pct) if timeline else None,
         duration_of=duration_of,
     )
 
