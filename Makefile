@@ -17,7 +17,7 @@ check: ## ruff, mypy --strict, import layers
 	$$python -m mypy && \
 	PYTHONPATH=src $$(dirname $$python)/lint-imports
 
-test-clients: $(CLIENTS)/node_modules $(CLIENTS)/perfetto/wheel.txt ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page and Perfetto in Chromium; needs npm (1.5 GB in build/clients)
+test-clients: $(CLIENTS)/node_modules $(CLIENTS)/perfetto/wheel.txt ## the plugin in the real Claude Code, Codex and Copilot CLI, the timeline page and Perfetto in Chromium; needs npm (1.3 GB in build/clients)
 	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist worksteal tests/clients $(PYTEST_ARGS)
 
 $(CLIENTS)/node_modules: Makefile
