@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -40,6 +41,15 @@ class JudgeOptions(Record):
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
+    confine: bool = True
+    """Confine the candidate's process as far as this machine can (docs/judge-separation.md); about 0.1 s."""
+    memory_limit_bytes: int | None = Field(default=None, ge=2**28)
+    """The candidate and all it starts may use this much memory of the host; None: 80% of what is available when it starts."""
+    process_limit: int = Field(default=512, ge=8)
+    """The candidate may start this many processes."""
+    compile_cache: Literal["own", "user"] = "own"
+    """Where a confined candidate's compilers keep their code: a folder for this candidate alone, or the user's own, which is faster
+    for candidates that one trusts, and which a hostile one could poison."""
     keep_dir: Path | None = None
     """Keep the workers' logs and raw files here; None: a temporary folder that is removed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
+from .confine import Confinement, own_files_sha256
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
@@ -76,11 +78,13 @@ class _Judgement:
     setup_s: float | None = None
     correctness: Correctness | None = None
     timed: Timed | None = None
+    confinement: Confinement | None = None
     notes: list[str] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         start = time.monotonic()
         self.hashes = {path: sha256_of(path) for path in (self.workload.path, self.candidate)}
+        self.own_files = own_files_sha256()
         digest = self.hashes[self.candidate]
         self.seeds = Seeds(self.session.seed, digest, self.session.count(digest))
         name: VerdictName
@@ -97,30 +101,56 @@ class _Judgement:
         return Verdict(
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
-            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
+            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
+            separation=self.confinement.separation(audited=self.timed is not None, hashed=not changed) if self.confinement else None,
+            workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
 
     def _changed(self) -> str | None:
         names = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
+        if own_files_sha256() != self.own_files:
+            names.append("the judge's own files")
         return f"{', '.join(names)} changed while it was judged" if names else None
 
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
-        folder = self.session.shared
-        with Worker("candidate", self.session.interpreter.path, folder, device=self.options.device) as worker:
+        workspace = self.session.workspace()
+        try:
+            with contextlib.ExitStack() as stack:
+                reference, mine, facts = self._started(stack, workspace, self.session.unconfinable)
+                self._same_weights(reference, mine, facts)
+                self._build(mine)
+                rounds = self._check_outputs(reference, mine)
+                if not self.options.timing:
+                    return "AMBIGUOUS", ("right; timing was not asked for",)
+                return self._time(reference, mine, rounds)
+        finally:
+            remove(workspace)
+
+    def _started(self, stack: contextlib.ExitStack, workspace: Path, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
+        """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""
+        self.confinement = Confinement(
+            workspace, self.options, self.hashes[self.candidate], self.workload.path, self.candidate, self.session.private,
+            (os.getpid(), self.session.living().process.pid), unconfinable)
+        worker = stack.enter_context(Worker("candidate", self.session.interpreter.path, self.session.shared, device=self.options.device,
+                                            confinement=self.confinement))
+        reference = None
+        try:
             with self._failures():
                 worker.send("load", **self.session.load_request())
             reference = self.session.ready(self.deadline)
-            mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
+            mine = Exchange(worker, workspace, self.options.timeout_s, self.deadline)
             with self._failures():
                 facts = mine.receive("load", Loaded)
-            self._same_weights(reference, mine, facts)
-            self._build(mine)
-            rounds = self._check_outputs(reference, mine)
-            if not self.options.timing:
-                return "AMBIGUOUS", ("right; timing was not asked for",)
-            return self._time(reference, mine, rounds)
+        except _Refused as refused:
+            if unconfinable or reference is None or not self.confinement.applied():
+                raise
+            worker.close()
+            started = self._started(stack, workspace, f"the workload could not be loaded in a confined process: {refused.reasons[0]}")
+            self.session.unconfinable = self.confinement.unconfinable
+            return started
+        return reference, mine, facts
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -141,7 +171,7 @@ class _Judgement:
             return
         if facts.state.keys() != theirs.keys():
             raise _Refused("FAILED", "the workload builds another model in the candidate's process than in the reference's")
-        file = mine.folder / f"{secrets.token_hex(8)}.tensors"
+        file = self.session.shared / f"{secrets.token_hex(8)}.tensors"
         try:
             with self._failures():
                 reference.ask("dump_state", Done, file=str(file))

@@ -14,10 +14,11 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
+from .confine import prune_caches
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
 from .replies import Done, Loaded
-from .scratch import Scratch
+from .scratch import Scratch, guard
 from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
@@ -48,6 +49,8 @@ class ReferenceSession:
         self._loading = False
         self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
+        self.unconfinable = ""
+        """Why the workload cannot be loaded in a confined process; "" while nothing is known against it."""
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
@@ -56,6 +59,8 @@ class ReferenceSession:
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
         self.private = self._folder("reference")
         self.shared = self._folder("candidate")
+        guard(self.private)
+        prune_caches()
         try:
             self._start()
         except BaseException:
@@ -88,11 +93,22 @@ class ReferenceSession:
         return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
                 "device": self.options.device, "seed": self.workload_seed}
 
-    def ready(self, deadline: Deadline) -> Exchange:
-        """The reference's side, loaded and reset; starts it again when it has died."""
+    def workspace(self) -> Path:
+        """A new folder for one candidate, which may write there alone."""
+        folder = self.shared / f"work-{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def living(self) -> Worker:
+        """The reference's worker; starts it again when it has died."""
         if self.worker is None or self.worker.process.poll() is not None:
             self._start()
         assert self.worker is not None
+        return self.worker
+
+    def ready(self, deadline: Deadline) -> Exchange:
+        """The reference's side, loaded and reset; starts it again when it has died."""
+        self.worker = self.living()
         side = Exchange(self.worker, self.private, self.options.timeout_s, deadline)
         try:
             if self._loading:

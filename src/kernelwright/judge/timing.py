@@ -86,7 +86,7 @@ def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha
     sides = (reference, candidate)
     told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
-    with same_cores([who.worker.process.pid for who in sides], threads):
+    with same_cores([who.worker.pid for who in sides], threads):
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
         return _run(sides, plan, pool, max_timing_s, alpha)
 

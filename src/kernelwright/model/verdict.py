@@ -54,6 +54,26 @@ class Correctness(Record):
     reasons: tuple[str, ...] = ()
 
 
+Tier = Literal["honest mistake", "known exploit", "hostile"]
+
+
+class Mechanism(Record):
+    """One thing that separates the candidate from the judge."""
+
+    name: str
+    held: bool
+    detail: str
+    """How it was tried or applied, or why it is missing."""
+
+
+class Separation(Record):
+    """Against what kind of candidate this judgement holds (docs/judge-separation.md)."""
+
+    tier: Tier
+    held: tuple[Mechanism, ...] = ()
+    missing: tuple[Mechanism, ...] = ()
+
+
 class Verdict(Record):
     """`verdict.json`."""
 
@@ -67,6 +87,7 @@ class Verdict(Record):
     reasons: tuple[str, ...] = ()
     correctness: Correctness | None = None
     comparison: Comparison | None = None
+    separation: Separation | None = None
     workload: str
     candidate: str
     workload_sha256: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hmac
 import json
 import os
 import signal
@@ -216,10 +217,10 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(args.reply_fd, False)
     worker = Worker(args.role)
     with os.fdopen(args.request_fd, "rb") as requests:
+        answer = _sealed(bytes.fromhex(requests.readline().decode()), args.reply_fd)
         for line in iter(requests.readline, b""):
             message = json.loads(line)
-            reply = _serve(worker, message)
-            _write_all(args.reply_fd, json.dumps({"id": message["id"], **reply}).encode() + b"\n")
+            answer({"id": message["id"], **_serve(worker, message)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads or exit handlers that the candidate left must not hold the judge up
@@ -239,9 +240,19 @@ def _serve(worker: Worker, message: Message) -> Message:
         return {"ok": False, "error": failures.describe(error, message.get("candidate") or message.get("path") or "").as_dict()}
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data):]
+def _sealed(key: bytes, fd: int) -> Callable[[Message], None]:
+    """Writes replies with their HMAC. The key and the functions are held from before any of the candidate's code is imported."""
+    start, encode, write = hmac.new(key, digestmod="sha256"), json.dumps, os.write
+
+    def answer(reply: Message) -> None:
+        text = encode(reply).encode()
+        seal = start.copy()
+        seal.update(text)
+        data = seal.hexdigest().encode() + b" " + text + b"\n"
+        while data:
+            data = data[write(fd, data):]
+
+    return answer
 
 
 def _die_with_parent() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 PACKAGE = "kernelwright_probe"
 USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py load SECONDS DEVICE\n"
 WATCH_S = 1.0
-MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
+MODULES = {"run": ".run", "judge": ".confine", "load": ".load"}
 
 
 class OwnLoader(SourceFileLoader):

@@ -1,0 +1,191 @@
+"""How far the candidate's process is confined: the plan that it is started with, and what it reports to have held (docs/judge-separation.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..capture.cache import cache_dir
+from ..capture.root import cache_folders
+from ..model.verdict import Mechanism, Separation, Tier
+from .options import JudgeOptions
+from .scratch import CANARY, PREFIX
+from .untrusted import MAX_FILE_BYTES
+
+VARIABLE = "KERNELWRIGHT_CONFINE"
+MAX_LOG_BYTES = 64 * 2**20
+SHARE_OF_MEMORY = 0.8
+LEAST_MEMORY_BYTES = 2**30
+"""Importing torch alone takes a third of this."""
+KEPT_CACHES = 20
+"""Candidates whose compiled code is kept for the next judgement of the same file."""
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
+          "CUDA_CACHE_PATH": "cuda", "CUPY_CACHE_DIR": "cupy", "NUMBA_CACHE_DIR": "numba"}
+"""Where compilers keep what they made (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py, torch/utils/cpp_extension.py,
+CUDA's and CuPy's and Numba's manuals)."""
+OWN_FOLDERS = ("judge", "probe", "capture", "model")
+KNOWN_EXPLOIT = frozenset({"nothing left running", "sealed replies", "files hashed before and after", "timing audited"})
+HOSTILE = KNOWN_EXPLOIT | {
+    "limits", "no new privileges", "no network", "no writing outside", "reference's files unreadable",
+    "other processes' memory unreadable", "no signals to the judge", "compile caches of its own"}
+"""What must have held for a tier; whatever else is reported is told, and decides nothing."""
+
+
+class _Check(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    name: Annotated[str, Field(max_length=100)]
+    held: bool
+    detail: Annotated[str, Field(max_length=1000)]
+
+
+class Report(BaseModel):
+    """What the worker wrote before any code of the candidate ran."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    pid: int = Field(gt=0)
+    checks: list[_Check] = Field(max_length=100)
+
+
+@dataclass
+class Confinement:
+    """Of one candidate's worker. `folder` is the one it may write to."""
+
+    folder: Path
+    options: JudgeOptions
+    candidate_sha256: str
+    workload: Path
+    candidate: Path
+    private: Path
+    """The reference's folder."""
+    protect: tuple[int, ...]
+    """Processes that the candidate may neither read nor signal: this one, the reference's."""
+    unconfinable: str = ""
+    """Why the workload cannot be loaded in a confined process; then only the supervisor is left."""
+    report: Report | None = field(default=None, init=False)
+
+    def variables(self) -> dict[str, str]:
+        """Environment of the worker: temporary files in its own folder, and the compilers' caches."""
+        if not self.options.confine or self.unconfinable:
+            return {}
+        scratch = self.folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        return {"TMPDIR": str(scratch), **{name: str(path) for name, path in self._caches().items()}}
+
+    def plan(self, status_fd: int) -> dict[str, str]:
+        """The plan as the worker's environment variable; {} where it starts as it is."""
+        if not supported() or not self.options.confine:
+            return {}
+        caches = list(self._caches().values())
+        for path in caches:
+            path.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.gettempdir())
+        return {VARIABLE: json.dumps({
+            "status_fd": status_fd, "confine": not self.unconfinable, "protect": list(self.protect),
+            "write": [str(path) for path in (self.folder, *caches)],
+            "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
+            "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
+            "not_readable": [str(self.private / CANARY)], "memory_bytes": memory_limit_bytes(self.options), "processes": self.options.process_limit,
+            "file_bytes": MAX_FILE_BYTES, "log_bytes": MAX_LOG_BYTES})}
+
+    def take(self, line: bytes) -> str:
+        """A line that came over the status pipe: the worker's report (the first), or why the supervisor ended it (returned)."""
+        try:
+            if self.report is None:
+                self.report = Report.model_validate_json(line)
+                return ""
+            return str(json.loads(line)["ended"])[:200]
+        except (ValidationError, ValueError, LookupError, TypeError):
+            return ""
+
+    def applied(self) -> bool:
+        """Whether the worker confined itself (and is not only watched, or as it is)."""
+        return self.report is not None and len(self.report.checks) > 1
+
+    def separation(self, *, audited: bool, hashed: bool) -> Separation:
+        """The tier by what was really in force. audited: timing ran, with its checks; hashed: no file changed."""
+        checks = {check.name: check for check in self.report.checks} if self.report is not None else {}
+        found = [Mechanism(name=name, held=check.held, detail=check.detail) for name, check in checks.items()]
+        own = self.options.compile_cache == "own"
+        found += [
+            Mechanism(name="separate processes", held=True, detail="of reference, candidate and judge"),
+            Mechanism(name="sealed replies", held=True, detail="a key that the candidate's code is not handed"),
+            Mechanism(name="files hashed before and after", held=hashed, detail="workload, candidate and the judge's own"),
+            Mechanism(name="timing audited", held=audited, detail="by a second clock, and outputs checked" if audited else "not timed"),
+            Mechanism(name="compile caches of its own", held=own and bool(checks) and not self.unconfinable,
+                      detail="for this candidate alone" if own else "it writes to the user's, which later programs load from")]
+        named = {mechanism.name for mechanism in found}
+        found += [Mechanism(name=name, held=False, detail=self._why_not()) for name in sorted(HOSTILE - named)]
+        held = {mechanism.name for mechanism in found if mechanism.held}
+        tier: Tier = "hostile" if held >= HOSTILE else "known exploit" if held >= KNOWN_EXPLOIT else "honest mistake"
+        return Separation(tier=tier, held=tuple(item for item in found if item.held), missing=tuple(item for item in found if not item.held))
+
+    def _why_not(self) -> str:
+        if not self.options.confine:
+            return "not asked for"
+        if not supported():
+            return f"not on {sys.platform}"
+        return self.unconfinable or "the worker ended before it could report"
+
+    def _caches(self) -> dict[str, Path]:
+        if self.options.compile_cache == "user":
+            inductor, triton = cache_folders(os.environ)
+            return {"TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
+        root = _judged_caches() / self.candidate_sha256[:32]
+        return {name: root / folder for name, folder in CACHES.items()}
+
+
+def supported() -> bool:
+    """Whether there is anything to confine with."""
+    return sys.platform == "linux"
+
+
+def memory_limit_bytes(options: JudgeOptions) -> int:
+    """What the candidate and all it starts may use: as asked for, else 80% of what is available now to this control group."""
+    if options.memory_limit_bytes is not None:
+        return options.memory_limit_bytes
+    return max(LEAST_MEMORY_BYTES, int(SHARE_OF_MEMORY * available_bytes()))
+
+
+def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that can be had without swapping: the machine's, or what the control group (v2, v1) has left."""
+    found = [2**63]
+    with contextlib.suppress(OSError, ValueError):
+        line = re.search(r"^MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
+        found += [int(line[1]) * 1024] if line else []
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
+            found.append(int((groups / limit).read_text()) - int((groups / used).read_text()))
+    return max(0, min(found))
+
+
+def own_files_sha256() -> str:
+    """One digest over the judge's own source files."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in OWN_FOLDERS for file in (package / folder).rglob("*.py")):
+        with contextlib.suppress(OSError):
+            digest.update(str(file).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def prune_caches() -> None:
+    """Keep the compiled code of the latest candidates only."""
+    with contextlib.suppress(OSError):
+        folders = sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
+        for folder in folders[KEPT_CACHES:]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _judged_caches() -> Path:
+    return cache_dir().absolute() / "judged"
