@@ -38,6 +38,9 @@ class JudgeOptions(Record):
     """Chance that the timing's interval misses the true speed-up; a caller that judges one file several times asks for less."""
     timing: bool = True
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
+    audits: bool = True
+    """The static look at the source (some ms), and, for a candidate that brings kernels of its own, a profiled window of calls and the
+    ghost replay (about a second)."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
     keep_dir: Path | None = None
