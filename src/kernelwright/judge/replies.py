@@ -99,3 +99,18 @@ class Window(Reply):
     """Calls a sample."""
     events_ns: list[Nanoseconds]
     host_ns: list[Nanoseconds]
+
+
+class OwnKernels(Reply):
+    """op own_kernels: names of what the candidate brought, by its own word."""
+
+    triton: Annotated[list[Text], Field(max_length=64)]
+    operators: Annotated[list[Text], Field(max_length=64)]
+    functions: Annotated[list[Text], Field(max_length=64)]
+    """Of extension modules: "module.function"."""
+
+
+class Withheld(Reply):
+    """op withheld: launches left out, or results made useless, by kernel."""
+
+    counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=200)]

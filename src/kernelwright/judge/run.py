@@ -14,8 +14,9 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Audit, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
+from . import kernels, screening
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
@@ -77,12 +78,15 @@ class _Judgement:
     correctness: Correctness | None = None
     timed: Timed | None = None
     notes: list[str] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         start = time.monotonic()
         self.hashes = {path: sha256_of(path) for path in (self.workload.path, self.candidate)}
         digest = self.hashes[self.candidate]
         self.seeds = Seeds(self.session.seed, digest, self.session.count(digest))
+        if self.options.audits:
+            self.audits += screening.audit(self.candidate)
         name: VerdictName
         try:
             name, reasons = self._run()
@@ -97,8 +101,8 @@ class _Judgement:
         return Verdict(
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
-            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
-            candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
+            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
+            audits=tuple(self.audits), workload=str(self.workload.path), candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
 
@@ -119,8 +123,8 @@ class _Judgement:
             self._build(mine)
             rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
-                return "AMBIGUOUS", ("right; timing was not asked for",)
-            return self._time(reference, mine, rounds)
+                return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
+            return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -210,6 +214,16 @@ class _Judgement:
             return "CHEAT", (late,)
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
+
+    def _audited(self, name: VerdictName, reasons: tuple[str, ...], reference: Exchange, mine: Exchange,
+                 rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
+        """Audits that run the candidate once more, of one that nothing was found against."""
+        if not self.options.audits or name not in ACCEPTABLE:
+            return name, reasons
+        with self._failures():
+            rows, cheat = kernels.audit(self.candidate, reference, mine, rounds)
+        self.audits += rows
+        return (name, reasons) if cheat is None else ("CHEAT", (cheat,))
 
 
 def _words(timed: Timed) -> str:

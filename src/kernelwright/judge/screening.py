@@ -118,7 +118,7 @@ class Unread(Exception):
 
 def screen(data: bytes) -> tuple[Finding, ...]:
     """Findings by line, each kind once a line. Raises Unread."""
-    source = _parsed(data)
+    source = parsed(data)
     found = {Finding(kind, line) for check in CHECKS for kind, line in check(source)}
     return tuple(sorted(found, key=lambda item: (item.line, item.kind)))
 
@@ -143,7 +143,8 @@ def _words(kind: str, findings: Iterable[Finding]) -> str:
     return f"look at line{'s' if len(lines) > 1 else ''} {', '.join(lines[:MAX_LINES_NAMED])}{more}: {REASONS[kind]}"
 
 
-def _parsed(data: bytes) -> Source:
+def parsed(data: bytes) -> Source:
+    """The syntax tree of a source, and what its imports name. Raises Unread."""
     if len(data) > MAX_BYTES:
         raise Unread(f"larger than {MAX_BYTES // 1000} kB")
     _check_size(data)
@@ -210,11 +211,12 @@ def _imports(source: Source) -> Found:
 
 def _patches(source: Source) -> Found:
     for node in source.nodes:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        one = [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        targets = node.targets if isinstance(node, ast.Assign) else one
         names = [source.dotted(target) for target in targets if isinstance(target, ast.Attribute)]
         if source.called(node) in ("setattr", "builtins.setattr") and isinstance(node, ast.Call) and len(node.args) > 1:
             what = node.args[1]
-            names.append(f"{source.dotted(node.args[0])}.{what.value if isinstance(what, ast.Constant) else '?'}")
+            names.append(f"{source.dotted(node.args[0])}.{str(what.value) if isinstance(what, ast.Constant) else '?'}")
         for name in names:
             root = name.partition(".")[0]
             if name.startswith(_TIMERS) or root in ("time",):
@@ -269,9 +271,9 @@ def _is_docstring_like(text: str) -> bool:
 
 def _tensor_classes(source: Source) -> Found:
     for node in source.nodes:
-        if isinstance(node, ast.ClassDef) and any(source.dotted(base) in ("torch.Tensor", "torch.nn.Parameter") for base in node.bases):
-            yield "tensor class", _line(node)
-        elif isinstance(node, ast.FunctionDef) and node.name in ("__torch_function__", "__torch_dispatch__"):
+        bases = [source.dotted(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+        hook = isinstance(node, ast.FunctionDef) and node.name in ("__torch_function__", "__torch_dispatch__")
+        if hook or "torch.Tensor" in bases or "torch.nn.Parameter" in bases:
             yield "tensor class", _line(node)
 
 
@@ -289,9 +291,9 @@ def _precision(source: Source) -> Found:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             given = [source.dotted(value) for value in (*node.args, *(item.value for item in node.keywords))]
             highest = any(isinstance(value, ast.Constant) and value.value == "highest" for value in node.args)
-            if (name == "torch.set_float32_matmul_precision" and not highest) or name in ("torch.autocast", "torch.cuda.amp.autocast"):
-                yield "precision", _line(node)
-            elif method in _LOW or (method == "to" and any(value in _LOW_TYPES for value in given)):
+            lowers = name == "torch.set_float32_matmul_precision" and not highest
+            converts = method in _LOW or (method == "to" and any(value in _LOW_TYPES for value in given))
+            if lowers or converts or name in ("torch.autocast", "torch.cuda.amp.autocast"):
                 yield "precision", _line(node)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import environment, failures, judge_candidate, judge_reference, judge_window, loaders, tree
+from . import environment, failures, judge_candidate, judge_kernels, judge_reference, judge_window, loaders, tree
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
 from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
@@ -43,6 +43,8 @@ class Worker:
         self.outputs: list[Leaf] = []
         self.timer: Timer | None = None
         self.start_state: dict[str, torch.Tensor] = {}
+        self.own_kernels: judge_kernels.OwnKernels
+        self.withholding: judge_kernels.Withholding
 
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
@@ -71,6 +73,8 @@ class Worker:
 
     def op_build(self, message: Message) -> Message:
         """Import and build the candidate."""
+        self.own_kernels = judge_kernels.OwnKernels()
+        self.withholding = judge_kernels.Withholding(self.own_kernels)
         start = time.perf_counter()
         built = judge_candidate.build(message["candidate"], self.workload, message["seed"])
         self.program = Program(self.workload, built.call)
@@ -175,6 +179,19 @@ class Worker:
         """A Kineto trace of a few samples of the timed calls (one call each where nothing was prepared), exported to a file."""
         pool = [self.rounds[index] for index in sorted(self.rounds)]
         return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
+
+    def op_own_kernels(self, message: Message) -> Message:
+        """Kernels that the candidate brought, by kind."""
+        return dict(self.own_kernels.describe())
+
+    def op_withhold(self, message: Message) -> Message:
+        """From now on these own kernels compute nothing that is kept."""
+        self.withholding.start(message["names"])
+        return {}
+
+    def op_withheld(self, message: Message) -> Message:
+        """How often each was withheld since."""
+        return {"counts": dict(self.withholding.counts)}
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
