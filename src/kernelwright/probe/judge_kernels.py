@@ -61,7 +61,7 @@ class Withholding:
     """From `start` on, own kernels of these names are not launched, or what they gave is made useless. It ends with the process.
 
     A Triton launch is left out. An operator or an extension's function runs; then what it returned is filled with NaN (zeros where the
-    dtype has none), and what it wrote to its arguments is taken back. Launches inside a CUDA graph happened at capture: they are not withheld.
+    dtype has none), and what it wrote to its arguments is taken back. What a CUDA graph holds was launched at capture: it is not withheld.
     """
 
     def __init__(self, own: OwnKernels) -> None:
