@@ -1,6 +1,5 @@
 """The largest of each block, then the largest block."""
 
-import torch
 
 
 def optimize(model, inputs):
