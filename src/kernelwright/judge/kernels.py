@@ -136,12 +136,12 @@ def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchang
 
 
 def running(names: Collection[str], trace: Trace) -> list[str]:
-    """Those of the names that a recording has: kernels by part of a name (templates, specialisations), operators by the whole."""
+    """Those of the names that a recording has: operators as they are, kernels also as templates, or with the digits that Triton appends."""
     kernels = {trace.device.name(row) for row in range(len(trace.device))}
     operators = {trace.operators.name(row) for row in range(len(trace.operators))}
     return [name for name in names
             if (any(op == name or (name.endswith("::") and op.startswith(name)) for op in operators) if "::" in name
-                else any(re.search(rf"(?<![a-zA-Z0-9]){re.escape(name)}(?![a-zA-Z])", kernel) for kernel in kernels))]
+                else any(re.search(rf"(?<!\w){re.escape(name)}(?![a-zA-Z0-9]|_[a-zA-Z])", kernel) for kernel in kernels))]
 
 
 def sequence(trace: Trace) -> list[str]:
