@@ -90,3 +90,12 @@ class Times(Reply):
 
     events_ns: list[Nanoseconds]
     host_ns: list[Nanoseconds]
+
+
+class Window(Reply):
+    """op record_window: what the worker's timer says of the recorded samples."""
+
+    ring: int = Field(ge=1, le=1 << 16)
+    """Calls a sample."""
+    events_ns: list[Nanoseconds]
+    host_ns: list[Nanoseconds]

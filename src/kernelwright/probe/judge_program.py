@@ -125,7 +125,7 @@ class Timer:
         try:
             for sample in range(samples):
                 self._refill(first + sample * len(self.ring))
-                event_ns, host_ns = self._sample()
+                event_ns, host_ns = self.sample()
                 hosts.append(host_ns)
                 if event_ns is not None:
                     events.append(event_ns)
@@ -134,7 +134,18 @@ class Timer:
                 gc.enable()
         return events, hosts
 
-    def _sample(self) -> tuple[float | None, float]:
+    @property
+    def ring_size(self) -> int:
+        """Calls a sample."""
+        return len(self.callers)
+
+    def refill_for(self, sample: int) -> None:
+        """Other values for the next sample, all copies done."""
+        self._refill(sample * len(self.callers))
+        self.program.synchronize()
+
+    def sample(self) -> tuple[float | None, float]:
+        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring."""
         if self.program.workload.device != "cuda":
             begin = _perf_counter_ns()
             self._run_ring()

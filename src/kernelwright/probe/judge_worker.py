@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import environment, failures, judge_candidate, judge_reference, loaders, tree
+from . import environment, failures, judge_candidate, judge_reference, judge_window, loaders, tree
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
 from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
@@ -170,6 +170,11 @@ class Worker:
         assert self.timer is not None
         events, hosts = self.timer.block(message["samples"], message["first"])
         return {"events_ns": events, "host_ns": hosts}
+
+    def op_record_window(self, message: Message) -> Message:
+        """A Kineto trace of a few samples of the timed calls (one call each where nothing was prepared), exported to a file."""
+        pool = [self.rounds[index] for index in sorted(self.rounds)]
+        return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
