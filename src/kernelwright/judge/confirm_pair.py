@@ -32,6 +32,7 @@ def combine(decision: Decision, first: Comparison, again: Decision, second: Comp
     figures = f"{_figures(first)} and {_figures(second)}"
     both = first.model_copy(update={
         "speedup": speedup, "interval": (low, high), "pairs": first.pairs + second.pairs, "blocks": first.blocks + second.blocks,
+        "log_ratios": first.log_ratios + second.log_ratios,
         "smallest_detectable_effect_pct": max(first.smallest_detectable_effect_pct, second.smallest_detectable_effect_pct),
         "method": f"{first.method}; two pairs of processes in opposite orders ({figures}): the interval is the hull of both"})
     if again == decision:

@@ -99,8 +99,6 @@ class Timed:
     conditions: tuple[ConditionTiming, ...] = ()
     windows: tuple[window.Seen, window.Seen] | None = None
     """What torch.profiler recorded of the reference's and the candidate's calls."""
-    values: tuple[float, ...] = ()
-    """Log ratio of each quad that counts."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Of each part."""
 
@@ -210,7 +208,7 @@ def _run(
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
     return Timed(_comparison(counting, seen, method, use_host), "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
-                 stopped, checked, plan.ring, values=tuple(float(value) for value in _values(blocks, use_host, kept)))
+                 stopped, checked, plan.ring)
 
 
 @dataclass(frozen=True)
@@ -325,4 +323,5 @@ def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, method
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {method}")
+        method=f"{found.method}; {method}", log_ratios=tuple(round(float(value), 6) for value in quad_values(
+            *(_block_times(side, use_host) for side in blocks))))

@@ -28,6 +28,8 @@ class Comparison(Record):
     pairs: int
     blocks: int
     method: str
+    log_ratios: tuple[float, ...] = ()
+    """Natural logarithm of each counted quad's ratio, in the order run."""
 
 
 class OutputError(Record):
