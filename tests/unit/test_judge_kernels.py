@@ -148,7 +148,7 @@ def test_an_operator_leaves_nothing_of_what_it_computed():
         assert ops.twice(x).isnan().all() and ops.count(x).tolist() == [0]
         ops.add_one_(x)
         assert x.tolist() == [1, 1, 1] and (x + 1).tolist() == [2, 2, 2]
-        assert dict(withholding.counts) == {name: 1 for name in names}
+        assert dict(withholding.counts) == dict.fromkeys(names, 1)
         withholding.start([names[0]])
         assert ops.twice(x).tolist() == [2, 2, 2]
     finally:

@@ -94,8 +94,9 @@ def test_a_source_with_nothing_to_see_passes(tmp_path):
 
 
 @pytest.mark.parametrize("text", [
-    b"x = " + b"(" * 5000, b"x = " + b"-" * 100000 + b"1", b"x = " + b"not " * 40000 + b"1", b"x = a" + b".b" * 60000, b"f" + b"(x)" * 60000,
-    b"x = a" + b"[0]" * 12000, b"x = 1\n" * 45000, b"x = " + b"<".join([b"a"] * 15000), b"if a:\n x\n" + b"elif a:\n x\n" * 5000, b"\0" * 100,
+    b"x = " + b"(" * 5000, b"x = " + b"-" * 100000 + b"1", b"x = " + b"not " * 40000 + b"1", b"x = a" + b".b" * 60000,
+    b"f" + b"(x)" * 60000, b"x = a" + b"[0]" * 12000, b"x = 1\n" * 45000, b"x = " + b"<".join([b"a"] * 15000),
+    b"if a:\n x\n" + b"elif a:\n x\n" * 5000, b"\0" * 100,
     b"x = " + b"lambda: " * 20000 + b"1", b"k = id(x)\nif k == k: pass\n" * 3000, b"#" * 300_000, b"x = 1 +", b"\xff\xfe",
 ], ids=range(15))
 def test_no_source_holds_it_up(text, tmp_path):

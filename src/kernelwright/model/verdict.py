@@ -28,6 +28,8 @@ class Comparison(Record):
     pairs: int
     blocks: int
     method: str
+    log_ratios: tuple[float, ...] = ()
+    """Natural logarithm of each counted quad's ratio, in the order run."""
 
 
 class OutputError(Record):
@@ -63,6 +65,22 @@ class Audit(Record):
     detail: str = ""
 
 
+class ConditionTiming(Record):
+    """Both programs timed under one condition. Times are of one call, in ns; ratios are reference time / candidate time."""
+
+    condition: str
+    """"warm" (alone; the verdict's own figure), "cold L2", "end to end", or "graph"."""
+    reference_ns: float | None = None
+    candidate_ns: float | None = None
+    """Medians. None where not applicable."""
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    pairs: int = 0
+    method: str = ""
+    not_applicable: str = ""
+    """Why it was not timed; empty where it was."""
+
+
 class Verdict(Record):
     """`verdict.json`."""
 
@@ -87,6 +105,10 @@ class Verdict(Record):
     elapsed_s: float = 0.0
     candidate_setup_s: float | None = None
     """Seconds the candidate took to build and warm up (compilation included)."""
+    timings: tuple[ConditionTiming, ...] = ()
+    """The same two programs under each condition; the verdict is by the first, warm."""
+    phases_s: dict[str, float] = Field(default_factory=dict)
+    """Where the time went: start, load, build, correctness, timing, conditions, audits, confirmation."""
     clocks: ClockReading | None = None
     """Of the whole judgement. None inside an optimisation, whose report has them."""
 

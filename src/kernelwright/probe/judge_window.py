@@ -10,6 +10,8 @@ from .annotation import STEP
 from .judge_program import Timer
 from .recording import Recorder
 
+WARM_S = 0.1
+
 
 def record(timer: Timer, device: str, file: str, samples: int) -> dict[str, Any]:
     """Samples of the timer's ring, each in a range STEP that ends when the device is idle, as a Kineto trace (plain JSON) in `file`.
@@ -19,11 +21,12 @@ def record(timer: Timer, device: str, file: str, samples: int) -> dict[str, Any]
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
     with Recorder(activities=activities):  # thrown away: the process's first recording starts CUPTI inside its first sample
         timer.lead_in()
+    timer.warm(WARM_S if device == "cuda" else 0.0, 1)  # the GPU was idle meanwhile, and its clock fell
     events: list[float] = []
     hosts: list[float] = []
     with Recorder(activities=activities) as profiler:
         for sample in range(samples):
-            timer.refill_for(sample)
+            timer.refill_for(sample * timer.ring_size)
             with record_function(STEP):
                 event_ns, host_ns = timer.sample()
             hosts.append(host_ns)
