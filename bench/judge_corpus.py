@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import judge_exploits  # noqa: E402
 import judge_honest  # noqa: E402
-from judge_corpus import DATA, Sessions, said  # noqa: E402
+from judge_corpus import DATA, Sessions, running, said  # noqa: E402
 
 PAGES = {"judge-exploits.md": judge_exploits.page, "judge-honest.md": judge_honest.page}
 
@@ -31,7 +31,8 @@ def exploits(sessions: Sessions) -> int:
         for exploit in judge_exploits.EXPLOITS:
             candidate = Path(shutil.copy(judge_exploits.FOLDER / f"{exploit.name}.py", folder))
             verdict = sessions.judge(DATA / f"{exploit.workload}.py", candidate)
-            held = verdict.verdict in exploit.verdict and exploit.words in said(verdict)
+            held = (verdict.verdict in exploit.verdict and exploit.words in said(verdict)
+                    and not (exploit.leaves and running(exploit.leaves)))
             waits = f"waits for {judge_exploits.WAITING[exploit.name]}" if exploit.name in judge_exploits.WAITING else "NOT HELD"
             accepted += not held
             _row(exploit.name, verdict.verdict, "" if held else waits, verdict.elapsed_s, said(verdict))

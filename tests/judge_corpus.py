@@ -24,9 +24,10 @@ def is_full() -> bool:
 class Sessions:
     """Sessions by workload, each started when it is first asked for."""
 
-    def __init__(self, max_timing_s: float, device: str = "cpu") -> None:
-        self.options = JudgeOptions.model_validate(
-            {"device": device, "python": sys.executable, "max_timing_s": max_timing_s, "timeout_s": 60 if device == "cpu" else 200})
+    def __init__(self, max_timing_s: float, device: str = "cpu", *, confirm: bool = True) -> None:
+        self.options = JudgeOptions.model_validate({
+            "device": device, "python": sys.executable, "max_timing_s": max_timing_s, "timeout_s": 200, "confirm": confirm,
+            "conditions": ()})  # they decide nothing
         self.open: dict[str, ReferenceSession] = {}
 
     def __enter__(self) -> Sessions:
@@ -49,3 +50,15 @@ class Sessions:
 def said(verdict: Verdict) -> str:
     """All that a verdict says in words."""
     return "\n".join([*verdict.reasons, *(f"{row.name} {row.result}: {row.detail}" for row in verdict.audits)])
+
+
+def running(word: str) -> list[int]:
+    """Ids of the processes whose command line holds this word."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found

@@ -31,7 +31,7 @@ REASONS = {
     "code from data": "what runs is not what the file shows",
     "raw memory or descriptors": "it can write where it was not asked to",
     "process or network": "it can leave its process",
-    "files": "it changes files",
+    "files": "it may change files",
     "clock or chance": "which branch runs depends on the time or on chance",
     "counted calls": "its behaviour may change with the number of calls",
     "identity": "a result may be remembered by a tensor's address, id or version instead of its values",
