@@ -19,6 +19,11 @@ USUAL_TIMING_S = 6.0
 """The timing of one judgement, unless it is asked to be longer."""
 
 
+Condition = Literal["cold L2", "end to end", "graph"]
+CONDITIONS: tuple[Condition, ...] = ("cold L2", "end to end", "graph")
+"""In this order: what a failed capture leaves behind can then disturb nothing."""
+
+
 class JudgeOptions(Record):
     """The defaults are those of the command line."""
 
@@ -39,6 +44,15 @@ class JudgeOptions(Record):
     """Chance that the timing's interval misses the true speed-up; a caller that judges one file several times asks for less."""
     timing: bool = True
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
+    audits: bool = True
+    """The static look at the source (some ms), and, for a candidate that brings kernels of its own, a profiled window of calls and the
+    ghost replay (about a second)."""
+    conditions: tuple[Condition, ...] = CONDITIONS
+    """Further conditions to time under, beside warm: they inform, and decide nothing."""
+    cross_check: bool = True
+    """On a GPU: compare the timer with what torch.profiler records of the kernels."""
+    confirm: bool = True
+    """FASTER and SLOWER must be found again by a fresh pair of processes, started in the other order."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
     confine: bool = True

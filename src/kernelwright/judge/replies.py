@@ -90,3 +90,53 @@ class Times(Reply):
 
     events_ns: list[Nanoseconds]
     host_ns: list[Nanoseconds]
+
+
+class Window(Reply):
+    """op record_window: what the worker's timer says of the recorded samples."""
+
+    ring: int = Field(ge=1, le=1 << 16)
+    """Calls a sample."""
+    events_ns: list[Nanoseconds]
+    host_ns: list[Nanoseconds]
+
+
+class OwnKernels(Reply):
+    """op own_kernels: names of what the candidate brought, by its own word."""
+
+    triton: Annotated[list[Text], Field(max_length=64)]
+    operators: Annotated[list[Text], Field(max_length=64)]
+    functions: Annotated[list[Text], Field(max_length=64)]
+    """Of extension modules: "module.function"."""
+
+
+class Withheld(Reply):
+    """op withheld: launches left out, or results made useless, by kernel."""
+
+    counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=200)]
+
+
+class ConditionReady(Reply):
+    """op prepare_condition."""
+
+    applicable: bool
+    reason: Text = ""
+    calls: int = Field(ge=1, le=1 << 16)
+    """A sample."""
+    sample_s: Seconds
+    """One sample with all that is around it."""
+
+
+class OutputBytes(Reply):
+    """op output_bytes."""
+
+    output_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Of the last timed output, in memory that belongs to no input, parameter or buffer."""
+    input_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Work(Reply):
+    """op count_work (of the reference). None: cannot be counted."""
+
+    flops: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    min_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None

@@ -15,20 +15,25 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
+from ..roofline.knowledge import datasheet
+from . import kernels, roofs, screening
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
+from .confirm_pair import combine
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
-from .replies import Built, Done, Loaded, StateTaken
+from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Work
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
 from .untrusted import remove
 
+CONFIRMING_ROUNDS = 2
+"""Rounds of fresh inputs of the second pair: the second refills the tensors of the first."""
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 
@@ -80,6 +85,8 @@ class _Judgement:
     timed: Timed | None = None
     confinement: Confinement | None = None
     notes: list[str] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
+    phases_s: dict[str, float] = field(default_factory=dict)
 
     def verdict(self) -> Verdict:
         start = time.monotonic()
@@ -87,9 +94,14 @@ class _Judgement:
         self.own_files = own_files_sha256()
         digest = self.hashes[self.candidate]
         self.seeds = Seeds(self.session.seed, digest, self.session.count(digest))
+        if self.options.audits:
+            self.audits += screening.audit(self.candidate)
         name: VerdictName
         try:
             name, reasons = self._run()
+            if self.options.confirm and name in ("FASTER", "SLOWER"):
+                with self._phase("confirmation"):
+                    name, reasons = self._again(name, reasons)
         except _Refused as refused:
             name, reasons = refused.name, refused.reasons
         changed = self._changed()
@@ -103,10 +115,46 @@ class _Judgement:
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
             separation=self.confinement.separation(audited=self.timed is not None, hashed=not changed) if self.confinement else None,
-            workload=str(self.workload.path),
-            candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
+            audits=tuple(self.audits), workload=str(self.workload.path), candidate=str(self.candidate),
+            workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
-            seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
+            seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s,
+            timings=_timings(self.timed), phases_s={part: round(spent, 3) for part, spent in self.phases_s.items()})
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """What happens inside it is counted as this phase, whatever comes of it."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - begin
+
+    def _again(self, name: VerdictName, reasons: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
+        """A fresh pair of processes, the candidate's started first: its verdict where that is a refusal, else what both pairs say."""
+        assert self.timed is not None
+        self.say(f"judging {self.candidate.name}: {name} by the first pair of processes; a second one")
+        if self.session.facts.environment.get("device") == "cuda":
+            self.session.rest()  # the device's memory is for one pair
+        options = self.options.model_copy(update={
+            "rounds": CONFIRMING_ROUNDS, "conditions": (), "cross_check": False, "confirm": False, "audits": False,
+            "seed": self.seeds.of("confirmation")})
+        with ReferenceSession(self.workload, options, say=self.say, start=False) as session:
+            fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent)
+            fresh.hashes, fresh.seeds = self.hashes, Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
+            try:
+                again, why = fresh._run()
+            except _Refused as refused:
+                again, why = refused.name, refused.reasons
+        self.phases_s["confirmation's start"] = fresh.phases_s.get("start", 0.0)
+        if again not in ACCEPTABLE:
+            return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
+        assert fresh.timed is not None
+        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison)
+        self.timed.comparison, self.timed.decision = both.comparison, both.decision
+        if both.decision == name:
+            return both.decision, (_words(self.timed), both.words, *reasons[1:])
+        return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
 
     def _changed(self) -> str | None:
         names = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
@@ -118,13 +166,16 @@ class _Judgement:
         workspace = self.session.workspace()
         try:
             with contextlib.ExitStack() as stack:
-                reference, mine, facts = self._started(stack, workspace, self.session.unconfinable)
-                self._same_weights(reference, mine, facts)
-                self._build(mine)
-                rounds = self._check_outputs(reference, mine)
+                with self._phase("start"):
+                    reference, mine, facts = self._started(stack, workspace, self.session.unconfinable)
+                    self._same_weights(reference, mine, facts)
+                with self._phase("build"):
+                    self._build(mine)
+                with self._phase("correctness"):
+                    rounds = self._check_outputs(reference, mine)
                 if not self.options.timing:
-                    return "AMBIGUOUS", ("right; timing was not asked for",)
-                return self._time(reference, mine, rounds)
+                    return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
+                return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
         finally:
             remove(workspace)
 
@@ -228,18 +279,69 @@ class _Judgement:
             yield
 
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
-        self.say(f"judging {self.candidate.name}: right on {self.options.rounds} rounds; timing")
+        self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
             with self._lock():
-                self.timed = compare(reference, mine, self.options.max_timing_s, self.options.alpha)
+                export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
+                self.timed = compare(
+                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export, further=self.options.conditions,
+                    cross_check=self.options.cross_check)
+            self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
-            late = rounds.check_timed(self.timed.last_pool_index) if rounds.repeatable else None
-        if late is not None:
-            return "CHEAT", (late,)
+            with self._phase("audits"):
+                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves, one.words))]
+                if late:
+                    return "CHEAT", (late[0],)
+                impossible = self._impossible(reference, mine, rounds)
+        if impossible.cheat is not None:
+            return "CHEAT", (impossible.cheat,)
+        if impossible.doubt is not None:
+            self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
+
+    def _audited(self, name: VerdictName, reasons: tuple[str, ...], reference: Exchange, mine: Exchange,
+                 rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
+        """Audits that run the candidate once more, of one that nothing was found against."""
+        if not self.options.audits or name not in ACCEPTABLE:
+            return name, reasons
+        with self._phase("audits"), self._failures():
+            rows, cheat = kernels.audit(self.candidate, reference, mine, rounds)
+        self.audits += rows
+        return (name, reasons) if cheat is None else ("CHEAT", (cheat,))
+
+    def _impossible(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> roofs.Finding:
+        """Whether a faster candidate is faster than can be."""
+        assert self.timed is not None
+        if self.timed.decision != "FASTER":
+            return roofs.Finding()
+        environment = self.session.facts.environment
+        on_gpu = environment.get("device") == "cuda"
+        sheet = datasheet(str(environment.get("device_name", ""))) if on_gpu else None
+        needed, own = reference.ask("output_bytes", OutputBytes), mine.ask("output_bytes", OutputBytes)
+        work = Work()
+        if sheet is not None:
+            with contextlib.suppress(WorkerFailed):  # what torch cannot count is no floor
+                work = reference.ask("count_work", Work)
+        cache = environment.get("l2_bytes")
+        device = roofs.Roofs(sheet, 0 if on_gpu else os.cpu_count() or 1, cache if isinstance(cache, int) else None)
+        dtypes = {leaf.dtype for leaf in rounds.results[0].expected.reference if leaf.floating}
+        return roofs.examine(
+            roofs.Need(needed.output_bytes, needed.input_bytes, work.min_bytes, work.flops), device,
+            candidate_ns=self.timed.comparison.candidate.median_ns, reference_ns=self.timed.comparison.reference.median_ns,
+            own_output_bytes=own.output_bytes, ring=self.timed.ring, precision=self.declared, all_float32=dtypes == {"float32"})
+
+
+def _timings(timed: Timed | None) -> tuple[ConditionTiming, ...]:
+    """A row for each condition, warm first; none where the times are void."""
+    if timed is None or timed.cheat is not None:
+        return ()
+    one = timed.comparison
+    warm = ConditionTiming(condition="warm", reference_ns=one.reference.median_ns, candidate_ns=one.candidate.median_ns,
+                           speedup=one.speedup, interval=one.interval, pairs=one.pairs, method=one.method)
+    return (warm, *timed.conditions)
 
 
 def _words(timed: Timed) -> str:

@@ -37,7 +37,8 @@ class ReferenceSession:
     Raises BadInput, MachineLacks, WorkloadFailed when the workload itself cannot be run.
     """
 
-    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent) -> None:
+    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent, start: bool = True) -> None:
+        """start: False leaves the worker's start to the first `ready`."""
         self.workload = workload
         self.options = options or JudgeOptions()
         self.say = say
@@ -47,6 +48,7 @@ class ReferenceSession:
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
+        self._start_now = start
         self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
         self.unconfinable = ""
@@ -62,7 +64,8 @@ class ReferenceSession:
         guard(self.private)
         prune_caches()
         try:
-            self._start()
+            if self._start_now:
+                self._start()
         except BaseException:
             self.close()
             raise
@@ -81,6 +84,12 @@ class ReferenceSession:
                 _keep_logs(scratch.folder, self.options.keep_dir)
             scratch.remove()
         self._scratch.clear()
+
+    def rest(self) -> None:
+        """End the reference's process, and with it the memory it holds; `ready` starts another."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
 
     def count(self, sha256: str) -> int:
         """How often a candidate with this hash was judged before."""

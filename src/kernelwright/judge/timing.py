@@ -6,18 +6,22 @@ import math
 import secrets
 import statistics as order
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..model.measurement import Measurement
-from ..model.verdict import Comparison
-from . import clocks
+from ..model.verdict import Comparison, ConditionTiming
+from . import clocks, conditions, window
 from .channel import WorkerFailed
 from .exchange import Exchange
 from .options import USUAL_TIMING_S
 from .placement import same_cores
 from .replies import Done, Prepared, Times
-from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
+from .sm_clocks import Kept, SmClocks, Watch, kept_quads, nothing_watched
+from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, Floats, decide, estimate, plan_looks, quad_values, settled
+from .tensors import Leaf
 
 WARM_S = 0.2
 """Each side is called for at least this long before the first block (clocks ramp, caches and allocators fill)."""
@@ -33,6 +37,9 @@ MIN_BLOCK_S = 5e-3
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
+CHECKED_QUADS = ((0, 3), (3, 8), (8, 20))
+"""In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and an output of the candidate is
+checked: that of the last call made, after a random number of calls of a sample. The last block's last output is checked always."""
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
@@ -46,6 +53,30 @@ class Block:
     """By the parent's clock, from the command to the reply."""
     events_ns: Sequence[float]
     host_ns: Sequence[float]
+    calls: Sequence[int] = ()
+    """Of each sample."""
+    start_s: float = 0.0
+    """time.monotonic() at the command."""
+
+    def chosen(self, use_host: bool) -> Sequence[float]:
+        """ns of each sample by the timer that counts."""
+        return self.host_ns if use_host or not self.events_ns else self.events_ns
+
+    def per_call_ns(self, use_host: bool) -> list[float]:
+        """ns a call of each sample; a sample that was cut short counts only where it is the block's only one."""
+        rates = [value / calls for value, calls in zip(self.chosen(use_host), self.calls, strict=True)]
+        return rates[:-1] if len(rates) > 1 and self.calls[-1] < self.calls[0] else rates
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The output of one timed call, as the candidate's process gave it right after its block."""
+
+    pool_index: int
+    """Which round's inputs the call had."""
+    leaves: Sequence[Leaf]
+    words: str
+    """Which call it was."""
 
 
 @dataclass
@@ -54,8 +85,6 @@ class Timed:
 
     comparison: Comparison
     decision: Decision
-    last_pool_index: int
-    """Which round's inputs the last timed call had."""
     cheat: str | None
     doubt: str | None = None
     """Why a decision in the candidate's favour was not believed."""
@@ -64,6 +93,18 @@ class Timed:
     """Chance that the interval misses the true speed-up."""
     stopped: str = ""
     """Why the timing ended, and after how long."""
+    checked: list[Checked] = field(default_factory=list)
+    """Outputs of timed calls, still to be compared."""
+    ring: int = 1
+    conditions: tuple[ConditionTiming, ...] = ()
+    windows: tuple[window.Seen, window.Seen] | None = None
+    """What torch.profiler recorded of the reference's and the candidate's calls."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of each part."""
+
+
+Export = Callable[[int], Sequence[Leaf]]
+"""The output of the candidate's last timed call, of this pool entry."""
 
 
 @dataclass(frozen=True)
@@ -78,45 +119,135 @@ class Plan:
     """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
 
 
-def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA) -> Timed:
+def compare(
+    reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA, *, export: Export | None = None,
+    further: Sequence[str] = (), cross_check: bool = False,
+) -> Timed:
     """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
 
-    Raises WorkerFailed, OutOfTime.
+    export: asked for the outputs of randomly chosen timed calls; None: none are kept. further: conditions to time under afterwards.
+    cross_check: hold the timer against torch.profiler, on a GPU. Raises WorkerFailed, OutOfTime.
     """
     sides = (reference, candidate)
+    begin = time.monotonic()
     told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
+    device = told[0].device
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
     with same_cores([who.worker.pid for who in sides], threads):
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
-        return _run(sides, plan, pool, max_timing_s, alpha)
+        warmed = time.monotonic()
+        with SmClocks(device) as watched:
+            timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched)
+        done = time.monotonic()
+        timed.seconds |= {"warm-up": warmed - begin, "timing": done - warmed}
+        timed.notes += [watched.note] if watched.note else []
+        if cross_check and device == "cuda" and timed.cheat is None:
+            _cross_check(timed, sides)
+            timed.seconds["cross-check"] = time.monotonic() - done
+        if further and timed.cheat is None:
+            begin = time.monotonic()
+            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6))
+            timed.seconds["conditions"] = time.monotonic() - begin
+            note = conditions.slower_cold(timed.decision, timed.conditions)
+            timed.notes += [note] if note else []
+    return timed
 
 
-def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float) -> Timed:
+def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
+    timed.windows = window.record(sides[0]), window.record(sides[1])
+    doubt = window.doubt(*timed.windows, timed.comparison.reference.median_ns, timed.comparison.candidate.median_ns)
+    if doubt and timed.doubt is None:
+        timed.decision, timed.doubt = "AMBIGUOUS", doubt
+
+
+def _run(
+    sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float, export: Export | None, watch: Watch
+) -> Timed:
     begin = time.monotonic()
     stop_at_s = begin + max_timing_s
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
+    kept = Kept(())
+    drawn = {low + secrets.randbelow(high - low) for low, high in CHECKED_QUADS}
+    checked: list[Checked] = []
     use_host, first, last = False, 0, 0
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
-            for side in (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1):
-                blocks[side].append(_block(sides[side], plan, first))
+            quad = len(blocks[0]) // 2
+            cut = _cut(plan, sides) if quad in drawn else None
+            order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
+            chosen = secrets.randbits(1)
+            for side in order_of_sides:
+                blocks[side].append(_block(sides[side], plan, first, cut))
                 first += plan.samples * plan.ring
-                last = first - 1 if side == 1 else last
+                if side == 1:
+                    last = first - plan.samples * plan.ring + (cut.calls if cut else plan.samples * plan.ring) - 1
+                    if cut and export is not None and len(blocks[1]) % 2 == chosen:
+                        checked.append(Checked(last % pool, export(last % pool), "a randomly chosen timed call"))
         use_host = _events_miss_work(blocks)
-        found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks), alpha)
+        kept = kept_quads(*([watch(one.start_s, one.start_s + one.wall_s) for one in side] for side in blocks))
+        values = _values(blocks, use_host, kept)
+        if len(values) < MIN_QUADS and time.monotonic() < stop_at_s and look != plan.looks[-1]:
+            continue
+        found = estimate(values if len(values) >= MIN_QUADS else _values(blocks, use_host, None), len(plan.looks), alpha)
         if settled(found) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
+    if export is not None:
+        checked.append(Checked(last % pool, export(last % pool), "the last timed call"))
     stopped = _why_stopped(found, plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
+    notes += [kept.note] if kept.note else []
     decision = decide(found)
-    mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
+    counting = _only(blocks, kept)
+    mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in counting)
     clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
+    seen = found
+    method = _method(plan, blocks, use_host, kept)
+    doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
-        return Timed(_comparison(blocks, clock.seen, plan, use_host, "speed-up by the judge's own clock"), "AMBIGUOUS", last % pool,
-                     clock.cheat, clock.doubt, notes, alpha, stopped)
-    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes, alpha, stopped)
+        seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
+    return Timed(_comparison(counting, seen, method, use_host), "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
+                 stopped, checked, plan.ring)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The blocks of one quad end early: after `samples` samples, the last of which has `last_calls` calls."""
+
+    samples: int
+    last_calls: int
+    calls: int
+    """All of a block."""
+
+
+def _cut(plan: Plan, sides: Sequence[Exchange]) -> Cut:
+    """A random length, and input sets at new addresses on both sides, so that the quad stays a fair one."""
+    for who in sides:
+        who.ask("renew", Done)
+    samples = plan.samples - secrets.randbelow(max(1, plan.samples // 2))
+    last_calls = 1 + secrets.randbelow(plan.ring)
+    return Cut(samples, last_calls, (samples - 1) * plan.ring + last_calls)
+
+
+def _values(blocks: tuple[list[Block], list[Block]], use_host: bool, kept: Kept | None) -> Floats:
+    values = quad_values(*(_block_times(side, use_host) for side in blocks))
+    return values if kept is None else values[np.asarray(kept.quads, dtype=bool)]
+
+
+def _only(blocks: tuple[list[Block], list[Block]], kept: Kept) -> tuple[list[Block], list[Block]]:
+    """The blocks of the quads that count; all where too few do."""
+    if sum(kept.quads) < MIN_QUADS:
+        return blocks
+    mine, theirs = ([block for index, block in enumerate(side) if kept.quads[index // 2]] for side in blocks)
+    return mine, theirs
+
+
+def _method(plan: Plan, blocks: tuple[list[Block], list[Block]], use_host: bool, kept: Kept) -> str:
+    timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
+    dropped = len(kept.quads) - sum(kept.quads)
+    lost = f"; {dropped} of {len(kept.quads)} quads dropped for the GPU's clock" if dropped else ""
+    return f"{plan.samples} samples a block, {plan.ring} calls a sample, {timer}{lost}"
 
 
 def _why_stopped(found: Estimate, plan: Plan, used_s: float, max_timing_s: float) -> str:
@@ -160,24 +291,21 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
     return Plan(ring, samples, lead_in, (*plan_looks(quads, alpha)[:-1], most))
 
 
-def _block(who: Exchange, plan: Plan, first: int) -> Block:
+def _block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Block:
     if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
         who.ask("lead_in", Done)
+    samples, last_calls = (cut.samples, cut.last_calls) if cut else (plan.samples, plan.ring)
     start = time.monotonic()
-    reply = who.ask("time", Times, samples=plan.samples, first=first)
+    reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)
     wall = time.monotonic() - start
-    if len(reply.host_ns) != plan.samples or len(reply.events_ns) not in (0, plan.samples):
+    if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
-    return Block(wall, reply.events_ns, reply.host_ns)
+    return Block(wall, reply.events_ns, reply.host_ns, [plan.ring] * (samples - 1) + [last_calls], start)
 
 
-def _block_times(blocks: Sequence[Block], ring: int, use_host: bool) -> list[float]:
+def _block_times(blocks: Sequence[Block], use_host: bool) -> list[float]:
     """ns a call of each block: the median sample, so that one interruption does not move it."""
-    return [order.median(_chosen(block, use_host)) / ring for block in blocks]
-
-
-def _chosen(block: Block, use_host: bool) -> Sequence[float]:
-    return block.host_ns if use_host or not block.events_ns else block.events_ns
+    return [order.median(block.per_call_ns(use_host)) for block in blocks]
 
 
 def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
@@ -189,10 +317,11 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
 
 
-def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, plan: Plan, use_host: bool, note: str = "") -> Comparison:
+def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool) -> Comparison:
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
-    sides = [Measurement.of([value / plan.ring for block in side for value in _chosen(block, use_host)], timer=timer) for side in blocks]
+    sides = [Measurement.of([value for block in side for value in block.per_call_ns(use_host)], timer=timer) for side in blocks]
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {plan.samples} samples a block, {plan.ring} calls a sample, {timer}" + (f"; {note}" if note else ""))
+        method=f"{found.method}; {method}", log_ratios=tuple(round(float(value), 6) for value in quad_values(
+            *(_block_times(side, use_host) for side in blocks))))

@@ -28,6 +28,8 @@ class Comparison(Record):
     pairs: int
     blocks: int
     method: str
+    log_ratios: tuple[float, ...] = ()
+    """Natural logarithm of each counted quad's ratio, in the order run."""
 
 
 class OutputError(Record):
@@ -74,6 +76,31 @@ class Separation(Record):
     missing: tuple[Mechanism, ...] = ()
 
 
+class Audit(Record):
+    """One look at a candidate beside its outputs and its times."""
+
+    name: str
+    result: Literal["passed", "failed", "warned", "not_applicable"]
+    """warned: a reader should look, and nothing follows from it."""
+    detail: str = ""
+
+
+class ConditionTiming(Record):
+    """Both programs timed under one condition. Times are of one call, in ns; ratios are reference time / candidate time."""
+
+    condition: str
+    """"warm" (alone; the verdict's own figure), "cold L2", "end to end", or "graph"."""
+    reference_ns: float | None = None
+    candidate_ns: float | None = None
+    """Medians. None where not applicable."""
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    pairs: int = 0
+    method: str = ""
+    not_applicable: str = ""
+    """Why it was not timed; empty where it was."""
+
+
 class Verdict(Record):
     """`verdict.json`."""
 
@@ -88,6 +115,7 @@ class Verdict(Record):
     correctness: Correctness | None = None
     comparison: Comparison | None = None
     separation: Separation | None = None
+    audits: tuple[Audit, ...] = ()
     workload: str
     candidate: str
     workload_sha256: str = ""
@@ -98,6 +126,10 @@ class Verdict(Record):
     elapsed_s: float = 0.0
     candidate_setup_s: float | None = None
     """Seconds the candidate took to build and warm up (compilation included)."""
+    timings: tuple[ConditionTiming, ...] = ()
+    """The same two programs under each condition; the verdict is by the first, warm."""
+    phases_s: dict[str, float] = Field(default_factory=dict)
+    """Where the time went: start, load, build, correctness, timing, conditions, audits, confirmation."""
     clocks: ClockReading | None = None
     """Of the whole judgement. None inside an optimisation, whose report has them."""
 

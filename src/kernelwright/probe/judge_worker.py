@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from . import environment, failures, judge_candidate, judge_reference, loaders, tree
+from . import count, environment, failures, judge_candidate, judge_conditions, judge_kernels, judge_reference, judge_window, loaders, tree
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
 from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
@@ -43,7 +43,10 @@ class Worker:
         """The inputs of the latest checked call, as that call left them."""
         self.outputs: list[Leaf] = []
         self.timer: Timer | None = None
+        self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
+        self.own_kernels: judge_kernels.OwnKernels
+        self.withholding: judge_kernels.Withholding
 
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
@@ -72,6 +75,8 @@ class Worker:
 
     def op_build(self, message: Message) -> Message:
         """Import and build the candidate."""
+        self.own_kernels = judge_kernels.OwnKernels()
+        self.withholding = judge_kernels.Withholding(self.own_kernels)
         start = time.perf_counter()
         built = judge_candidate.build(message["candidate"], self.workload, message["seed"])
         self.program = Program(self.workload, built.call)
@@ -84,7 +89,7 @@ class Worker:
             for name, tensor in self._buffers().items():
                 if name in self.start_state and self.start_state[name].shape == tensor.shape:
                     tensor.copy_(self.start_state[name])
-        self.rounds, self.called, self.outputs, self.timer = {}, None, [], None
+        self.rounds, self.called, self.outputs, self.timer, self.condition = {}, None, [], None, None
         return {}
 
     def op_make_inputs(self, message: Message) -> Message:
@@ -155,7 +160,7 @@ class Worker:
         pool = [self.rounds[index] for index in sorted(self.rounds)]
         nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(pool[0])) or 1
         calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
-        self.timer = None
+        self.timer = self.condition = None
         self.timer = Timer(self.program, pool, calls)
         return {"ring": calls, "pool": len(pool), "device": self.workload.device, "threads": torch.get_num_threads(),
                 "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
@@ -169,8 +174,72 @@ class Worker:
     def op_time(self, message: Message) -> Message:
         """One block of samples."""
         assert self.timer is not None
-        events, hosts = self.timer.block(message["samples"], message["first"])
+        events, hosts = self.timer.block(message["samples"], message["first"], message["last_calls"])
         return {"events_ns": events, "host_ns": hosts}
+
+    def op_renew(self, message: Message) -> Message:
+        """Input sets at other addresses for the blocks that follow."""
+        assert self.timer is not None
+        self.timer.renew()
+        return {}
+
+    def op_prepare_condition(self, message: Message) -> Message:
+        """Get ready to time under another condition than warm and alone (judge_conditions names them), and try it once."""
+        assert self.timer is not None
+        self.condition = None
+        try:
+            self.condition = judge_conditions.Condition(message["condition"], self.timer)
+        except judge_conditions.NotHere as reason:
+            return {"applicable": False, "reason": str(reason), "calls": 1, "sample_s": 0.0}
+        self.condition.block(1, 0)
+        start = time.perf_counter()
+        self.condition.block(1, 0)
+        return {"applicable": True, "calls": self.condition.calls, "sample_s": time.perf_counter() - start}
+
+    def op_time_condition(self, message: Message) -> Message:
+        """One block of samples under it."""
+        assert self.condition is not None
+        events, hosts = self.condition.block(message["samples"], message["first"])
+        return {"events_ns": events, "host_ns": hosts}
+
+    def op_end_conditions(self, message: Message) -> Message:
+        """Free what the conditions held."""
+        self.condition = None
+        return {}
+
+    def op_output_bytes(self, message: Message) -> Message:
+        """Bytes of a timed call's inputs, and of its output in memory of its own (expanded dimensions once)."""
+        assert self.timer is not None
+        self.timer.lead_in()
+        model = unwrap(self.workload.model)
+        weights = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+        given = tree.tensors(self.timer.ring)
+        outputs = [leaf for _, leaf in self.program.leaves(self.timer.last_output, buffers=False)]
+        own = count.covered([*given, *weights, *outputs]) - count.covered([*given, *weights])
+        return {"output_bytes": max(own, 0.0), "input_bytes": count.covered(tree.tensors(self.timer.ring[0]))}
+
+    def op_count_work(self, message: Message) -> Message:
+        """Reference only: FLOPs and least bytes of one call."""
+        work, _ = count.count(self.workload)
+        return {"flops": work["flops"], "min_bytes": work["min_bytes"]}
+
+    def op_record_window(self, message: Message) -> Message:
+        """A Kineto trace of a few samples of the timed calls (one call each where nothing was prepared), exported to a file."""
+        pool = [self.rounds[index] for index in sorted(self.rounds)]
+        return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
+
+    def op_own_kernels(self, message: Message) -> Message:
+        """Kernels that the candidate brought, by kind."""
+        return dict(self.own_kernels.describe())
+
+    def op_withhold(self, message: Message) -> Message:
+        """From now on these own kernels compute nothing that is kept."""
+        self.withholding.start(message["names"])
+        return {}
+
+    def op_withheld(self, message: Message) -> Message:
+        """How often each was withheld since."""
+        return {"counts": dict(self.withholding.counts)}
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
