@@ -29,7 +29,10 @@ SHARE_OF_MEMORY = 0.8
 LEAST_MEMORY_BYTES = 2**30
 """Importing torch alone takes a third of this."""
 KEPT_CACHES = 20
-"""Candidates whose compiled code is kept for the next judgement of the same file."""
+KEPT_CACHE_BYTES = 2 * 2**30
+"""Compiled code of so many candidates, and so much of it, is kept for the next judgement of the same file."""
+HEADERS = "precompiled_headers"
+"""Folder of Inductor's in the temporary folder, whatever TORCHINDUCTOR_CACHE_DIR says (torch/_inductor/codecache.py)."""
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
           "CUDA_CACHE_PATH": "cuda", "CUPY_CACHE_DIR": "cupy", "NUMBA_CACHE_DIR": "numba"}
 """Where compilers keep what they made (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py, torch/utils/cpp_extension.py,
@@ -79,15 +82,23 @@ class Confinement:
         if not self.options.confine or self.unconfinable:
             return {}
         scratch = self.folder / "tmp"
-        scratch.mkdir(exist_ok=True)
+        scratch.mkdir()
+        usual, _ = cache_folders({name: value for name, value in os.environ.items() if name not in CACHES})
+        if self.options.compile_cache == "user":
+            usual.mkdir(parents=True, exist_ok=True)
+            (scratch / usual.name).symlink_to(usual)
+        else:
+            own = self._own_cache() / "temporary"
+            _lend_headers(usual / HEADERS, own / HEADERS)
+            (scratch / usual.name).symlink_to(own)
         return {"TMPDIR": str(scratch), **{name: str(path) for name, path in self._caches().items()}}
 
     def plan(self, status_fd: int) -> dict[str, str]:
         """The plan as the worker's environment variable; {} where it starts as it is."""
         if not supported() or not self.options.confine:
             return {}
-        caches = list(self._caches().values())
-        for path in caches:
+        caches = [*self._caches().values()] if self.options.compile_cache == "user" else [self._own_cache()]
+        for path in self._caches().values():
             path.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.gettempdir())
         return {VARIABLE: json.dumps({
@@ -112,8 +123,8 @@ class Confinement:
         """Whether the worker confined itself (and is not only watched, or as it is)."""
         return self.report is not None and len(self.report.checks) > 1
 
-    def separation(self, *, audited: bool, hashed: bool) -> Separation:
-        """The tier by what was really in force. audited: timing ran, with its checks; hashed: no file changed."""
+    def separation(self, *, timed: bool, hashed: bool) -> Separation:
+        """The tier by what was really in force. timed: it states times; hashed: no file changed."""
         checks = {check.name: check for check in self.report.checks} if self.report is not None else {}
         found = [Mechanism(name=name, held=check.held, detail=check.detail) for name, check in checks.items()]
         own = self.options.compile_cache == "own"
@@ -121,7 +132,8 @@ class Confinement:
             Mechanism(name="separate processes", held=True, detail="of reference, candidate and judge"),
             Mechanism(name="sealed replies", held=True, detail="a key that the candidate's code is not handed"),
             Mechanism(name="files hashed before and after", held=hashed, detail="workload, candidate and the judge's own"),
-            Mechanism(name="timing audited", held=audited, detail="by a second clock, and outputs checked" if audited else "not timed"),
+            Mechanism(name="timing audited", held=True,
+                      detail="by a second clock, and an output of the timed calls checked" if timed else "no time is stated"),
             Mechanism(name="compile caches of its own", held=own and bool(checks) and not self.unconfinable,
                       detail="for this candidate alone" if own else "it writes to the user's, which later programs load from")]
         named = {mechanism.name for mechanism in found}
@@ -141,8 +153,10 @@ class Confinement:
         if self.options.compile_cache == "user":
             inductor, triton = cache_folders(os.environ)
             return {"TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
-        root = _judged_caches() / self.candidate_sha256[:32]
-        return {name: root / folder for name, folder in CACHES.items()}
+        return {name: self._own_cache() / folder for name, folder in CACHES.items()}
+
+    def _own_cache(self) -> Path:
+        return _judged_caches() / self.candidate_sha256[:32]
 
 
 def supported() -> bool:
@@ -182,9 +196,23 @@ def own_files_sha256() -> str:
 def prune_caches() -> None:
     """Keep the compiled code of the latest candidates only."""
     with contextlib.suppress(OSError):
-        folders = sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
-        for folder in folders[KEPT_CACHES:]:
-            shutil.rmtree(folder, ignore_errors=True)
+        kept_bytes = 0
+        for index, folder in enumerate(sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)):
+            kept_bytes += sum(file.lstat().st_size for file in folder.rglob("*"))
+            if index >= KEPT_CACHES or kept_bytes > KEPT_CACHE_BYTES:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lend_headers(usual: Path, own: Path) -> None:
+    """Links to the user's precompiled C++ headers, which take Inductor 10 s and more to make; it keeps them by their content.
+
+    A candidate can read what a link leads to, and replace the link alone.
+    """
+    own.mkdir(parents=True, exist_ok=True)
+    for file in usual.glob("*.h*") if usual.is_dir() else ():
+        link = own / file.name
+        if file.with_name(f"{file.name.partition('.')[0]}.h.gch").is_file() and not os.path.lexists(link):
+            link.symlink_to(file)
 
 
 def _judged_caches() -> Path:

@@ -102,7 +102,7 @@ class _Judgement:
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
-            separation=self.confinement.separation(audited=self.timed is not None, hashed=not changed) if self.confinement else None,
+            separation=self.confinement.separation(timed=self.timed is not None, hashed=not changed) if self.confinement else None,
             workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
