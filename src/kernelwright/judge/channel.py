@@ -170,7 +170,6 @@ class Worker:
             if ready:
                 chunk = os.read(self._reply, 1 << 20)
                 if not chunk:
-                    self._wait_for_exit()
                     raise self._died(op)
                 self._buffer += chunk
             if len(self._buffer) > MAX_REPLY_BYTES:
@@ -198,8 +197,12 @@ class Worker:
             self._over = self._over or self.confinement.take(line)
 
     def _wait_for_exit(self) -> None:
-        until = time.monotonic() + (SUPERVISED_GRACE_S if self._supervised else EXIT_GRACE_S)
-        while self.process.poll() is None and time.monotonic() < until:
+        """A supervisor whose worker has ended still ends what that left behind."""
+        start = time.monotonic()
+        while self.process.poll() is None:
+            ending = self._supervised and not Path(f"/proc/{self.pid}").exists()
+            if time.monotonic() - start > (SUPERVISED_GRACE_S if ending else EXIT_GRACE_S):
+                return
             time.sleep(0.01)
 
     def _died(self, op: str) -> WorkerFailed:
