@@ -19,7 +19,10 @@ from warm_start import warm_start
 WIDE = Path(__file__).resolve().parents[1] / "data" / "judge" / "wide.py"
 JUDGE_FILE = Path(kernelwright.judge.run.__file__)
 GIB = 2**30
-OWN_VALUES = "import contextlib, ctypes, errno, glob, os, resource, shutil, signal, socket, subprocess, sys, tempfile, time\nfrom pathlib import Path\n"
+IMPORTS = """
+import contextlib, ctypes, errno, glob, os, resource, shutil, signal, socket, subprocess, sys, tempfile, time
+from pathlib import Path
+"""
 ATTACK = """
 def optimize(model, inputs):
     done = []
@@ -75,7 +78,7 @@ def attacked(session, place, tmp_path):
 
     def run(source, **changes):
         candidate = tmp_path / "hostile_candidate.py"
-        candidate.write_text(OWN_VALUES + TRY + textwrap.dedent(source) + ATTACK)
+        candidate.write_text(IMPORTS + TRY + textwrap.dedent(source) + ATTACK)
         before = candidate.read_bytes()
         verdict = judge(session.workload, candidate, session.options.model_copy(update=changes), session=session)
         assert running_in(place) <= {os.getpid(), session.worker.process.pid}, verdict.reasons

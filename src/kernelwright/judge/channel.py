@@ -68,13 +68,13 @@ class Worker:
         self._status, status_write = os.pipe()
         self._key = secrets.token_bytes(32)
         self._told, self._over = bytearray(), ""
-        plan = confinement.plan(status_write) if confinement is not None else {}
-        self._supervised = bool(plan)
         try:
+            plan = confinement.variables(status_write) if confinement is not None else {}
+            self._supervised = bool(plan)
             self.process = spawn(
                 interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write)],
                 device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, *([status_write] if plan else [])),
-                variables={**STEADY_MEMORY, **plan, **(confinement.variables() if confinement is not None else {})})
+                variables={**STEADY_MEMORY, **plan})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
             self._close_pipes()

@@ -1,4 +1,4 @@
-"""How far the candidate's process is confined: the plan that it is started with, and what it reports to have held (docs/judge-separation.md)."""
+"""How far the candidate's process is confined: the plan that it starts with, and what it reports (docs/judge-separation.md)."""
 
 from __future__ import annotations
 
@@ -77,37 +77,25 @@ class Confinement:
     """Why the workload cannot be loaded in a confined process; then only the supervisor is left."""
     report: Report | None = field(default=None, init=False)
 
-    def variables(self) -> dict[str, str]:
-        """Environment of the worker: temporary files in its own folder, and the compilers' caches."""
-        if not self.options.confine or self.unconfinable:
-            return {}
-        scratch = self.folder / "tmp"
-        scratch.mkdir()
-        usual, _ = cache_folders({name: value for name, value in os.environ.items() if name not in CACHES})
-        if self.options.compile_cache == "user":
-            usual.mkdir(parents=True, exist_ok=True)
-            (scratch / usual.name).symlink_to(usual)
-        else:
-            own = self._own_cache() / "temporary"
-            _lend_headers(usual / HEADERS, own / HEADERS)
-            (scratch / usual.name).symlink_to(own)
-        return {"TMPDIR": str(scratch), **{name: str(path) for name, path in self._caches().items()}}
+    def variables(self, status_fd: int) -> dict[str, str]:
+        """Environment of the worker: the plan, temporary files in its own folder, the compilers' caches; {} where it starts as it is.
 
-    def plan(self, status_fd: int) -> dict[str, str]:
-        """The plan as the worker's environment variable; {} where it starts as it is."""
+        status_fd: the end of a pipe that the worker and its supervisor write to.
+        """
         if not supported() or not self.options.confine:
             return {}
-        caches = [*self._caches().values()] if self.options.compile_cache == "user" else [self._own_cache()]
-        for path in self._caches().values():
-            path.mkdir(parents=True, exist_ok=True)
+        plan = {"status_fd": status_fd, "confine": not self.unconfinable, "protect": list(self.protect),
+                "memory_bytes": memory_limit_bytes(self.options), "processes": self.options.process_limit, "file_bytes": MAX_FILE_BYTES,
+                "log_bytes": MAX_LOG_BYTES}
+        if self.unconfinable:
+            return {VARIABLE: json.dumps(plan)}
         temporary = Path(tempfile.gettempdir())
-        return {VARIABLE: json.dumps({
-            "status_fd": status_fd, "confine": not self.unconfinable, "protect": list(self.protect),
-            "write": [str(path) for path in (self.folder, *caches)],
-            "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
-            "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
-            "not_readable": [str(self.private / CANARY)], "memory_bytes": memory_limit_bytes(self.options), "processes": self.options.process_limit,
-            "file_bytes": MAX_FILE_BYTES, "log_bytes": MAX_LOG_BYTES})}
+        caches, variables = self._caches()
+        plan |= {"write": [str(path) for path in (self.folder, *caches)],
+                 "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
+                 "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
+                 "not_readable": [str(self.private / CANARY)]}
+        return {VARIABLE: json.dumps(plan), **variables}
 
     def take(self, line: bytes) -> str:
         """A line that came over the status pipe: the worker's report (the first), or why the supervisor ended it (returned)."""
@@ -119,9 +107,9 @@ class Confinement:
         except (ValidationError, ValueError, LookupError, TypeError):
             return ""
 
-    def applied(self) -> bool:
-        """Whether the worker confined itself (and is not only watched, or as it is)."""
-        return self.report is not None and len(self.report.checks) > 1
+    def confines(self) -> bool:
+        """Whether the worker is to confine itself (and is not only watched, or as it is)."""
+        return supported() and self.options.confine and not self.unconfinable
 
     def separation(self, *, timed: bool, hashed: bool) -> Separation:
         """The tier by what was really in force. timed: it states times; hashed: no file changed."""
@@ -140,7 +128,8 @@ class Confinement:
         found += [Mechanism(name=name, held=False, detail=self._why_not()) for name in sorted(HOSTILE - named)]
         held = {mechanism.name for mechanism in found if mechanism.held}
         tier: Tier = "hostile" if held >= HOSTILE else "known exploit" if held >= KNOWN_EXPLOIT else "honest mistake"
-        return Separation(tier=tier, held=tuple(item for item in found if item.held), missing=tuple(item for item in found if not item.held))
+        return Separation(tier=tier, held=tuple(item for item in found if item.held),
+                          missing=tuple(item for item in found if not item.held))
 
     def _why_not(self) -> str:
         if not self.options.confine:
@@ -149,14 +138,33 @@ class Confinement:
             return f"not on {sys.platform}"
         return self.unconfinable or "the worker ended before it could report"
 
-    def _caches(self) -> dict[str, Path]:
-        if self.options.compile_cache == "user":
-            inductor, triton = cache_folders(os.environ)
-            return {"TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
-        return {name: self._own_cache() / folder for name, folder in CACHES.items()}
+    def _caches(self) -> tuple[list[Path], dict[str, str]]:
+        """Folders of compiled code, made, and the variables that lead compilers there."""
+        scratch = self.folder / "t"  # short: a socket's path may have 107 characters
+        scratch.mkdir()
+        usual, triton = cache_folders({name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"})
+        inductor = cache_folders(os.environ)[0]
+        variables = {"TMPDIR": scratch, "TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
+        folders = [usual, inductor, triton]
+        if self.options.compile_cache == "own":
+            own = self._own_cache()
+            _lend_headers(usual / HEADERS, own / "temporary" / HEADERS)
+            variables |= {name: own / folder for name, folder in CACHES.items()}
+            folders = [own]
+        for path in (*folders, *variables.values()):
+            path.mkdir(parents=True, exist_ok=True)
+        (scratch / usual.name).symlink_to(usual if self.options.compile_cache == "user" else folders[0] / "temporary")
+        return folders, {name: str(path) for name, path in variables.items()}
 
     def _own_cache(self) -> Path:
-        return _judged_caches() / self.candidate_sha256[:32]
+        """Kept for the next judgement of the same file where there is a place for it."""
+        try:
+            folder = _judged_caches() / self.candidate_sha256[:32]
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+        except (OSError, RuntimeError):  # RuntimeError: no home folder
+            return self.folder / "caches"
+        return folder
 
 
 def supported() -> bool:
@@ -195,7 +203,7 @@ def own_files_sha256() -> str:
 
 def prune_caches() -> None:
     """Keep the compiled code of the latest candidates only."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):
         kept_bytes = 0
         for index, folder in enumerate(sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)):
             kept_bytes += sum(file.lstat().st_size for file in folder.rglob("*"))

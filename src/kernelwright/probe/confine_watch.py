@@ -49,7 +49,7 @@ def supervise(child: int, plan: Plan) -> NoReturn:
         status = _reap(child)
         if status is not None:
             break
-        if os.getppid() != parent or came is not None and came.si_signo != signal.SIGCHLD:
+        if os.getppid() != parent or (came is not None and came.si_signo != signal.SIGCHLD):
             status = signal.SIGKILL
             break
         tree = list(descendants(os.getpid()))
