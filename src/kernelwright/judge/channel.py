@@ -68,13 +68,13 @@ class Worker:
         self._status, status_write = os.pipe()
         self._key = secrets.token_bytes(32)
         self._told, self._over = bytearray(), ""
-        plan = confinement.plan(status_write) if confinement is not None else {}
-        self._supervised = bool(plan)
         try:
+            plan = confinement.variables(status_write) if confinement is not None else {}
+            self._supervised = bool(plan)
             self.process = spawn(
                 interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write)],
                 device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, *([status_write] if plan else [])),
-                variables={**STEADY_MEMORY, **plan, **(confinement.variables() if confinement is not None else {})})
+                variables={**STEADY_MEMORY, **plan})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
             self._close_pipes()
@@ -170,7 +170,6 @@ class Worker:
             if ready:
                 chunk = os.read(self._reply, 1 << 20)
                 if not chunk:
-                    self._wait_for_exit()
                     raise self._died(op)
                 self._buffer += chunk
             if len(self._buffer) > MAX_REPLY_BYTES:
@@ -198,8 +197,12 @@ class Worker:
             self._over = self._over or self.confinement.take(line)
 
     def _wait_for_exit(self) -> None:
-        until = time.monotonic() + (SUPERVISED_GRACE_S if self._supervised else EXIT_GRACE_S)
-        while self.process.poll() is None and time.monotonic() < until:
+        """A supervisor whose worker has ended still ends what that left behind."""
+        start = time.monotonic()
+        while self.process.poll() is None:
+            ending = self._supervised and not Path(f"/proc/{self.pid}").exists()
+            if time.monotonic() - start > (SUPERVISED_GRACE_S if ending else EXIT_GRACE_S):
+                return
             time.sleep(0.01)
 
     def _died(self, op: str) -> WorkerFailed:

@@ -1,4 +1,4 @@
-"""How far the candidate's process is confined: the plan that it is started with, and what it reports to have held (docs/judge-separation.md)."""
+"""How far the candidate's process is confined: the plan that it starts with, and what it reports (docs/judge-separation.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ SHARE_OF_MEMORY = 0.8
 LEAST_MEMORY_BYTES = 2**30
 """Importing torch alone takes a third of this."""
 KEPT_CACHES = 20
-"""Candidates whose compiled code is kept for the next judgement of the same file."""
+KEPT_CACHE_BYTES = 2 * 2**30
+"""Compiled code of so many candidates, and so much of it, is kept for the next judgement of the same file."""
+HEADERS = "precompiled_headers"
+"""Folder of Inductor's in the temporary folder, whatever TORCHINDUCTOR_CACHE_DIR says (torch/_inductor/codecache.py)."""
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
           "CUDA_CACHE_PATH": "cuda", "CUPY_CACHE_DIR": "cupy", "NUMBA_CACHE_DIR": "numba"}
 """Where compilers keep what they made (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py, torch/utils/cpp_extension.py,
@@ -74,29 +77,25 @@ class Confinement:
     """Why the workload cannot be loaded in a confined process; then only the supervisor is left."""
     report: Report | None = field(default=None, init=False)
 
-    def variables(self) -> dict[str, str]:
-        """Environment of the worker: temporary files in its own folder, and the compilers' caches."""
-        if not self.options.confine or self.unconfinable:
-            return {}
-        scratch = self.folder / "tmp"
-        scratch.mkdir(exist_ok=True)
-        return {"TMPDIR": str(scratch), **{name: str(path) for name, path in self._caches().items()}}
+    def variables(self, status_fd: int) -> dict[str, str]:
+        """Environment of the worker: the plan, temporary files in its own folder, the compilers' caches; {} where it starts as it is.
 
-    def plan(self, status_fd: int) -> dict[str, str]:
-        """The plan as the worker's environment variable; {} where it starts as it is."""
+        status_fd: the end of a pipe that the worker and its supervisor write to.
+        """
         if not supported() or not self.options.confine:
             return {}
-        caches = list(self._caches().values())
-        for path in caches:
-            path.mkdir(parents=True, exist_ok=True)
+        plan = {"status_fd": status_fd, "confine": not self.unconfinable, "protect": list(self.protect),
+                "memory_bytes": memory_limit_bytes(self.options), "processes": self.options.process_limit, "file_bytes": MAX_FILE_BYTES,
+                "log_bytes": MAX_LOG_BYTES}
+        if self.unconfinable:
+            return {VARIABLE: json.dumps(plan)}
         temporary = Path(tempfile.gettempdir())
-        return {VARIABLE: json.dumps({
-            "status_fd": status_fd, "confine": not self.unconfinable, "protect": list(self.protect),
-            "write": [str(path) for path in (self.folder, *caches)],
-            "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
-            "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
-            "not_readable": [str(self.private / CANARY)], "memory_bytes": memory_limit_bytes(self.options), "processes": self.options.process_limit,
-            "file_bytes": MAX_FILE_BYTES, "log_bytes": MAX_LOG_BYTES})}
+        caches, variables = self._caches()
+        plan |= {"write": [str(path) for path in (self.folder, *caches)],
+                 "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
+                 "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
+                 "not_readable": [str(self.private / CANARY)]}
+        return {VARIABLE: json.dumps(plan), **variables}
 
     def take(self, line: bytes) -> str:
         """A line that came over the status pipe: the worker's report (the first), or why the supervisor ended it (returned)."""
@@ -108,12 +107,12 @@ class Confinement:
         except (ValidationError, ValueError, LookupError, TypeError):
             return ""
 
-    def applied(self) -> bool:
-        """Whether the worker confined itself (and is not only watched, or as it is)."""
-        return self.report is not None and len(self.report.checks) > 1
+    def confines(self) -> bool:
+        """Whether the worker is to confine itself (and is not only watched, or as it is)."""
+        return supported() and self.options.confine and not self.unconfinable
 
-    def separation(self, *, audited: bool, hashed: bool) -> Separation:
-        """The tier by what was really in force. audited: timing ran, with its checks; hashed: no file changed."""
+    def separation(self, *, timed: bool, hashed: bool) -> Separation:
+        """The tier by what was really in force. timed: it states times; hashed: no file changed."""
         checks = {check.name: check for check in self.report.checks} if self.report is not None else {}
         found = [Mechanism(name=name, held=check.held, detail=check.detail) for name, check in checks.items()]
         own = self.options.compile_cache == "own"
@@ -121,14 +120,16 @@ class Confinement:
             Mechanism(name="separate processes", held=True, detail="of reference, candidate and judge"),
             Mechanism(name="sealed replies", held=True, detail="a key that the candidate's code is not handed"),
             Mechanism(name="files hashed before and after", held=hashed, detail="workload, candidate and the judge's own"),
-            Mechanism(name="timing audited", held=audited, detail="by a second clock, and outputs checked" if audited else "not timed"),
+            Mechanism(name="timing audited", held=True,
+                      detail="by a second clock, and an output of the timed calls checked" if timed else "no time is stated"),
             Mechanism(name="compile caches of its own", held=own and bool(checks) and not self.unconfinable,
                       detail="for this candidate alone" if own else "it writes to the user's, which later programs load from")]
         named = {mechanism.name for mechanism in found}
         found += [Mechanism(name=name, held=False, detail=self._why_not()) for name in sorted(HOSTILE - named)]
         held = {mechanism.name for mechanism in found if mechanism.held}
         tier: Tier = "hostile" if held >= HOSTILE else "known exploit" if held >= KNOWN_EXPLOIT else "honest mistake"
-        return Separation(tier=tier, held=tuple(item for item in found if item.held), missing=tuple(item for item in found if not item.held))
+        return Separation(tier=tier, held=tuple(item for item in found if item.held),
+                          missing=tuple(item for item in found if not item.held))
 
     def _why_not(self) -> str:
         if not self.options.confine:
@@ -137,12 +138,33 @@ class Confinement:
             return f"not on {sys.platform}"
         return self.unconfinable or "the worker ended before it could report"
 
-    def _caches(self) -> dict[str, Path]:
-        if self.options.compile_cache == "user":
-            inductor, triton = cache_folders(os.environ)
-            return {"TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
-        root = _judged_caches() / self.candidate_sha256[:32]
-        return {name: root / folder for name, folder in CACHES.items()}
+    def _caches(self) -> tuple[list[Path], dict[str, str]]:
+        """Folders of compiled code, made, and the variables that lead compilers there."""
+        scratch = self.folder / "t"  # short: a socket's path may have 107 characters
+        scratch.mkdir()
+        usual, triton = cache_folders({name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"})
+        inductor = cache_folders(os.environ)[0]
+        variables = {"TMPDIR": scratch, "TORCHINDUCTOR_CACHE_DIR": inductor, "TRITON_CACHE_DIR": triton}
+        folders = [usual, inductor, triton]
+        if self.options.compile_cache == "own":
+            own = self._own_cache()
+            _lend_headers(usual / HEADERS, own / "temporary" / HEADERS)
+            variables |= {name: own / folder for name, folder in CACHES.items()}
+            folders = [own]
+        for path in (*folders, *variables.values()):
+            path.mkdir(parents=True, exist_ok=True)
+        (scratch / usual.name).symlink_to(usual if self.options.compile_cache == "user" else folders[0] / "temporary")
+        return folders, {name: str(path) for name, path in variables.items()}
+
+    def _own_cache(self) -> Path:
+        """Kept for the next judgement of the same file where there is a place for it."""
+        try:
+            folder = _judged_caches() / self.candidate_sha256[:32]
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+        except (OSError, RuntimeError):  # RuntimeError: no home folder
+            return self.folder / "caches"
+        return folder
 
 
 def supported() -> bool:
@@ -181,10 +203,24 @@ def own_files_sha256() -> str:
 
 def prune_caches() -> None:
     """Keep the compiled code of the latest candidates only."""
-    with contextlib.suppress(OSError):
-        folders = sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)
-        for folder in folders[KEPT_CACHES:]:
-            shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError, RuntimeError):
+        kept_bytes = 0
+        for index, folder in enumerate(sorted(_judged_caches().iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True)):
+            kept_bytes += sum(file.lstat().st_size for file in folder.rglob("*"))
+            if index >= KEPT_CACHES or kept_bytes > KEPT_CACHE_BYTES:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lend_headers(usual: Path, own: Path) -> None:
+    """Links to the user's precompiled C++ headers, which take Inductor 10 s and more to make; it keeps them by their content.
+
+    A candidate can read what a link leads to, and replace the link alone.
+    """
+    own.mkdir(parents=True, exist_ok=True)
+    for file in usual.glob("*.h*") if usual.is_dir() else ():
+        link = own / file.name
+        if file.with_name(f"{file.name.partition('.')[0]}.h.gch").is_file() and not os.path.lexists(link):
+            link.symlink_to(file)
 
 
 def _judged_caches() -> Path:

@@ -114,7 +114,7 @@ class _Judgement:
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
-            separation=self.confinement.separation(audited=self.timed is not None, hashed=not changed) if self.confinement else None,
+            separation=self.confinement.separation(timed=self.timed is not None, hashed=not changed) if self.confinement else None,
             audits=tuple(self.audits), workload=str(self.workload.path), candidate=str(self.candidate),
             workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
@@ -163,45 +163,41 @@ class _Judgement:
         return f"{', '.join(names)} changed while it was judged" if names else None
 
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
-        workspace = self.session.workspace()
-        try:
-            with contextlib.ExitStack() as stack:
-                with self._phase("start"):
-                    reference, mine, facts = self._started(stack, workspace, self.session.unconfinable)
-                    self._same_weights(reference, mine, facts)
-                with self._phase("build"):
-                    self._build(mine)
-                with self._phase("correctness"):
-                    rounds = self._check_outputs(reference, mine)
-                if not self.options.timing:
-                    return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
-                return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
-        finally:
-            remove(workspace)
+        with contextlib.ExitStack() as stack:
+            with self._phase("start"):
+                reference, mine, facts = self._started(stack, self.session.unconfinable)
+                self._same_weights(reference, mine, facts)
+            with self._phase("build"):
+                self._build(mine)
+            with self._phase("correctness"):
+                rounds = self._check_outputs(reference, mine)
+            if not self.options.timing:
+                return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
+            return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
 
-    def _started(self, stack: contextlib.ExitStack, workspace: Path, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
+    def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
         """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""
+        folder = self.session.workspace()
+        stack.callback(remove, folder)
         self.confinement = Confinement(
-            workspace, self.options, self.hashes[self.candidate], self.workload.path, self.candidate, self.session.private,
+            folder, self.options, self.hashes[self.candidate], self.workload.path, self.candidate, self.session.private,
             (os.getpid(), self.session.living().process.pid), unconfinable)
         worker = stack.enter_context(Worker("candidate", self.session.interpreter.path, self.session.shared, device=self.options.device,
                                             confinement=self.confinement))
-        reference = None
         try:
             with self._failures():
                 worker.send("load", **self.session.load_request())
             reference = self.session.ready(self.deadline)
-            mine = Exchange(worker, workspace, self.options.timeout_s, self.deadline)
+            mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
             with self._failures():
-                facts = mine.receive("load", Loaded)
+                return reference, mine, mine.receive("load", Loaded)
         except _Refused as refused:
-            if unconfinable or reference is None or not self.confinement.applied():
+            if not self.confinement.confines():
                 raise
             worker.close()
-            started = self._started(stack, workspace, f"the workload could not be loaded in a confined process: {refused.reasons[0]}")
+            started = self._started(stack, f"the workload could not be loaded in a confined process: {refused.reasons[0]}")
             self.session.unconfinable = self.confinement.unconfinable
             return started
-        return reference, mine, facts
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:

@@ -104,7 +104,7 @@ class ReferenceSession:
 
     def workspace(self) -> Path:
         """A new folder for one candidate, which may write there alone."""
-        folder = self.shared / f"work-{secrets.token_hex(8)}"
+        folder = self.shared / f"w-{secrets.token_hex(4)}"
         folder.mkdir(mode=0o700)
         return folder
 

@@ -18,6 +18,7 @@ import signal
 import socket
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from . import confine_landlock, confine_seccomp, confine_watch
@@ -86,12 +87,12 @@ def probe(plan: Plan, supervisor: int) -> list[Check]:
     others = [supervisor, *plan["protect"]]
     return [_refused("no network", [lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close(),
                                     lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()]),
-            _refused("no writing outside", [lambda path=path: _write_into(path) for path in plan["not_writable"]]),
-            _refused("reference's files unreadable", [lambda path=path: _read(path) for path in plan["not_readable"]]),
+            _refused("no writing outside", [partial(_write_into, path) for path in plan["not_writable"]]),
+            _refused("reference's files unreadable", [partial(_read, path) for path in plan["not_readable"]]),
             _refused("other processes' memory unreadable", [
-                *(lambda pid=pid, name=name: _read(f"/proc/{pid}/{name}") for pid in others for name in ("mem", "environ")),
-                lambda: _trace(others[-1])]),
-            _refused("no signals to the judge", [lambda pid=pid: os.kill(pid, 0) for pid in others])]
+                *(partial(_read, f"/proc/{pid}/{name}") for pid in others for name in ("mem", "environ")),
+                *(partial(_trace, pid) for pid in others)]),
+            _refused("no signals to the judge", [partial(os.kill, pid, 0) for pid in others])]
 
 
 def _limits(plan: Plan) -> str:
@@ -162,18 +163,18 @@ def _read(path: str) -> None:
 def _trace(pid: int) -> None:
     """A request for a process that is traced: a filter refuses it (EPERM) before the system finds that this one is not (ESRCH)."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall(PTRACE[os.uname().machine], PTRACE_PEEKDATA, pid, None, None)
+    libc.syscall(PTRACE.get(os.uname().machine, -1), PTRACE_PEEKDATA, pid, None, None)
     if ctypes.get_errno() == errno.EPERM:
-        raise PermissionError
+        raise PermissionError(errno.EPERM, "refused")
 
 
 def _refused(name: str, attempts: Sequence[Callable[[], object]]) -> Check:
     for attempt in attempts:
         try:
             attempt()
-        except PermissionError:
-            continue
         except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                continue
             return _check(name, False, f"could not be tried: {error}")
         return _check(name, False, "was tried from inside and succeeded")
     return _check(name, bool(attempts), "tried from inside and refused" if attempts else "nothing to try")
