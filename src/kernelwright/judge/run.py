@@ -14,14 +14,14 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
-from .replies import Built, Done, Loaded, StateTaken
+from .replies import Built, Done, Loaded, StateTaken, Surveyed
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
@@ -75,6 +75,7 @@ class _Judgement:
     declared: Precision = "equal"
     setup_s: float | None = None
     correctness: Correctness | None = None
+    reproducer: Reproducer | None = None
     timed: Timed | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -97,7 +98,8 @@ class _Judgement:
         return Verdict(
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
-            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
+            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
+            reproducer=self.reproducer, workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
@@ -111,7 +113,7 @@ class _Judgement:
         with Worker("candidate", self.session.interpreter.path, folder, device=self.options.device) as worker:
             with self._failures():
                 worker.send("load", **self.session.load_request())
-            reference = self.session.ready(self.deadline)
+            reference = self.session.ready(self.deadline, survey=self.options.surveys)
             mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
             with self._failures():
                 facts = mine.receive("load", Loaded)
@@ -168,11 +170,13 @@ class _Judgement:
 
     def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
-        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared)
+        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
+                        self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)
         with self._failures():
             rounds.share_inputs()
             rounds.run()
             name, self.correctness = rounds.verdict()
+            self.reproducer = rounds.reproducer
         self.setup_s = (self.setup_s or 0.0) + rounds.first_call_s
         if name is not None:
             raise _Refused(name, *self.correctness.reasons)
@@ -206,6 +210,7 @@ class _Judgement:
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
             late = rounds.check_timed(self.timed.last_pool_index) if rounds.repeatable else None
+            self.reproducer = rounds.reproducer
         if late is not None:
             return "CHEAT", (late,)
         assert self.correctness is not None
