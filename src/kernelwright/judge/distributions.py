@@ -12,7 +12,8 @@ from .replies import Surveyed, SurveyedKind
 
 WORDS = {
     "small": "inputs scaled down", "large": "inputs scaled up", "shifted": "shifted inputs",
-    "constant_rows": "constant rows among the inputs", "mixed": "large and small magnitudes mixed", "special": "zeros and denormals among the inputs",
+    "constant_rows": "constant rows among the inputs", "mixed": "large and small magnitudes mixed",
+    "special": "zeros and denormals among the inputs",
     "nonfinite": "NaN or infinities among the inputs",
 }
 MIN_BUDGET_S, MAX_BUDGET_S = 1.0, 10.0

@@ -25,10 +25,11 @@ def span(leaf: torch.Tensor) -> str | None:
 
     They stay in integers, masks and constants (two distinct values or fewer), where something is not finite, and in rows that sum to 1.
     """
-    if leaf.dtype not in (*WIDE, torch.float16) or not leaf.numel():
-        return None
-    values = leaf.detach()
-    if not bool(torch.isfinite(values).all()):
+    return _span(leaf.detach()) if bool(torch.isfinite(leaf).all()) else None
+
+
+def _span(values: torch.Tensor) -> str | None:
+    if values.dtype not in (*WIDE, torch.float16) or not values.numel():
         return None
     flat = values.reshape(-1)
     step = max(1, flat.numel() // DISTINCT_SAMPLE)
@@ -76,18 +77,22 @@ def transformed(inputs: Inputs, kind: str, seed: int, free: bool) -> tuple[Input
 def perturbed(inputs: Inputs, roundoff: float, seed: int, dtype: torch.dtype | None) -> Inputs:
     """Every float leaf x moved by up to roundoff * (|x| + rms(x)), in float64 where dtype says so: how far rounding alone may take it.
 
+    Within the leaf's own smallest and largest value; what `span` says must stay as it is, stays.
     roundoff 0: four units in the last place of the leaf's own dtype, half a one of the 16-bit dtypes, whose sums are kept in float32.
     """
     def move(leaf: torch.Tensor) -> torch.Tensor:
-        if not leaf.is_floating_point() or not leaf.numel() or leaf.element_size() == 1:
+        values = leaf.detach()
+        usable = torch.isfinite(values)
+        finite = torch.where(usable, values, values[usable][:1]) if bool(usable.any()) else values
+        if _span(finite) is None:
             return leaf
         eps = torch.finfo(leaf.dtype).eps
         size = roundoff or (4 * eps if leaf.element_size() > 2 else eps / 2)
         generator = torch.Generator(device=leaf.device).manual_seed(seed)
-        wide = leaf.detach().to(torch.float64)
-        finite = torch.where(torch.isfinite(wide), wide, torch.zeros_like(wide))
+        wide = finite.to(torch.float64)
         noise = torch.rand(wide.shape, generator=generator, device=wide.device, dtype=torch.float64) * 2 - 1
-        moved = wide + size * noise * (finite.abs() + finite.square().mean().sqrt())
+        moved = wide + size * noise * (wide.abs() + wide.square().mean().sqrt())
+        moved = torch.where(usable, moved.clamp(wide.min(), wide.max()), values.to(torch.float64))
         return moved.to(dtype or leaf.dtype).requires_grad_(leaf.requires_grad)
 
     with torch.no_grad():
