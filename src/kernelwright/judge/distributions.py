@@ -13,12 +13,12 @@ from .replies import Surveyed, SurveyedKind
 WORDS = {
     "small": "inputs scaled down", "large": "inputs scaled up", "shifted": "shifted inputs",
     "constant_rows": "constant rows among the inputs", "mixed": "large and small magnitudes mixed",
-    "special": "zeros and denormals among the inputs",
+    "spikes": "a few large values among the inputs", "special": "zeros and denormals among the inputs",
     "nonfinite": "NaN or infinities among the inputs",
 }
-MIN_BUDGET_S, MAX_BUDGET_S = 1.0, 10.0
-OF_OWN_ROUNDS = 3.0
-"""The other rounds may take three times what the generator's took (without the first, which may compile)."""
+MIN_BUDGET_S, MAX_BUDGET_S = 2.0, 10.0
+OF_OWN_ROUNDS = 12.0
+"""The eight kinds may take as long as twelve of the generator's rounds (the first aside, which may compile)."""
 OF_DEADLINE = 0.1
 """And a tenth of what is left before a deadline."""
 SLOW_S = 2.0
@@ -49,7 +49,7 @@ class Budget:
 
     def __init__(self, own_rounds_s: Sequence[float], deadline: Deadline) -> None:
         usual = own_rounds_s[1:] or own_rounds_s
-        wanted = min(MAX_BUDGET_S, max(MIN_BUDGET_S, OF_OWN_ROUNDS * sum(usual)))
+        wanted = min(MAX_BUDGET_S, max(MIN_BUDGET_S, OF_OWN_ROUNDS * sum(usual) / max(1, len(usual))))
         self.seconds = min(wanted, OF_DEADLINE * deadline.left_s())
         self.round_s = max(usual, default=0.0)
         self.start = time.monotonic()

@@ -404,48 +404,53 @@ class Rounds:
 
     def _repeat(self) -> None:
         """The first round again at once, under the same seed."""
-        if not self.options.steadiness or not self._can_repeat():
+        base = self._base()
+        if base is None:
             return
-        got, result = self._first_again()
-        first = [leaf for leaf in self.results[0].got if not leaf.path.startswith(STATE_PREFIXES[0])]
+        got, result = self._again(base)
+        first = [leaf for leaf in base.got if not leaf.path.startswith(STATE_PREFIXES[0])]
         same = same_values(got, first)
         difference = None
         if not same and structure_problem(got, first) is None:
             difference = max((min(errors_of(two, one, one).norm, 1e308) for one, two in zip(first, got, strict=True)), default=0.0)
         self.steadiness = Steadiness(repeatable=same, difference=difference, reference_repeatable=self.survey.deterministic)
         if not result.passed:
-            self._fail_late(result, "called again on the same inputs it is wrong")
+            self._fail_late(result, f"state drifts after {len(self.results)} calls: called again on the first inputs it is wrong")
         elif not same and self.survey.deterministic and difference is not None:
             self.notes.append(f"not deterministic: two calls on the same inputs differ by {difference:.2g}, within the limit "
                               "(the reference's do not differ)")
 
     def _drift(self) -> None:
         """The first round again after many calls."""
-        if not self.options.steadiness or not self._can_repeat():
+        base = self._base()
+        if base is None:
             return
         own = list(range(self.count))
         churned = self.candidate.ask("churn", Churned, rounds=own, calls=CHURN_CALLS, seconds=CHURN_S, seed=self.seeds.of("churn"))
-        _, result = self._first_again()
+        _, result = self._again(base)
         calls = sum(1 for item in self.results) + 1 + churned.calls
         self.steadiness = (self.steadiness or Steadiness()).model_copy(update={"calls": calls})
         if not result.passed:
-            self._fail_late(result, f"state drifts after {calls} calls")
+            self._fail_late(result, f"state drifts after {calls} calls: called again on the first inputs it is wrong")
 
-    def _can_repeat(self) -> bool:
-        """The reference gives the same again: it changes no buffers (random numbers follow the seed), and was seen to do so."""
-        return not self.stateful and self.survey.deterministic is not False
+    def _base(self) -> RoundResult | None:
+        """The first round that is evidence, to be called again; None where the reference itself gives something else then.
 
-    def _first_again(self) -> tuple[list[Leaf], RoundResult]:
-        """Another call on the first round's inputs, against what that round expected."""
-        first = self.results[0]
-        self._call(0, refill=True)
-        got = self.candidate.export("outputs", self.seeds.of("sample 0"))
-        outputs = list(got)
-        written = _written(first.expected.reference)
-        if written:
-            after = {leaf.path: leaf for leaf in self.candidate.export("inputs", self.seeds.of("sample 0"))}
-            got = [*got, *(replace(after[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written if path in after)]
-        return outputs, self._compare(0, got, first.expected)
+        It does where it changes buffers, or was seen to (random numbers follow the seed).
+        """
+        if not self.options.steadiness or self.stateful or self.survey.deterministic is False:
+            return None
+        return next((result for result in self.results[: self.count] if result.evidence), None)
+
+    def _again(self, base: RoundResult) -> tuple[list[Leaf], RoundResult]:
+        """Another call on a round's inputs: its outputs, and how they compare with what that round expected."""
+        seed = self.seeds.of(f"sample {base.number}")
+        self._call(base.number, refill=True)
+        outputs = self.candidate.export("outputs", seed)
+        written = _written(base.expected.reference)
+        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed)} if written else {}
+        got = [*outputs, *(replace(after[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written if path in after)]
+        return outputs, self._compare(base.number, got, base.expected)
 
     def _fail_late(self, result: RoundResult, words: str) -> None:
         detail = result.problem or next(error.note for error in result.errors if not error.passed)

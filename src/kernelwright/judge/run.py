@@ -121,7 +121,7 @@ class _Judgement:
             self._build(mine)
             rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
-                return "AMBIGUOUS", ("right; timing was not asked for",)
+                return "AMBIGUOUS", ("right; timing was not asked for", *(self.correctness.reasons if self.correctness else ()))
             return self._time(reference, mine, rounds)
 
     @contextlib.contextmanager

@@ -48,7 +48,7 @@ class OutputError(Record):
 class OtherInputs(Record):
     """One round on inputs of another distribution than the generator's."""
 
-    kind: Literal["small", "large", "shifted", "constant_rows", "mixed", "special", "nonfinite"]
+    kind: Literal["small", "large", "shifted", "constant_rows", "mixed", "spikes", "special", "nonfinite"]
     round: int
     status: Literal["passed", "failed", "dropped"]
     changed: dict[str, str] = Field(default_factory=dict)

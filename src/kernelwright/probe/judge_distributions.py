@@ -10,13 +10,15 @@ import torch
 from . import tree
 from .loaders import Inputs
 
-KINDS = ("small", "large", "shifted", "constant_rows", "mixed", "special", "nonfinite")
+KINDS = ("small", "large", "shifted", "constant_rows", "mixed", "spikes", "special", "nonfinite")
 WIDE = (torch.float32, torch.float64, torch.bfloat16)
 """Dtypes with room for factors of 1000; float16 ends at 65504."""
 CHANGED_SHARE = 0.75
 """Each float input is changed with this chance, at least one always."""
 DISTINCT_SAMPLE = 4096
-SPECIAL_SHARE, SPIKE_SHARE, ROW_SHARE = 0.1, 0.01, 0.5
+SPECIAL_SHARE, ROW_SHARE = 0.1, 0.5
+MAX_SPIKES, VALUES_PER_SPIKE = 8, 5000
+"""Spikes are few, so that a look at some of the values does not show them."""
 NONFINITE_PLACES = 3
 
 
@@ -121,7 +123,8 @@ def _large(values: torch.Tensor, allowed: str, draw: random.Random, generator: t
         small = _small(values, allowed, draw, generator)
         values.neg_().add_(1)
         return f"1 - ({small})"
-    return _scale(values, 10 ** draw.uniform(2.5, 3.3) if values.dtype in WIDE else 2 ** draw.uniform(3, 6))
+    sign = draw.choice((-1, 1)) if allowed == "any" else 1
+    return _scale(values, sign * (10 ** draw.uniform(2.5, 3.3) if values.dtype in WIDE else 2 ** draw.uniform(3, 6)))
 
 
 def _shifted(values: torch.Tensor, allowed: str, draw: random.Random, _generator: torch.Generator) -> str:
@@ -130,7 +133,8 @@ def _shifted(values: torch.Tensor, allowed: str, draw: random.Random, _generator
         values.mul_(0.5).add_(offset)
         return f"x 0.5 + {offset:.3g}"
     spread = float(values.double().std()) if values.numel() > 1 else 1.0
-    offset = draw.uniform(1.5, 4.0) * (spread or 1.0) * (draw.choice((-1, 1)) if allowed == "any" else 1)
+    sign = 1 if allowed != "any" else -1 if float(values.min()) >= 0 else draw.choice((-1, 1))  # where nothing was negative, some is now
+    offset = sign * draw.uniform(1.5, 4.0) * (spread or 1.0)
     values.add_(offset)
     return f"+ {offset:.3g}"
 
@@ -144,17 +148,22 @@ def _constant_rows(values: torch.Tensor, _allowed: str, draw: random.Random, gen
     return f"{int(rows.sum())} of {rows.numel()} rows constant"
 
 
-def _mixed(values: torch.Tensor, allowed: str, draw: random.Random, generator: torch.Generator) -> str:
+def _mixed(values: torch.Tensor, allowed: str, _draw: random.Random, generator: torch.Generator) -> str:
     room = 3.0 if values.dtype in WIDE else 1.3
-    if allowed != "unit" and draw.random() < 0.5:
-        spikes = _places(values, SPIKE_SHARE, generator)
-        factor = 10**room
-        values.copy_(torch.where(spikes, values * factor, values))
-        return f"{int(spikes.sum())} of {values.numel()} x {factor:.3g}"
     low, high = (-2 * room, 0.0) if allowed == "unit" else (-room, room)
     powers = torch.rand(values.shape, generator=generator, device=values.device) * (high - low) + low
     values.mul_((10.0**powers).to(values.dtype))
     return f"each x 10^{low:.2g} to 10^{high:.2g}"
+
+
+def _spikes(values: torch.Tensor, allowed: str, draw: random.Random, generator: torch.Generator) -> str:
+    count = max(1, min(MAX_SPIKES, values.numel() // VALUES_PER_SPIKE))
+    places = torch.randint(0, values.numel(), (count,), generator=generator, device=values.device)
+    flat = values.reshape(-1)
+    factor = 10**3 if values.dtype in WIDE else 20
+    flat[places] = draw.choice((0.0, 1.0)) if allowed == "unit" else flat[places].abs() * factor
+    values.copy_(flat.reshape(values.shape))
+    return f"{count} of {values.numel()} {'at the end of the range' if allowed == 'unit' else f'x {factor}'}"
 
 
 def _special(values: torch.Tensor, allowed: str, draw: random.Random, generator: torch.Generator) -> str:
@@ -179,4 +188,4 @@ def _nonfinite(values: torch.Tensor, allowed: str, draw: random.Random, generato
 
 
 _CHANGES: dict[str, Any] = {"small": _small, "large": _large, "shifted": _shifted, "constant_rows": _constant_rows, "mixed": _mixed,
-                            "special": _special, "nonfinite": _nonfinite}
+                            "spikes": _spikes, "special": _special, "nonfinite": _nonfinite}
