@@ -17,8 +17,8 @@ CHANGED_SHARE = 0.75
 """Each float input is changed with this chance, at least one always."""
 DISTINCT_SAMPLE = 4096
 SPECIAL_SHARE, ROW_SHARE = 0.1, 0.5
-MAX_SPIKES, VALUES_PER_SPIKE = 8, 5000
-"""Spikes are few, so that a look at some of the values does not show them."""
+MAX_SPIKES, VALUES_PER_SPIKE, AFTER_FIRST = 8, 5000, 0.9
+"""Spikes are few, and mostly not in the first slice, so that a look at some of the values does not show them."""
 NONFINITE_PLACES = 3
 
 
@@ -158,10 +158,14 @@ def _mixed(values: torch.Tensor, allowed: str, _draw: random.Random, generator: 
 
 def _spikes(values: torch.Tensor, allowed: str, draw: random.Random, generator: torch.Generator) -> str:
     count = max(1, min(MAX_SPIKES, values.numel() // VALUES_PER_SPIKE))
-    places = torch.randint(0, values.numel(), (count,), generator=generator, device=values.device)
+    first = values[0].numel() if draw.random() < AFTER_FIRST and values.dim() and values.shape[0] > 1 else 0
+    places = torch.randint(first, values.numel(), (count,), generator=generator, device=values.device)
     flat = values.reshape(-1)
     factor = 10**3 if values.dtype in WIDE else 20
-    flat[places] = draw.choice((0.0, 1.0)) if allowed == "unit" else flat[places].abs() * factor
+    if allowed == "unit":
+        flat[places] = draw.choice((0.0, 1.0))
+    else:
+        flat[places] = (flat[places].abs() + flat.double().square().mean().sqrt().to(flat.dtype)) * factor
     values.copy_(flat.reshape(values.shape))
     return f"{count} of {values.numel()} {'at the end of the range' if allowed == 'unit' else f'x {factor}'}"
 
