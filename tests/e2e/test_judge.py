@@ -93,7 +93,7 @@ def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide, timed):
     low, high = verdict.interval
     assert 1 < low <= verdict.speedup <= high
     assert verdict.correctness.passed and verdict.correctness.oracle == "float64" and verdict.correctness.rounds == 3
-    assert all(0 < error.candidate_error < error.limit < 1e-5 for error in verdict.correctness.errors)
+    assert all(0 < error.candidate_error < error.limit < 1e-5 for error in verdict.correctness.errors if not error.distribution)
     assert verdict.comparison.pairs >= 6 and verdict.comparison.blocks == 2 * verdict.comparison.pairs and verdict.candidate_setup_s > 0
     assert len(verdict.workload_sha256) == len(verdict.candidate_sha256) == 64 and verdict.torch_version
 
@@ -131,7 +131,7 @@ def test_wrong_and_failed_candidates_get_their_reason(name, expected, words, wid
 def test_a_declared_precision_is_judged_by_its_own_yardstick(wide):
     verdict = judge(wide.workload, WIDE / "bf16_declared.py", options(precision="bf16", timing=False), session=wide)
     assert verdict.correctness.passed and verdict.declared_precision == "bf16", verdict.reasons
-    assert all(1e-4 < error.candidate_error <= error.limit < 2e-2 for error in verdict.correctness.errors)
+    assert all(1e-4 < error.candidate_error <= error.limit < 2e-2 for error in verdict.correctness.errors if not error.distribution)
 
 
 def test_a_hanging_candidate_is_ended_with_its_children(wide, token):

@@ -36,6 +36,14 @@ class JudgeOptions(Record):
     """Longest time of one step: start and load, build, one call, one block of timed calls."""
     rounds: int = Field(default=MIN_ROUNDS, ge=MIN_ROUNDS)
     """Fresh inputs on which outputs are compared."""
+    distributions: bool = True
+    """Further rounds on inputs of other distributions (about 30 ms each on a small workload; fewer where calls are slow)."""
+    steadiness: bool = True
+    """Call again on the same inputs, at once and after many calls (0.3 s at most beside the calls themselves)."""
+    degenerate: bool = True
+    """Find out, once a session, which inputs and weights the output does not depend on."""
+    poison: bool = True
+    """Fill the candidate's free memory with garbage before each checked call."""
     seed: int | None = Field(default=None, ge=0, lt=2**48)
     """None: drawn in secret. A verdict names its seed, so that it can be repeated."""
     max_timing_s: float = Field(default=USUAL_TIMING_S, gt=0)
@@ -66,6 +74,11 @@ class JudgeOptions(Record):
     for candidates that one trusts, and which a hostile one could poison."""
     keep_dir: Path | None = None
     """Keep the workers' logs and raw files here; None: a temporary folder that is removed."""
+
+    @property
+    def surveys(self) -> bool:
+        """The session's survey of the reference is wanted."""
+        return self.distributions or self.degenerate
 
 
 class OutOfTime(NotAcceptable):

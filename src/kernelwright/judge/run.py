@@ -15,7 +15,7 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from ..roofline.knowledge import datasheet
 from . import kernels, roofs, screening
@@ -26,7 +26,7 @@ from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
-from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Work
+from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Surveyed, Work
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
@@ -82,6 +82,7 @@ class _Judgement:
     declared: Precision = "equal"
     setup_s: float | None = None
     correctness: Correctness | None = None
+    reproducer: Reproducer | None = None
     timed: Timed | None = None
     confinement: Confinement | None = None
     notes: list[str] = field(default_factory=list)
@@ -115,7 +116,7 @@ class _Judgement:
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
             separation=self.confinement.separation(timed=self.timed is not None, hashed=not changed) if self.confinement else None,
-            audits=tuple(self.audits), workload=str(self.workload.path), candidate=str(self.candidate),
+            audits=tuple(self.audits), reproducer=self.reproducer, workload=str(self.workload.path), candidate=str(self.candidate),
             workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s,
@@ -137,11 +138,13 @@ class _Judgement:
         if self.session.facts.environment.get("device") == "cuda":
             self.session.rest()  # the device's memory is for one pair
         options = self.options.model_copy(update={
-            "rounds": CONFIRMING_ROUNDS, "conditions": (), "cross_check": False, "confirm": False, "audits": False,
+            "rounds": CONFIRMING_ROUNDS, "distributions": False, "steadiness": False, "degenerate": False, "conditions": (),
+            "cross_check": False, "confirm": False, "audits": False,
             "seed": self.seeds.of("confirmation")})
         with ReferenceSession(self.workload, options, say=self.say, start=False) as session:
             fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent)
-            fresh.hashes, fresh.seeds = self.hashes, Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
+            fresh.hashes, fresh.own_files = self.hashes, self.own_files
+            fresh.seeds = Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
             try:
                 again, why = fresh._run()
             except _Refused as refused:
@@ -172,7 +175,8 @@ class _Judgement:
             with self._phase("correctness"):
                 rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
-                return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
+                told = self.correctness.reasons if self.correctness else ()
+                return self._audited("AMBIGUOUS", ("right; timing was not asked for", *told), reference, mine, rounds)
             return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
 
     def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
@@ -187,7 +191,7 @@ class _Judgement:
         try:
             with self._failures():
                 worker.send("load", **self.session.load_request())
-            reference = self.session.ready(self.deadline)
+            reference = self.session.ready(self.deadline, survey=self.options.surveys)
             mine = Exchange(worker, folder, self.options.timeout_s, self.deadline)
             with self._failures():
                 return reference, mine, mine.receive("load", Loaded)
@@ -245,11 +249,13 @@ class _Judgement:
 
     def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
-        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared)
+        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
+                        self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)
         with self._failures():
             rounds.share_inputs()
             rounds.run()
             name, self.correctness = rounds.verdict()
+            self.reproducer = rounds.reproducer
         self.setup_s = (self.setup_s or 0.0) + rounds.first_call_s
         if name is not None:
             raise _Refused(name, *self.correctness.reasons)
@@ -288,6 +294,7 @@ class _Judgement:
                 return "CHEAT", (self.timed.cheat,)
             with self._phase("audits"):
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves, one.words))]
+                self.reproducer = rounds.reproducer
                 if late:
                     return "CHEAT", (late[0],)
                 impossible = self._impossible(reference, mine, rounds)

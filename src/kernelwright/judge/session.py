@@ -15,9 +15,10 @@ from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
 from .confine import prune_caches
+from .distributions import survey_seconds
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
-from .replies import Done, Loaded
+from .replies import Done, Loaded, Surveyed
 from .scratch import Scratch, guard
 from .untrusted import open_regular
 
@@ -45,6 +46,8 @@ class ReferenceSession:
         self.seed = secrets.randbits(48) if self.options.seed is None else self.options.seed
         self.workload_seed = Seeds(self.seed).of("workload")
         self.facts = Loaded(environment={}, training=False, form="", state={})
+        self.survey: Surveyed | None = None
+        """How the reference behaves on other inputs; None until a judgement has asked for it."""
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
@@ -115,8 +118,8 @@ class ReferenceSession:
         assert self.worker is not None
         return self.worker
 
-    def ready(self, deadline: Deadline) -> Exchange:
-        """The reference's side, loaded and reset; starts it again when it has died."""
+    def ready(self, deadline: Deadline, *, survey: bool = False) -> Exchange:
+        """The reference's side, loaded and reset; starts it again when it has died. survey: fill in `self.survey`, once a session."""
         self.worker = self.living()
         side = Exchange(self.worker, self.private, self.options.timeout_s, deadline)
         try:
@@ -126,6 +129,14 @@ class ReferenceSession:
             side.ask("reset", Done)
         except WorkerFailed as error:
             raise self.failure(error) from error
+        if not survey or self.survey is not None:
+            return side
+        try:
+            self.survey = side.ask("survey", Surveyed, seed=Seeds(self.seed).of("survey"), **survey_seconds(deadline))
+        except WorkerFailed as error:  # inputs that it was not written for may cost it its device or its life
+            self.survey = Surveyed(applicable=False, reason=error.message[:1000])
+            self.failure(error)
+            return self.ready(deadline)
         return side
 
     def failure(self, error: WorkerFailed) -> OfReference:

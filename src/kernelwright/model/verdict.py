@@ -43,6 +43,60 @@ class OutputError(Record):
     limit: float
     passed: bool
     note: str = ""
+    distribution: str = ""
+    """Empty for the generator's own inputs, else the kind of other inputs, e.g. "large"."""
+
+
+class OtherInputs(Record):
+    """One round on inputs of another distribution than the generator's."""
+
+    kind: Literal["small", "large", "shifted", "constant_rows", "mixed", "spikes", "special", "nonfinite"]
+    round: int
+    status: Literal["passed", "failed", "dropped"]
+    changed: dict[str, str] = Field(default_factory=dict)
+    """By path of the input: what was done to the generator's values."""
+    note: str = ""
+    """Why it was dropped, or what was seen and not held against the candidate."""
+
+
+class Steadiness(Record):
+    """The candidate called again."""
+
+    repeatable: bool | None = None
+    """The same bits from a second call on the same inputs under the same seed. None: not looked at."""
+    difference: float | None = None
+    """||second - first|| / ||first|| where the bits differ (the largest over the outputs)."""
+    reference_repeatable: bool | None = None
+    calls: int = 0
+    """Further calls before the first round's inputs were given again; 0 where that was not done."""
+
+
+class Reproducer(Record):
+    """The smallest case that shows what is wrong: one element, or what differs in structure."""
+
+    kind: Literal["value", "structure", "state"]
+    """state: right at first, wrong when it was called again."""
+    summary: str
+    round: int
+    distribution: str = ""
+    """Empty: the generator's own."""
+    changed: dict[str, str] = Field(default_factory=dict)
+    inputs_seed: int
+    """Seed under which the workload's generator made this round's inputs (and under which they were changed)."""
+    path: str = ""
+    """Of the output; empty for a lone tensor."""
+    shape: tuple[int, ...] = ()
+    index: tuple[int, ...] | None = None
+    """Of the worst element. None where only a random sample was compared."""
+    expected: float | str | None = None
+    """The oracle's value; text for complex numbers, NaN and infinities."""
+    reference: float | str | None = None
+    got: float | str | None = None
+    error: float | None = None
+    limit: float | None = None
+    wrong_elements: int | None = None
+    """Elements off by more than the limit times the larger of their own size and the output's root mean square."""
+    compared_elements: int | None = None
 
 
 class Correctness(Record):
@@ -52,8 +106,15 @@ class Correctness(Record):
     oracle: str
     """"float64", or "reference (<why no float64>)"."""
     rounds: int
+    """Of the generator's own inputs."""
     errors: tuple[OutputError, ...] = ()
     reasons: tuple[str, ...] = ()
+    dropped_rounds: tuple[int, ...] = ()
+    """Rounds in which the reference's own error was above 1% on every output: no evidence, drawn again under other seeds."""
+    distributions: tuple[OtherInputs, ...] = ()
+    steadiness: Steadiness | None = None
+    warnings: tuple[str, ...] = ()
+    """Of the workload: what its outputs do not depend on, so that the comparison cannot see it."""
 
 
 Tier = Literal["honest mistake", "known exploit", "hostile"]
@@ -116,6 +177,7 @@ class Verdict(Record):
     comparison: Comparison | None = None
     separation: Separation | None = None
     audits: tuple[Audit, ...] = ()
+    reproducer: Reproducer | None = None
     workload: str
     candidate: str
     workload_sha256: str = ""

@@ -50,7 +50,13 @@ class Program:
         output = self.workload.step(self.fn, *inputs)
         self.synchronize()
         drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
-        return self.leaves(output), drew
+        return [*self.leaves(output), *self.input_gradients(inputs)], drew
+
+    def input_gradients(self, inputs: Inputs) -> list[Leaf]:
+        """After a training step: the gradients of inputs that require one."""
+        if not self.workload.training:
+            return []
+        return [(f"grad input {path}", leaf.grad) for path, leaf in tree.leaves(inputs) if leaf.is_leaf and leaf.grad is not None]
 
     def leaves(self, output: Any, *, buffers: bool = True) -> list[Leaf]:
         """What is compared: the output's tensors and numbers; of a training step the loss, the gradients and the buffers it left."""

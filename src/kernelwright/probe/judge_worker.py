@@ -19,10 +19,23 @@ from typing import Any
 
 import torch
 
-from . import count, environment, failures, judge_candidate, judge_conditions, judge_kernels, judge_reference, judge_window, loaders, tree
+from . import (
+    count,
+    environment,
+    failures,
+    judge_candidate,
+    judge_conditions,
+    judge_distributions,
+    judge_kernels,
+    judge_reference,
+    judge_survey,
+    judge_window,
+    loaders,
+    tree,
+)
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
-from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
+from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, layout, poison, read_leaves, write_leaves
 from .loaders import Inputs
 
 Message = dict[str, Any]
@@ -42,6 +55,8 @@ class Worker:
         self.called: Inputs | None = None
         """The inputs of the latest checked call, as that call left them."""
         self.outputs: list[Leaf] = []
+        self.previous: list[Leaf] = []
+        """The outputs of the checked call before, where they were asked to be kept."""
         self.timer: Timer | None = None
         self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
@@ -89,15 +104,34 @@ class Worker:
             for name, tensor in self._buffers().items():
                 if name in self.start_state and self.start_state[name].shape == tensor.shape:
                     tensor.copy_(self.start_state[name])
-        self.rounds, self.called, self.outputs, self.timer, self.condition = {}, None, [], None, None
+        self.rounds, self.called, self.outputs, self.previous, self.timer, self.condition = {}, None, [], [], None, None
         return {}
 
     def op_make_inputs(self, message: Message) -> Message:
-        """Fresh inputs of a round under a secret seed, exported."""
+        """Fresh inputs of a round under a secret seed, maybe in another distribution, exported."""
         inputs, stuck = judge_reference.fresh_inputs(self.workload, message["seed"], self.rounds.get(0))
+        changed: dict[str, str] = {}
+        if message.get("kind"):
+            inputs, changed = judge_distributions.transformed(inputs, message["kind"], message["seed"], bool(message["free"]))
         self.rounds[message["round"]] = inputs
         write_leaves(message["file"], tree.leaves(inputs))
-        return {"jittered": stuck, "plain": plain_leaves(inputs)}
+        return {"jittered": stuck, "plain": plain_leaves(inputs), "changed": changed}
+
+    def op_forget(self, message: Message) -> Message:
+        """A round that is over and not to be timed."""
+        self.rounds.pop(message["round"], None)
+        return {}
+
+    def op_survey(self, message: Message) -> Message:
+        """Reference only: how the workload behaves on other inputs and weights; its own model is left as it is."""
+        try:
+            survey = judge_survey.Survey(self.workload, self.start_state, message["seed"])
+            return {"applicable": True, **survey.told(message["distributions_s"], message["dependence_s"])}
+        except judge_reference.NotApplicable as reason:
+            return {"applicable": False, "reason": str(reason)[:300]}
+        finally:
+            if self.workload.device == "cuda":
+                torch.cuda.empty_cache()
 
     def op_take_inputs(self, message: Message) -> Message:
         """The reference's inputs of a round: tensors from its file, plain values from the message."""
@@ -125,15 +159,38 @@ class Worker:
             self.called = tree.map_tensors(clone_like, wanted)
         assert self.called is not None
         self.program.restore(self.start_state)
+        sizes = [leaf.numel() * leaf.element_size() for _, leaf in [*self.outputs, *tree.leaves(self.called)]]
+        self.previous, self.outputs = self.outputs if message.get("keep") else [], []
+        if message.get("poison"):
+            poison(sizes, self.workload.device)
         start = time.perf_counter()
         self.outputs, drew = self.program.call(self.called, message["seed"])
         return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew,
                 "buffers_changed": self._buffers_changed(), "written": self._written(wanted)}
 
+    def op_layout(self, _message: Message) -> Message:
+        """How the latest outputs lie in memory."""
+        return {"outputs": layout(self.outputs, tree.leaves(self.called))}
+
+    def op_churn(self, message: Message) -> Message:
+        """Many calls on the rounds' inputs, refilled in place, until the count or the time is reached."""
+        numbers = [number for number in sorted(self.rounds) if number in message["rounds"]]
+        start, calls = time.perf_counter(), 0
+        while calls < message["calls"] and (calls < len(numbers) or time.perf_counter() - start < message["seconds"]):
+            wanted = self.rounds[numbers[calls % len(numbers)]]
+            if self.called is None or not refill(self.called, wanted):
+                self.called = tree.map_tensors(clone_like, wanted)
+            self.program.restore(self.start_state)
+            self.program.call(self.called, message["seed"] + calls)
+            calls += 1
+        return {"calls": calls}
+
     def op_export(self, message: Message) -> Message:
         """Write the latest outputs, the inputs as that call left them, a round's untouched inputs, or the output of the last timed call."""
         if message["what"] == "timed" and self.timer is not None:
             leaves = self.program.leaves(self.timer.last_output, buffers=False)
+        elif message["what"] == "previous":
+            leaves = self.previous
         elif message["what"] == "inputs":
             leaves = tree.leaves(self.called)
         elif message["what"] == "pristine":
@@ -149,6 +206,13 @@ class Worker:
         expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
         return self._other_run(message, lambda inputs: judge_reference.oracle(
             self.workload, inputs, message["seed"], expected, message["written"]))
+
+    def op_perturbed(self, message: Message) -> Message:
+        """Reference only: a round's oracle on inputs moved by rounding errors, exported."""
+        after = dict(tree.leaves(self.called))
+        expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
+        return self._other_run(message, lambda inputs: judge_reference.perturbed_run(
+            self.workload, inputs, message["seed"], expected, message["written"], message["roundoff"], message["noise_seed"]))
 
     def op_yardstick(self, message: Message) -> Message:
         """Reference only: a round in a lower precision, exported."""
