@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .judge.api import judge as judge
+    from .judge.api import rejudge as rejudge
     from .judge.options import JudgeOptions as JudgeOptions
     from .judge.session import ReferenceSession as ReferenceSession
     from .model.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
-__all__ = ["JudgeOptions", "ReferenceSession", "Verdict", "judge"]
-_HOMES = {"JudgeOptions": "judge.options", "ReferenceSession": "judge.session", "Verdict": "model.verdict"}
+__all__ = ["JudgeOptions", "ReferenceSession", "Verdict", "judge", "rejudge"]
+_HOMES = {"rejudge": "judge.api", "JudgeOptions": "judge.options", "ReferenceSession": "judge.session", "Verdict": "model.verdict"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 from ..model.verdict import Verdict
-from .api import judge
+from .api import judge, rejudge
 from .options import JudgeOptions, OfReference, OutOfTime
 from .session import ReferenceSession
 
-__all__ = ["JudgeOptions", "OfReference", "OutOfTime", "ReferenceSession", "judge"]
+__all__ = ["JudgeOptions", "OfReference", "OutOfTime", "ReferenceSession", "judge", "rejudge"]
 
 
 class _Callable(ModuleType):

@@ -19,6 +19,7 @@ from ..model.workload import Precision, WorkloadRef
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
+from .machine import environment_of
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, StateTaken
@@ -100,6 +101,7 @@ class _Judgement:
             reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
+            environment=environment_of(environment),
             seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s)
 
     def _changed(self) -> str | None:
