@@ -17,10 +17,10 @@ THRESHOLDS = (0.0, 1.0, 2.0)
 NOT_TIMED = -1.0
 """What KernelBench writes for a runtime that it does not have."""
 HOW_COUNTED = (
-    "fast_p is the share of all candidates that are right and whose speed-up over the reference is above p; fast_p_certain asks that the "
-    "whole 95% interval is above p. The speed-up is the estimate over pairs of interleaved blocks, not the ratio of two separate runs. Right "
-    "means: the judge's limits against float64, no cheat found; KernelBench compares with allclose at 1e-4 or 1e-2. Runtimes are medians in "
-    "ms. KernelBench's own fast_p is over problems, one candidate each: add the rows of several runs for that.")
+    "fast_p is the share of all candidates named that are right and whose speed-up over the reference is above p; fast_p_certain asks "
+    "that the whole 95% interval is above p. The speed-up is the estimate over pairs of interleaved blocks, not the ratio of two separate "
+    "runs. Right means: the judge's limits against float64 and no cheat found; KernelBench compares with allclose at 1e-4 or 1e-2. "
+    "Runtimes are medians in ms. KernelBench's own fast_p is over problems, one candidate each: add the rows of several runs for that.")
 
 
 class Result(Record):
@@ -89,16 +89,17 @@ def error_of(error: KernelwrightError, candidate: Path, sample_id: int) -> Resul
 
 def summary_of(results: Sequence[Result], n: int) -> Summary:
     """n: candidates that were named."""
+    low = [result.interval[0] if result.interval else None for result in results]
     return Summary(
         n=n, judged=sum(result.verdict is not None for result in results), compiled=sum(result.compiled for result in results),
         correct=sum(result.correctness for result in results),
-        fast_p={str(p): sum(map(lambda result, p=p: _above(result, p, result.speedup), results)) / n for p in THRESHOLDS},
-        fast_p_certain={str(p): sum(map(lambda result, p=p: _above(result, p, result.interval[0] if result.interval else None), results))
-                        / n for p in THRESHOLDS})
+        fast_p={str(p): _share(results, [result.speedup for result in results], p, n) for p in THRESHOLDS},
+        fast_p_certain={str(p): _share(results, low, p, n) for p in THRESHOLDS})
 
 
-def _above(result: Result, p: float, value: float | None) -> bool:
-    return result.correctness and (p == 0 or (value is not None and value > p))
+def _share(results: Sequence[Result], values: Sequence[float | None], p: float, n: int) -> float:
+    above = [result.correctness and (p == 0 or (value is not None and value > p)) for result, value in zip(results, values, strict=True)]
+    return sum(above) / n
 
 
 def _trials(verdict: Verdict) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,6 +13,8 @@ from ..model.base import Record
 from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotAcceptable, WorkloadFailed
 from ..model.workload import Device, Precision
 from .statistics import ALPHA
+
+SanitizerTool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 
 MIN_ROUNDS = 3
 USUAL_TIMING_S = 6.0
@@ -40,6 +43,8 @@ class JudgeOptions(Record):
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
+    sanitize: tuple[SanitizerTool, ...] = ()
+    """Tools of compute-sanitizer that look at one call of a right candidate, each in a process of its own (from seconds to minutes)."""
     keep_dir: Path | None = None
     """Keep the workers' logs and raw files here; None: a temporary folder that is removed."""
 

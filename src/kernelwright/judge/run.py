@@ -14,8 +14,9 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Correctness, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Audit, Correctness, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
+from . import sanitizer
 from .channel import Worker, WorkerFailed
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
@@ -24,6 +25,7 @@ from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, StateTaken
 from .rounds import Rounds
+from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
 from .untrusted import remove
@@ -78,6 +80,7 @@ class _Judgement:
     correctness: Correctness | None = None
     timed: Timed | None = None
     notes: list[str] = field(default_factory=list)
+    audits: list[Audit] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         start = time.monotonic()
@@ -98,7 +101,8 @@ class _Judgement:
         return Verdict(
             verdict=name, precision=self.options.precision, declared_precision=self.declared,
             speedup=stated.speedup if stated else None, interval=stated.interval if stated else None,
-            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison, workload=str(self.workload.path),
+            reasons=(*reasons, *self.notes), correctness=self.correctness, comparison=comparison,
+            audits=tuple(self.audits), workload=str(self.workload.path),
             candidate=str(self.candidate), workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             environment=environment_of(environment),
@@ -120,6 +124,7 @@ class _Judgement:
             self._same_weights(reference, mine, facts)
             self._build(mine)
             rounds = self._check_outputs(reference, mine)
+            self._sanitize()
             if not self.options.timing:
                 return "AMBIGUOUS", ("right; timing was not asked for",)
             return self._time(reference, mine, rounds)
@@ -182,6 +187,26 @@ class _Judgement:
         if changed:
             raise _Refused("CHEAT", changed)
         return rounds
+
+    def _sanitize(self) -> None:
+        """compute-sanitizer, where it was asked for: an error in a kernel of the candidate's own ends the judgement."""
+        if not self.options.sanitize:
+            return
+        self.say(f"judging {self.candidate.name}: compute-sanitizer ({', '.join(self.options.sanitize)})")
+        scratch = Scratch("sanitizer")
+        try:
+            asked = sanitizer.Asked(
+                self.session.interpreter.path, self.options.device,
+                {**self.session.load_request(), "device": self.session.facts.environment.get("device", self.options.device),
+                 "inputs_seed": self.seeds.of("inputs of sanitizer"), "call_seed": self.seeds.of("call of sanitizer")},
+                self.candidate, scratch.folder, min(self.options.timeout_s, self.deadline.left_s()))
+            rows = sanitizer.audit(asked, self.options.sanitize)
+        finally:
+            scratch.remove()
+        self.audits += rows
+        failed = [f"{row.name}: {row.detail}" for row in rows if row.result == "failed"]
+        if failed:
+            raise _Refused("FAILED", *failed)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

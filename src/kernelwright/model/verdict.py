@@ -54,6 +54,15 @@ class Correctness(Record):
     reasons: tuple[str, ...] = ()
 
 
+class Audit(Record):
+    """One look at a candidate beside its outputs and its times."""
+
+    name: str
+    result: Literal["passed", "failed", "warned", "not_applicable"]
+    """warned: a reader should look, and nothing follows from it."""
+    detail: str = ""
+
+
 class Verdict(Record):
     """`verdict.json`."""
 
@@ -67,6 +76,7 @@ class Verdict(Record):
     reasons: tuple[str, ...] = ()
     correctness: Correctness | None = None
     comparison: Comparison | None = None
+    audits: tuple[Audit, ...] = ()
     workload: str
     candidate: str
     workload_sha256: str = ""
