@@ -155,9 +155,13 @@ def _bundle(text: str) -> Path:
 def write_verdict(folder: Path, verdict: Verdict, workload: WorkloadRef, command: str, compared: Against | None = None) -> Path:
     """verdict.json and verdict.md in the folder; the page's path."""
     write_json_atomic(folder / "verdict.json", verdict.model_dump(mode="json"))
+    return write_text_atomic(folder / "verdict.md", page_of(verdict, workload, command, compared))
+
+
+def page_of(verdict: Verdict, workload: WorkloadRef, command: str, compared: Against | None = None) -> str:
+    """verdict.md: what failed, then every check in one table. command: repeats the judgement."""
     clocks = verdict.clocks or ClockReading(requested="none", locked=False)
-    page = render("verdict.md.j2", verdict=verdict, workload=workload, clocks=clocks, again=command, against=compared)
-    return write_text_atomic(folder / "verdict.md", page)
+    return render("verdict.md.j2", verdict=verdict, workload=workload, clocks=clocks, again=command, against=compared)
 
 
 def _answer(verdict: Verdict, workload: WorkloadRef, folder: Path, command: str, *, bundle: Path | None = None,

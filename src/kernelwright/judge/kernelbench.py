@@ -84,7 +84,8 @@ def result_of(verdict: Verdict, sample_id: int, report: str = "") -> Result:
 
 def error_of(error: KernelwrightError, candidate: Path, sample_id: int) -> Result:
     """A candidate that could not be judged: no entry point, unreadable, or the reference failed beside it."""
-    return Result(sample_id=sample_id, candidate=str(candidate), metadata={"error": error.as_dict()}, reasons=(error.line(),))
+    return Result(sample_id=sample_id, candidate=str(candidate), reasons=(error.line(),),
+                  metadata={"compilation_error_name": error.code, "compilation_error": error.message, "error": error.as_dict()})
 
 
 def summary_of(results: Sequence[Result], n: int) -> Summary:
