@@ -149,7 +149,7 @@ def test_a_drift_and_a_difference_between_calls_are_named():
 @pytest.mark.parametrize("hostile", ["a | b | c", "`code`", "# heading\n## more\n- bullet", "<script>alert(1)</script>", "[x](http://x)",
                                      "\x1b[31mred\u202e", "{{ 1234 * 7 }}"])
 def test_what_a_candidate_says_stays_inert(hostile):
-    verdict = full(reasons=(hostile,), candidate=f"/tmp/{hostile.replace("/", "")}.py", device_name=hostile,
+    verdict = full(reasons=(hostile,), candidate='/tmp/' + hostile.replace('/', '') + '.py', device_name=hostile,
                    audits=(Audit(name=hostile, result="warned", detail=hostile * 50),),
                    correctness=Whole(passed=True, oracle=hostile, rounds=3, errors=errors()))
     text = page(verdict)
