@@ -29,6 +29,8 @@ from .untrusted import open_regular
 FORMAT = "kernelwright-bundle"
 BUNDLE_VERSION = 1
 SUFFIX = ".tar.xz"
+XZ = b"\xfd7zXZ\0"
+"""How every xz file begins (the .xz file format, section 2.1.1.1)."""
 MAX_PACKED_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = MAX_TOTAL_BYTES + 16 * 2**20
 """What collects sources stops before; headers and the verdict come besides."""
@@ -223,13 +225,15 @@ def _unpacked(path: Path) -> bytes:
         raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=str(path), fix="make it readable") from error
     if len(packed) > MAX_PACKED_BYTES:
         raise _too_large(path, f"is larger than {MAX_PACKED_BYTES >> 20} MiB")
+    if not packed.startswith(XZ):
+        raise BadInput("not_a_bundle", "is no xz archive", where=str(path), fix=_FIX)
     decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_DECODER_BYTES)
     try:
         data = decoder.decompress(packed, max_length=MAX_UNPACKED_BYTES + 1)
     except lzma.LZMAError as error:
         if "Memory usage limit" in str(error):
             raise _too_large(path, f"needs more than {MAX_DECODER_BYTES >> 20} MiB to unpack") from error
-        raise BadInput("not_a_bundle", "is no xz archive, or a damaged one", where=str(path), fix=_FIX) from error
+        raise BadInput("not_a_bundle", "is a damaged xz archive", where=str(path), fix=_FIX) from error
     if len(data) > MAX_UNPACKED_BYTES:
         raise _too_large(path, f"unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB")
     if not decoder.eof:
