@@ -53,8 +53,8 @@ def packed(folder, path, candidate="c.py", **changes):
 
 def test_a_bundle_holds_the_files_that_belong_to_it_and_no_others(folder, tmp_path):
     opened = read_bundle(packed(folder, tmp_path / "b.tar.xz"))
-    assert sorted(opened.files) == ["code/c.py", "code/deeper.py", "code/helper.py", "code/kernel.cu", "code/late.py", "code/pack/__init__.py",
-                                    "code/pack/part.py", "code/w.py"]
+    assert sorted(opened.files) == ["code/c.py", "code/deeper.py", "code/helper.py", "code/kernel.cu", "code/late.py",
+                                    "code/pack/__init__.py", "code/pack/part.py", "code/w.py"]
     assert opened.files["code/c.py"].decode() == CANDIDATE and opened.contents.params == {"b": "32"} and opened.contents.seed == 99
     assert opened.verdict.verdict == "SAME" and opened.verdict.device_name == "NVIDIA H200"
     options = opened.options(device="cpu", python="/usr/bin/python3")
@@ -167,7 +167,8 @@ def kind(value):
 
 
 HOSTILE = {
-    "text": (b"hello", "not_a_bundle", "no xz archive"), "empty": (b"", "not_a_bundle", "no xz archive"), "six bytes": (b"\xfd7zXZ\0", "broken_bundle", "cut off"),
+    "text": (b"hello", "not_a_bundle", "no xz archive"), "empty": (b"", "not_a_bundle", "no xz archive"),
+    "six bytes": (b"\xfd7zXZ\0", "broken_bundle", "cut off"),
     "truncated": (archive(*good())[:-40], "broken_bundle", "cut off"),
     "damaged": (archive(*good())[:60] + b"\0" * 40 + archive(*good())[100:], "not_a_bundle", "damaged"),
     "no tar": (lzma.compress(b"x" * 4096), "not_a_bundle", "no tar"),
@@ -241,10 +242,12 @@ def test_a_new_verdict_is_compared_with_the_bundled_one(changes, same, overlap, 
 
 def test_texts_without_paths_stay_as_they_are():
     scrub = Scrubber((), env={"SHORT": "cuda", "FOLDER": "/usr", "LONG": "kept-secret"})
-    for text in ("speed-up 1.5x and/or 2x", "||a - b|| / ||b||", "N/A", "https://pytorch.org/docs", "cuda 3.12.3", "file:///", "at [1, 2]: 3/4"):
+    for text in ("speed-up 1.5x and/or 2x", "||a - b|| / ||b||", "N/A", "https://pytorch.org/docs", "cuda 3.12.3",
+                  "file:///", "at [1, 2]: 3/4"):
         assert scrub.text(text) == text
     assert scrub.text("kept-secret /a/b c:\\x\\y.py ~/z/q.py file:///h/u/f.py") == "[removed] b y.py q.py f.py"
-    assert scrub.document({"x_sha256": "kept-secret", "y": ["kept-secret", 1, None]}) == {"x_sha256": "kept-secret", "y": ["[removed]", 1, None]}
+    assert scrub.document({"x_sha256": "kept-secret", "y": ["kept-secret", 1, None]}) == {
+        "x_sha256": "kept-secret", "y": ["[removed]", 1, None]}
 
 
 def test_a_path_that_is_no_bundle_file(tmp_path):

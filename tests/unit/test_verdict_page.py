@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from kernelwright.cli.judge import page_of
 from kernelwright.model.measurement import Measurement
@@ -31,7 +32,7 @@ class Full(Verdict):
     correctness: Any = None
     separation: Any = None
     timings: Any = ()
-    phases_s: Any = {}
+    phases_s: Any = Field(default_factory=dict)
     reproducer: Any = None
 
 

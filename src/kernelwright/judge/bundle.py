@@ -135,9 +135,10 @@ def write_bundle(path: Path, sources: Sources, workload: WorkloadRef, options: J
                            where=str(path), fix="judge it again")
     scrub = Scrubber(sources.folders)
     own = {name: value for name, value in options.model_dump(mode="json").items() if name not in _MACHINES_OWN}
+    environment = {**verdict.environment, "device_name": verdict.device_name, "torch_version": verdict.torch_version}
     contents = {"format": FORMAT, "bundle_version": BUNDLE_VERSION, "kernelwright_version": __version__, "workload": sources.workload,
                 "candidate": sources.candidate, "name": scrub.text(workload.name), "version": workload.version,
-                "params": scrub.document(workload.params), "options": own, "seed": verdict.seed, "environment": {**verdict.environment, "device_name": verdict.device_name, "torch_version": verdict.torch_version},
+                "params": scrub.document(workload.params), "options": own, "seed": verdict.seed, "environment": environment,
                 "files": digests}
     said = {**scrub.document(verdict.model_dump(mode="json")), "workload": sources.workload, "candidate": sources.candidate}
     members = {"bundle.json": _json(contents), "verdict.json": _json(said), **files}
