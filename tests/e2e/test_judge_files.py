@@ -57,8 +57,8 @@ def test_candidates_are_judged_against_one_reference_and_the_errors_of_one_stop_
     (folder / "2_broken.py").write_text("import torch\ndef (:\n")
     (folder / "3_none.py").write_text("x = 1\n")
     (folder / "4_wrong.py").write_text((DATA / "kernelbench" / "wrong_shape.py").read_text())
-    code, answer, _ = said(capsys, DATA / "kernelbench.py", folder, DATA / "kernelbench" / "gone.py", "--kernelbench", "--max-timing", "0.3s",
-                           "--out", tmp_path / "o")
+    code, answer, _ = said(capsys, DATA / "kernelbench.py", folder, DATA / "kernelbench" / "gone.py", "--kernelbench", "--max-timing",
+                           "0.3s", "--out", tmp_path / "o")
     assert code == 5
     rows = answer["results"]
     assert [Path(row["candidate"]).name for row in rows] == ["1_right.py", "2_broken.py", "3_none.py", "4_wrong.py", "gone.py"]

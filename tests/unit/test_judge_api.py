@@ -37,7 +37,7 @@ def test_the_function_and_the_package_are_one_in_any_order_of_imports(order):
 
 
 def test_the_version_alone_loads_nothing():
-    done = in_a_process("import sys, kernelwright; print(kernelwright.__version__, [m for m in sys.modules if m.startswith('kernelwright.')])")
+    done = in_a_process("import sys, kernelwright\nprint(kernelwright.__version__, [m for m in sys.modules if m.startswith('kernelwright.')])")
     assert done.stdout.split(maxsplit=1)[1].strip() == "[]", done.stdout + done.stderr
 
 
@@ -60,7 +60,8 @@ def test_every_option_can_be_given_by_name():
 
 @pytest.mark.parametrize(("changes", "code", "words"), [
     ({"precison": "bf16"}, "unknown_argument", "did you mean precision"), ({"xyz": 1}, "unknown_argument", "one of: "),
-    ({"rounds": 1}, "usage", "rounds: "), ({"precision": "fp8"}, "usage", "precision: "), ({"sanitize": ("valgrind",)}, "usage", "sanitize")])
+    ({"rounds": 1}, "usage", "rounds: "), ({"precision": "fp8"}, "usage", "precision: "),
+    ({"sanitize": ("valgrind",)}, "usage", "sanitize")])
 def test_options_that_cannot_be_are_bad_input(changes, code, words):
     with pytest.raises(BadInput) as error:
         kernelwright.judge(DATA / "wide.py", DATA / "wide" / "same.py", **changes)
