@@ -37,7 +37,8 @@ def test_the_function_and_the_package_are_one_in_any_order_of_imports(order):
 
 
 def test_the_version_alone_loads_nothing():
-    done = in_a_process("import sys, kernelwright\nprint(kernelwright.__version__, [m for m in sys.modules if m.startswith('kernelwright.')])")
+    done = in_a_process("import sys, kernelwright\n"
+                        "print(kernelwright.__version__, [name for name in sys.modules if name.startswith('kernelwright.')])")
     assert done.stdout.split(maxsplit=1)[1].strip() == "[]", done.stdout + done.stderr
 
 

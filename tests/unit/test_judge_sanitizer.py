@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.capture.process import spawn
 from kernelwright.capture.system_view import real_system
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge, sanitizer
 from kernelwright.judge.sanitizer import Asked, Found, read_log
 from kernelwright.model.workload import WorkloadRef
-from kernelwright.probe import judge_sanitize
 from stand_in_sanitizer import CLEAN, HEAD, OUT_OF_BOUNDS, StandInSanitizer, clean, found
 from warm_start import warm_start
 
@@ -135,7 +135,10 @@ def test_the_probe_calls_a_candidate_once(tmp_path):
         request = {"path": str(DATA / "wide.py"), "version": None, "params": {"rows": "64"}, "device": "cpu", "seed": 3, "inputs_seed": 4,
                    "call_seed": 5, "candidate": str(candidate) if candidate else None, "result": str(tmp_path / "answer.json")}
         (tmp_path / "request.json").write_text(json.dumps(request))
-        assert judge_sanitize.main([str(tmp_path / "request.json")]) == 0
+        with warm_start():
+            process = spawn(Path(sys.executable), ["sanitize", str(tmp_path / "request.json")], device="cpu", cwd=tmp_path,
+                            log_path=tmp_path / "log")
+        assert process.wait(timeout=60) == 0
         answer = json.loads((tmp_path / "answer.json").read_text())
         assert answer["ok"] is ok and (ok or "no luck" in answer["error"]["message"])
 
