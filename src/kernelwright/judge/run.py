@@ -90,6 +90,8 @@ class _Judgement:
         name: VerdictName
         try:
             name, reasons = self._run()
+            if name in ACCEPTABLE:
+                self._sanitize()  # last: its process is not confined, and there is nothing left that it could sway
         except _Refused as refused:
             name, reasons = refused.name, refused.reasons
         changed = self._changed()
@@ -124,7 +126,6 @@ class _Judgement:
             self._same_weights(reference, mine, facts)
             self._build(mine)
             rounds = self._check_outputs(reference, mine)
-            self._sanitize()
             if not self.options.timing:
                 return "AMBIGUOUS", ("right; timing was not asked for",)
             return self._time(reference, mine, rounds)
