@@ -50,6 +50,26 @@ def test_a_bundle_is_written_and_judged_again_with_its_seed_and_options(tmp_path
     assert "- against the bundle: bundled WRONG, now WRONG" in page and f"{bundle}" in page
 
 
+def test_a_candidate_of_several_files_is_judged_from_its_bundle_alone(tmp_path, capsys):
+    """The workload, a module and a package beside it, and a candidate in `candidates` that imports from all of them."""
+    place = tmp_path / "work"
+    (place / "candidates").mkdir(parents=True)
+    (place / "pack").mkdir()
+    (place / "w.py").write_text("import torch\nfrom scale import by\n\n\ndef get_model_and_input():\n"
+                                "    return lambda x: by(x, 3), torch.randn(16, 8)\n")
+    (place / "scale.py").write_text("def by(x, factor):\n    return x * factor\n")
+    (place / "pack" / "__init__.py").write_text("from .inner import scaled\n")
+    (place / "pack" / "inner.py").write_text("def scaled(x):\n    return (x * 3)[:, :-1]\n")
+    (place / "candidates" / "c.py").write_text("import w, scale\nfrom pack import scaled\n\n\ndef optimize(model, inputs):\n"
+                                               "    assert scale.by(1, 2) == 2 and w.by is scale.by\n    return scaled\n")
+    bundle = tmp_path / "b.tar.xz"
+    code, first, _ = said(capsys, place / "w.py", place / "candidates" / "c.py", "--bundle", bundle, "--out", tmp_path / "1", "--json")
+    assert code == 5 and first["reasons"] == ["the output has shape [16, 7], the reference gives [16, 8]"]
+    place.rename(tmp_path / "gone")
+    code, again, _ = said(capsys, bundle, "--out", tmp_path / "2", "--json")
+    assert code == 5 and again["reasons"] == first["reasons"], again
+
+
 def test_candidates_are_judged_against_one_reference_and_the_errors_of_one_stop_no_other(tmp_path, capsys):
     folder = tmp_path / "new"
     folder.mkdir()
