@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from kernelwright.judge import JudgeOptions, rejudge
 from kernelwright.judge.bundle import BUNDLE_VERSION, Bundled, against, read_bundle, write_bundle
 from kernelwright.judge.scrub import Scrubber
 from kernelwright.judge.sources import MAX_FILES, collect
-from kernelwright.model.errors import BadInput
+from kernelwright.model.errors import BadInput, MachineLacks
 from kernelwright.model.verdict import Verdict
 from kernelwright.model.workload import WorkloadRef
 
@@ -217,6 +218,25 @@ def test_a_huge_sparse_member_is_refused(tmp_path):
     with pytest.raises(BadInput) as error:
         read_bundle(tmp_path / "b.tar.xz")
     assert error.value.code in ("bundle_too_large", "not_a_bundle")
+
+
+def test_a_bundle_cannot_turn_off_a_check_or_choose_the_interpreter(tmp_path):
+    every = JudgeOptions(device="cuda", python="/bin/evil", keep_dir=tmp_path, timeout_s=1.0, lock=False, seed=3).model_dump(mode="json")
+    asked = {name: not value if isinstance(value, bool) else value for name, value in every.items()}
+    wanted = {"precision": "bf16", "rounds": 5, "max_timing_s": 2.0, "sanitize": ["memcheck"], "alpha": 0.01, "timing": True}
+    (tmp_path / "b.tar.xz").write_bytes(archive(*good(options={**asked, **wanted})))
+    found, usual = read_bundle(tmp_path / "b.tar.xz").options(device="cpu"), JudgeOptions()
+    taken = {"precision", "rounds", "max_timing_s", "sanitize", "alpha", "timing", "seed", "device"}
+    assert (found.precision, found.rounds, found.sanitize, found.seed, found.device) == ("bf16", 5, ("memcheck",), 1, "cpu")
+    assert {name: getattr(found, name) for name in JudgeOptions.model_fields if name not in taken} == {
+        name: getattr(usual, name) for name in JudgeOptions.model_fields if name not in taken}
+
+
+def test_a_python_without_lzma_is_named(tmp_path, monkeypatch):
+    (tmp_path / "b.tar.xz").write_bytes(archive(*good()))
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    with pytest.raises(MachineLacks, match="without lzma"):
+        read_bundle(tmp_path / "b.tar.xz")
 
 
 def test_options_that_cannot_be_are_named(tmp_path):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import json
-import lzma
 import re
+import sys
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import __version__
 from ..model.base import Record
-from ..model.errors import BadInput, one_line
+from ..model.errors import BadInput, MachineLacks, one_line
 from ..model.files import write_bytes_atomic
 from ..model.verdict import ACCEPTABLE, Verdict
 from ..model.workload import WorkloadRef
@@ -38,6 +40,8 @@ MAX_DECODER_BYTES = 256 * 2**20
 _MEMBER = re.compile(r"(?:bundle\.json|verdict\.json|(?:code|workload|candidate)/(?:[^/\0]+/)*[^/\0]+)")
 _MACHINES_OWN = ("python", "device", "timeout_s", "lock", "keep_dir", "seed")
 """Options that belong to a machine, or stand elsewhere in the bundle."""
+_TAKEN_OVER = ("precision", "rounds", "max_timing_s", "alpha", "timing", "sanitize")
+"""Options that are judged by again. No other: whoever made a bundle must not be able to turn off a check, or what confines its code."""
 _FIX = "make it again with judge.py WORKLOAD CANDIDATE.py --bundle FILE.tar.xz"
 
 
@@ -103,9 +107,8 @@ class Bundle:
         return workload, (folder / contents.candidate).absolute()
 
     def options(self, **machine: Any) -> JudgeOptions:
-        """The options that it was judged with, and `machine` (device, python, ...). Unknown ones of a later version are left out."""
-        known = {name: value for name, value in self.contents.options.items()
-                 if name in JudgeOptions.model_fields and name not in _MACHINES_OWN}
+        """What it was judged by (_TAKEN_OVER), `machine` (device, python, ...), and the defaults for all else."""
+        known = {name: value for name, value in self.contents.options.items() if name in _TAKEN_OVER}
         try:
             return JudgeOptions.model_validate({**known, "seed": self.contents.seed, **machine})
         except ValidationError as error:
@@ -142,7 +145,7 @@ def write_bundle(path: Path, sources: Sources, workload: WorkloadRef, options: J
                 "files": digests}
     said = {**scrub.document(verdict.model_dump(mode="json")), "workload": sources.workload, "candidate": sources.candidate}
     members = {"bundle.json": _json(contents), "verdict.json": _json(said), **files}
-    return write_bytes_atomic(path, lzma.compress(_tar(members), preset=6))
+    return write_bytes_atomic(path, _lzma().compress(_tar(members), preset=6))
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -198,6 +201,15 @@ def against(bundled: Bundled, new: Verdict) -> Against:
                    intervals_overlap=overlap, words=one_line("; ".join(said)))
 
 
+def _lzma() -> ModuleType:
+    """The standard library's module, which a Python that was built without liblzma lacks."""
+    try:
+        return importlib.import_module("lzma")
+    except ImportError as error:
+        raise MachineLacks("no_lzma", f"this Python was built without lzma ({error})", where=sys.executable,
+                           fix="use a Python that has it: install liblzma's headers (liblzma-dev, xz-devel) and build it again") from error
+
+
 def _interval(value: tuple[float, float] | None) -> str:
     return f"{value[0]:.3f} to {value[1]:.3f}" if value else "none"
 
@@ -228,9 +240,10 @@ def _unpacked(path: Path) -> bytes:
         raise _too_large(path, f"is larger than {MAX_PACKED_BYTES >> 20} MiB")
     if not packed.startswith(XZ):
         raise BadInput("not_a_bundle", "is no xz archive", where=str(path), fix=_FIX)
+    lzma = _lzma()
     decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_DECODER_BYTES)
     try:
-        data = decoder.decompress(packed, max_length=MAX_UNPACKED_BYTES + 1)
+        data: bytes = decoder.decompress(packed, max_length=MAX_UNPACKED_BYTES + 1)
     except lzma.LZMAError as error:
         if "Memory usage limit" in str(error):
             raise _too_large(path, f"needs more than {MAX_DECODER_BYTES >> 20} MiB to unpack") from error

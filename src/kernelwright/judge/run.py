@@ -193,6 +193,7 @@ class _Judgement:
         """compute-sanitizer, where it was asked for: an error in a kernel of the candidate's own ends the judgement."""
         if not self.options.sanitize:
             return
+        self.deadline.check("compute-sanitizer was to start")
         self.say(f"judging {self.candidate.name}: compute-sanitizer ({', '.join(self.options.sanitize)})")
         scratch = Scratch("sanitizer")
         try:
