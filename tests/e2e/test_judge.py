@@ -299,7 +299,7 @@ def test_the_verb_answers_in_json_and_leaves_a_page(tmp_path, capsys, timed):
     folder = Path(answer["out_dir"])
     assert folder.is_absolute() and Verdict.model_validate_json((folder / "verdict.json").read_text()).seed == 1234
     page = Path(answer["report"]).read_text()
-    assert page.startswith(f"# Verdict on faster.py: {answer['verdict']}") and "| 1 | (the output) |" in page
+    assert page.startswith(f"# Verdict on faster.py: {answer['verdict']}") and "| Outputs, 4 rounds | float64 oracle" in page
     for words in ("--seed 1234", "--rows=64", "--rounds 4", "--max-timing 0.5s", "--device cpu", f"--python {sys.executable}"):
         assert words in page, words
     assert (folder / "raw" / "candidate.log").exists()
@@ -308,7 +308,7 @@ def test_the_verb_answers_in_json_and_leaves_a_page(tmp_path, capsys, timed):
 def test_a_wrong_candidate_is_exit_5_and_status_ok(tmp_path, capsys):
     code, answer = judged(tmp_path, capsys, WIDE / "bf16_declared.py")
     assert code == 5 and answer["status"] == "ok" and answer["verdict"] == "WRONG" and answer["speedup"] is None
-    assert "Not reached" in Path(answer["report"]).read_text()
+    assert "outputs (not reached)" in Path(answer["report"]).read_text()
 
 
 @pytest.mark.parametrize("arguments", [["gone.py"], [str(WIDE / "no_entry.py")], [str(WIDE / "same.py"), "--rounds", "2"],

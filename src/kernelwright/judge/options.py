@@ -14,6 +14,8 @@ from ..model.errors import BadInput, KernelwrightError, MachineLacks, NotAccepta
 from ..model.workload import Device, Precision
 from .statistics import ALPHA
 
+SanitizerTool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
+
 MIN_ROUNDS = 3
 USUAL_TIMING_S = 6.0
 """The timing of one judgement, unless it is asked to be longer."""
@@ -63,6 +65,8 @@ class JudgeOptions(Record):
     """FASTER and SLOWER must be found again by a fresh pair of processes, started in the other order."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
+    sanitize: tuple[SanitizerTool, ...] = ()
+    """Tools of compute-sanitizer that look at one call of a right candidate, each in a process of its own (from seconds to minutes)."""
     confine: bool = True
     """Confine the candidate's process as far as this machine can (docs/judge-separation.md); about 0.1 s."""
     memory_limit_bytes: int | None = Field(default=None, ge=2**28)

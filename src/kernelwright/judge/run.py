@@ -18,16 +18,18 @@ from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from ..roofline.knowledge import datasheet
-from . import kernels, roofs, screening
+from . import kernels, roofs, sanitizer, screening
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .confirm_pair import combine
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
+from .machine import environment_of
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Surveyed, Work
 from .rounds import Rounds
+from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare
 from .untrusted import remove
@@ -103,6 +105,8 @@ class _Judgement:
             if self.options.confirm and name in ("FASTER", "SLOWER"):
                 with self._phase("confirmation"):
                     name, reasons = self._again(name, reasons)
+            if name in ACCEPTABLE:
+                self._sanitize()  # last: its process is not confined, and there is nothing left that it could sway
         except _Refused as refused:
             name, reasons = refused.name, refused.reasons
         changed = self._changed()
@@ -119,7 +123,7 @@ class _Judgement:
             audits=tuple(self.audits), reproducer=self.reproducer, workload=str(self.workload.path), candidate=str(self.candidate),
             workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
-            seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s,
+            environment=environment_of(environment), seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s,
             timings=_timings(self.timed), phases_s={part: round(spent, 3) for part, spent in self.phases_s.items()})
 
     @contextlib.contextmanager
@@ -263,6 +267,27 @@ class _Judgement:
         if changed:
             raise _Refused("CHEAT", changed)
         return rounds
+
+    def _sanitize(self) -> None:
+        """compute-sanitizer, where it was asked for: an error in a kernel of the candidate's own ends the judgement."""
+        if not self.options.sanitize:
+            return
+        self.deadline.check("compute-sanitizer was to start")
+        self.say(f"judging {self.candidate.name}: compute-sanitizer ({', '.join(self.options.sanitize)})")
+        scratch = Scratch("sanitizer")
+        try:
+            asked = sanitizer.Asked(
+                self.session.interpreter.path, self.options.device,
+                {**self.session.load_request(), "device": self.session.facts.environment.get("device", self.options.device),
+                 "inputs_seed": self.seeds.of("inputs of sanitizer"), "call_seed": self.seeds.of("call of sanitizer")},
+                self.candidate, scratch.folder, min(self.options.timeout_s, self.deadline.left_s()))
+            rows = sanitizer.audit(asked, self.options.sanitize)
+        finally:
+            scratch.remove()
+        self.audits += rows
+        failed = [f"{row.name}: {row.detail}" for row in rows if row.result == "failed"]
+        if failed:
+            raise _Refused("FAILED", *failed)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

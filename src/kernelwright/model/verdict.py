@@ -165,7 +165,7 @@ class ConditionTiming(Record):
 class Verdict(Record):
     """`verdict.json`."""
 
-    schema_version: str = "1.0"
+    schema_version: str = "1.1"
     verdict: VerdictName
     precision: Precision
     declared_precision: str = "equal"
@@ -184,6 +184,9 @@ class Verdict(Record):
     candidate_sha256: str = ""
     device_name: str = ""
     torch_version: str = ""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """device, python_version, cuda_version, triton_version, compute_capability, cpu_threads, driver_version, kernelwright_version:
+    those that are known."""
     seed: int = 0
     elapsed_s: float = 0.0
     candidate_setup_s: float | None = None
