@@ -324,7 +324,8 @@ def test_dense_tensors_and_slices_in_any_order_of_dimensions_do_not_overlap(shap
 def test_the_memory_of_outputs_is_described():
     x = torch.randn(6, 8)
     fresh = x + 1
-    found = layout([("0", fresh), ("1", fresh[:, :4]), ("2", x[2:]), ("3", fresh.mean(1, keepdim=True).expand(-1, 8)), ("4", x.clone().t())],
+    expanded = fresh.mean(1, keepdim=True).expand(-1, 8)
+    found = layout([("0", fresh), ("1", fresh[:, :4]), ("2", x[2:]), ("3", expanded), ("4", x.clone().t())],
                    [("x", x)])
     assert [(item["inputs"], item["outputs"], item["overlaps_itself"]) for item in found] == [
         ([], [], False), ([], ["0"], False), (["x"], [], False), ([], [], True), ([], [], False)]

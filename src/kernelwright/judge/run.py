@@ -123,7 +123,8 @@ class _Judgement:
             audits=tuple(self.audits), reproducer=self.reproducer, workload=str(self.workload.path), candidate=str(self.candidate),
             workload_sha256=self.hashes[self.workload.path], candidate_sha256=self.hashes[self.candidate],
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
-            environment=environment_of(environment), seed=self.session.seed, elapsed_s=time.monotonic() - start, candidate_setup_s=self.setup_s,
+            environment=environment_of(environment), seed=self.session.seed, elapsed_s=time.monotonic() - start,
+            candidate_setup_s=self.setup_s,
             timings=_timings(self.timed), phases_s={part: round(spent, 3) for part, spent in self.phases_s.items()})
 
     @contextlib.contextmanager
