@@ -221,7 +221,8 @@ def test_a_huge_sparse_member_is_refused(tmp_path):
 
 
 def test_a_bundle_cannot_turn_off_a_check_or_choose_the_interpreter(tmp_path):
-    every = JudgeOptions(sanitize=("memcheck",), device="cuda", python="/bin/evil", keep_dir=tmp_path, timeout_s=1.0, lock=False, seed=3).model_dump(mode="json")
+    every = JudgeOptions(sanitize=("memcheck",), device="cuda", python="/bin/evil", keep_dir=tmp_path, timeout_s=1.0, lock=False,
+                         seed=3).model_dump(mode="json")
     asked = {name: not value if isinstance(value, bool) else value for name, value in every.items()}
     wanted = {"precision": "bf16", "rounds": 5, "max_timing_s": 2.0, "alpha": 0.01, "timing": True}
     (tmp_path / "b.tar.xz").write_bytes(archive(*good(options={**asked, **wanted})))
