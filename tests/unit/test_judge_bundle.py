@@ -221,13 +221,14 @@ def test_a_huge_sparse_member_is_refused(tmp_path):
 
 
 def test_a_bundle_cannot_turn_off_a_check_or_choose_the_interpreter(tmp_path):
-    every = JudgeOptions(device="cuda", python="/bin/evil", keep_dir=tmp_path, timeout_s=1.0, lock=False, seed=3).model_dump(mode="json")
+    every = JudgeOptions(sanitize=("memcheck",), device="cuda", python="/bin/evil", keep_dir=tmp_path, timeout_s=1.0, lock=False,
+                         seed=3).model_dump(mode="json")
     asked = {name: not value if isinstance(value, bool) else value for name, value in every.items()}
-    wanted = {"precision": "bf16", "rounds": 5, "max_timing_s": 2.0, "sanitize": ["memcheck"], "alpha": 0.01, "timing": True}
+    wanted = {"precision": "bf16", "rounds": 5, "max_timing_s": 2.0, "alpha": 0.01, "timing": True}
     (tmp_path / "b.tar.xz").write_bytes(archive(*good(options={**asked, **wanted})))
     found, usual = read_bundle(tmp_path / "b.tar.xz").options(device="cpu"), JudgeOptions()
-    taken = {"precision", "rounds", "max_timing_s", "sanitize", "alpha", "timing", "seed", "device"}
-    assert (found.precision, found.rounds, found.sanitize, found.seed, found.device) == ("bf16", 5, ("memcheck",), 1, "cpu")
+    taken = {"precision", "rounds", "max_timing_s", "alpha", "timing", "seed", "device"}
+    assert (found.precision, found.rounds, found.seed, found.device) == ("bf16", 5, 1, "cpu")
     assert {name: getattr(found, name) for name in JudgeOptions.model_fields if name not in taken} == {
         name: getattr(usual, name) for name in JudgeOptions.model_fields if name not in taken}
 

@@ -115,9 +115,13 @@ def test_a_passing_verdict_with_everything_checked_is_short():
 def test_what_was_not_checked_is_said_with_the_reason():
     bare = Verdict(verdict="FAILED", precision="equal", workload="w.py", candidate="c.py", reasons=("it raised",))
     found = rows(page(bare))["Not checked"][2]
+    assert found.startswith("the judgement had ended: ")
     for words in ("separation tier", "outputs (not reached)", "timing (not reached)", "cold L2, graph, end to end", "ghost replay",
-                  "kernels seen", "independent timer", "impossible speed", "compute-sanitizer (ask with --sanitize)"):
+                  "kernels seen", "independent timer", "impossible speed", "compute-sanitizer"):
         assert words in found, words
+    right = full(audits=(), timings=(), phases_s={}, verdict="SAME")
+    found = rows(page(right))["Not checked"][2]
+    assert "compute-sanitizer (ask with --sanitize)" in found and "fresh pair (FASTER and SLOWER ask for it)" in found
 
 
 def test_what_failed_comes_first_with_the_smallest_reproducer_and_the_command():

@@ -100,10 +100,7 @@ def _again_from(args: argparse.Namespace, params: dict[str, str], say: Say) -> A
     folder = result_folder(args.out, WorkloadRef(path=bundle.path, name=bundle.contents.name))
     workload, candidate = bundle.extract(folder / "bundle")
     say(bundle.announce())
-    machine = _of_machine(args, folder)
-    if args.sanitize is None:
-        del machine["sanitize"]  # as the bundle was judged
-    options = bundle.options(**machine)
+    options = bundle.options(**_of_machine(args, folder))
     verdict = _judged(args, workload, candidate, options, folder, say)
     return _answer(verdict, workload, folder, _again_bundle(bundle, args), compared=against(bundle.verdict, verdict))
 

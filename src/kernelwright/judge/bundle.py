@@ -40,8 +40,9 @@ MAX_DECODER_BYTES = 256 * 2**20
 _MEMBER = re.compile(r"(?:bundle\.json|verdict\.json|(?:code|workload|candidate)/(?:[^/\0]+/)*[^/\0]+)")
 _MACHINES_OWN = ("python", "device", "timeout_s", "lock", "keep_dir", "seed")
 """Options that belong to a machine, or stand elsewhere in the bundle."""
-_TAKEN_OVER = ("precision", "rounds", "max_timing_s", "alpha", "timing", "sanitize")
-"""Options that are judged by again. No other: whoever made a bundle must not be able to turn off a check, or what confines its code."""
+_TAKEN_OVER = ("precision", "rounds", "max_timing_s", "alpha", "timing")
+"""Options that are judged by again. No other: whoever made a bundle must not be able to turn off a check, or what confines its code (nor to
+ask for compute-sanitizer, whose process is not confined)."""
 _FIX = "make it again with judge.py WORKLOAD CANDIDATE.py --bundle FILE.tar.xz"
 
 
