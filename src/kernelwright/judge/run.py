@@ -259,7 +259,7 @@ class _Judgement:
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
             with self._phase("audits"):
-                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves, one.words))]
+                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 if late:
                     return "CHEAT", (late[0],)
                 impossible = self._impossible(reference, mine, rounds)

@@ -102,6 +102,8 @@ class Timer:
         self.ring: list[Inputs] = []
         self.callers: list[Callable[[], Any]] = []
         self._fill(calls)
+        self._calls = calls
+        """Of the present sample."""
         self.last_output: Any = None
         self._output_bytes: list[int] | None = None
 
@@ -152,23 +154,28 @@ class Timer:
         with no_collection():
             for sample in range(samples):
                 self._refill(first + sample * len(self.ring))
-                event_ns, host_ns = self.sample(last_calls if sample == samples - 1 else len(self.ring))
+                self._calls = last_calls if sample == samples - 1 else len(self.ring)
+                event_ns, host_ns = self._sample()
                 hosts.append(host_ns)
                 if event_ns is not None:
                     events.append(event_ns)
         return events, hosts
 
-    def sample(self, calls: int | None = None) -> tuple[float | None, float]:
-        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring, or its first calls."""
+    def sample(self) -> tuple[float | None, float]:
+        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring."""
+        self._calls = len(self.ring)
+        return self._sample()
+
+    def _sample(self) -> tuple[float | None, float]:
         if self.program.workload.device != "cuda":
             begin = _perf_counter_ns()
-            self._run_ring(calls)
+            self._run_ring(self._calls)
             return None, float(_perf_counter_ns() - begin)
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _synchronize()
         begin = _perf_counter_ns()
         start.record()
-        self._run_ring(calls)
+        self._run_ring(self._calls)
         end.record()
         _synchronize()
         host = float(_perf_counter_ns() - begin)
