@@ -1,4 +1,4 @@
-"""The judge's timing on a GPU: conditions, the profiler's window, SM clocks, poisoned memory, the second pair, and the time it all takes."""
+"""The judge's timing on a GPU: conditions, the profiler's window, SM clocks, poisoned memory, the second pair, and the time it takes."""
 
 import sys
 from pathlib import Path

@@ -18,6 +18,7 @@ from .statistics import ALPHA, MIN_QUADS, RANK_MIN_QUADS, estimate, quad_values
 BUDGET_S = 0.4
 """Of each condition, on top of its preparation."""
 MAX_SAMPLES = 10
+ENDED = "its process ended"
 
 
 def measure(reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S) -> tuple[ConditionTiming, ...]:
@@ -28,9 +29,6 @@ def measure(reference: Exchange, candidate: Exchange, names: Sequence[str], budg
         if rows[-1].not_applicable.endswith(ENDED):
             break
     return tuple(rows)
-
-
-ENDED = "its process ended"
 
 
 def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float) -> ConditionTiming:
@@ -44,6 +42,7 @@ def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: flo
                 raise
             return ConditionTiming(condition=name, not_applicable=f"{error.role}: {ENDED}")
         if not ready[-1].applicable:
+            reference.ask("end_conditions", Done)
             return ConditionTiming(condition=name, not_applicable=f"{who.worker.role}: {ready[-1].reason}")
     samples, quads = plan(sum(one.sample_s for one in ready), budget_s)
     blocks: tuple[list[float], list[float]] = ([], [])

@@ -46,6 +46,8 @@ began to cheat late is found too. Where it works in one call of 16 and repeats i
 (the inputs recur every third call), all ten of them with 0.0001."""
 CHECK_BUDGET_S = 1.0
 """After so much time spent on getting outputs (large ones take tenths of a second) only the closing ones are asked for."""
+OF_PROCESS = ("died", "timeout", "noisy", "forged")
+"""Failures of a worker that end it."""
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
@@ -176,7 +178,16 @@ def compare(
 
 
 def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
-    timed.windows = window.record(sides[0]), window.record(sides[1])
+    try:
+        timed.windows = window.record(sides[0]), window.record(sides[1])
+    except WorkerFailed as error:
+        if error.code in OF_PROCESS:
+            raise
+        timed.notes.append(f"the timer was not held against torch.profiler: {error.message[:200]}")
+        return
+    if timed.windows[0].busy_ns <= 0:
+        timed.notes.append("the timer was not held against torch.profiler: it recorded no kernel of the reference")
+        return
     doubt = window.doubt(*timed.windows, timed.comparison.reference.median_ns, timed.comparison.candidate.median_ns)
     if doubt and timed.doubt is None:
         timed.decision, timed.doubt = "AMBIGUOUS", doubt
