@@ -98,7 +98,7 @@ def test_every_condition_gets_its_row_and_every_phase_its_seconds(session):
 
 @pytest.mark.parametrize(("again", "expected", "words"), [
     ("FASTER", "FASTER", "found by two pairs of processes, started in opposite orders"),
-    ("SAME", "AMBIGUOUS", "not confirmed: one pair of processes says FASTER, a fresh one in the other order SAME"),
+    ("SAME", "AMBIGUOUS", "not confirmed by two pairs of processes, started in opposite orders"),
 ])
 def test_a_fresh_pair_decides_with_the_first(session, monkeypatch, again, expected, words):
     """Real processes; only the statistics' answers are set."""
@@ -107,7 +107,9 @@ def test_a_fresh_pair_decides_with_the_first(session, monkeypatch, again, expect
     def compare(reference, candidate, *rest, **named):
         made.append((reference.worker.process.pid, candidate.worker.process.pid))
         timed = plain(reference, candidate, *rest, **named)
-        return dataclasses.replace(timed, decision=["FASTER", again][len(made) - 1], doubt=None, cheat=None)
+        said = ["FASTER", again][len(made) - 1]
+        figures = {"interval": (1.1, 1.3) if said == "FASTER" else (0.99, 1.01), "speedup": 1.2 if said == "FASTER" else 1.0}
+        return dataclasses.replace(timed, decision=said, doubt=None, cheat=None, comparison=timed.comparison.model_copy(update=figures))
 
     plain = run.compare
     monkeypatch.setattr(run, "compare", compare)

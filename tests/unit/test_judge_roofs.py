@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge.confirm_pair import combine
+from kernelwright.judge.confirm_pair import asks_again, combine, together
 from kernelwright.judge.roofs import Finding, Need, Roofs, examine
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.verdict import Comparison
@@ -90,12 +90,41 @@ def test_two_pairs_that_agree_stand_with_the_hull_of_their_intervals():
     both = combine("FASTER", comparison(1.2, 1.15, 1.25), "FASTER", comparison(1.3, 1.22, 1.35))
     assert both.decision == "FASTER" and both.comparison.interval == (1.15, 1.35)
     assert both.comparison.speedup == pytest.approx(math.sqrt(1.2 * 1.3)) and both.comparison.pairs == 40
-    assert "1.200x [1.150, 1.250] and 1.300x [1.220, 1.350]" in both.words
+    assert "FASTER 1.200x [1.150, 1.250] and FASTER 1.300x [1.220, 1.350]" in both.words
 
 
 @pytest.mark.parametrize("again", ["SLOWER", "SAME", "AMBIGUOUS"])
 def test_two_pairs_that_disagree_are_ambiguous_with_both_figures(again):
     both = combine("FASTER", comparison(1.2, 1.15, 1.25), again, comparison(1.0, 0.95, 1.05))
     assert both.decision == "AMBIGUOUS"
-    assert f"not confirmed: one pair of processes says FASTER, a fresh one in the other order {again}" in both.words
-    assert "1.200x" in both.words and "1.000x" in both.words
+    assert both.words.startswith("not confirmed by two pairs of processes, started in opposite orders: FASTER 1.200x")
+    assert f"and {again} 1.000x" in both.words
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [
+    (("SLOWER", 0.975, (0.97, 0.98)), ("SAME", 0.988, (0.983, 0.993)), "SLOWER"),  # one pair's luck hid a part of 2%
+    (("SAME", 0.988, (0.983, 0.993)), ("SLOWER", 0.975, (0.97, 0.98)), "SLOWER"),
+    (("SAME", 0.988, (0.983, 0.993)), ("SAME", 0.985, (0.981, 0.992)), "SAME"),  # neither decides by itself
+    (("FASTER", 1.02, (1.011, 1.03)), ("SAME", 0.995, (0.991, 0.999)), "AMBIGUOUS"),
+    (("FASTER", 1.02, (1.011, 1.03)), ("SLOWER", 0.98, (0.97, 0.989)), "AMBIGUOUS"),
+    (("FASTER", 1.013, (1.0101, 1.016)), ("SAME", 1.003, (1.001, 1.005)), "AMBIGUOUS"),  # together no more than processes differ
+    (("AMBIGUOUS", 1.02, (1.002, 1.04)), ("SAME", 1.0, (0.99, 1.01)), "AMBIGUOUS"),
+])
+def test_a_pairs_own_luck_neither_hides_nor_makes_a_difference(first, second, expected):
+    assert together(first, second) == expected
+
+
+@given(*[st.tuples(st.sampled_from(["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]), st.floats(0.5, 2), st.floats(0, 0.3))] * 2)
+def test_nothing_is_faster_or_slower_that_either_pair_contradicts(one, two):
+    pairs = [(decision, speedup, (speedup * (1 - half), speedup * (1 + half))) for decision, speedup, half in (one, two)]
+    said = together(*pairs)
+    assert said == together(*reversed(pairs))
+    if said == "FASTER":
+        assert all(low > 1 for _, _, (low, _) in pairs) and any(decision == "FASTER" for decision, _, _ in pairs)
+    if said == "SLOWER":
+        assert all(high < 1 for _, _, (_, high) in pairs) and any(decision == "SLOWER" for decision, _, _ in pairs)
+
+
+def test_a_second_pair_is_asked_for_where_it_could_matter():
+    assert asks_again("SLOWER", 0.97, (0.96, 0.98)) and asks_again("SAME", 0.988, (0.983, 0.993))
+    assert not asks_again("SAME", 1.003, (1.001, 1.005)) and not asks_again("AMBIGUOUS", 1.1, (0.9, 1.3))
