@@ -170,6 +170,13 @@ def test_a_process_that_a_capture_ends_costs_its_row_and_no_other_condition_may(
         conditions.measure(StandIn("reference"), StandIn("candidate", dies_at="cold L2"), ("cold L2",))
 
 
+def test_a_call_of_seconds_is_not_timed_again_under_every_condition():
+    reference, candidate = StandIn("reference"), StandIn("candidate")
+    rows = conditions.measure(reference, candidate, ("cold L2", "graph"), pair_s=4.0)
+    assert [row.not_applicable for row in rows] == ["a call takes too long for it (4 s on both sides together)"] * 2
+    assert not reference.asked and not candidate.asked
+
+
 @given(st.floats(1e-6, 100), st.floats(0.01, 10))
 def test_a_condition_keeps_to_its_budget_where_the_fewest_quads_allow_it(pair_s, budget_s):
     samples, quads = conditions.plan(pair_s, budget_s)

@@ -264,11 +264,10 @@ class _Judgement:
                 return "CHEAT", (self.timed.cheat,)
             with self._phase("audits"):
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
-                if late:
-                    return "CHEAT", (late[0],)
-                impossible = self._impossible(reference, mine, rounds)
-        if impossible.cheat is not None:
-            return "CHEAT", (impossible.cheat,)
+                impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
+                self.timed.cheat = late[0] if late else impossible.cheat
+        if self.timed.cheat is not None:
+            return "CHEAT", (self.timed.cheat,)
         if impossible.doubt is not None:
             self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
         assert self.correctness is not None

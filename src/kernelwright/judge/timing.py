@@ -170,16 +170,21 @@ def compare(
             timed.seconds["cross-check"] = time.monotonic() - done
         if further and timed.cheat is None:
             begin = time.monotonic()
-            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6))
+            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6), _pair_s(timed))
             timed.seconds["conditions"] = time.monotonic() - begin
             note = conditions.slower_cold(timed.decision, timed.conditions)
             timed.notes += [note] if note else []
     return timed
 
 
+def _pair_s(timed: Timed) -> float:
+    return (timed.comparison.reference.median_ns + timed.comparison.candidate.median_ns) / 1e9
+
+
 def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
     try:
-        timed.windows = window.record(sides[0]), window.record(sides[1])
+        samples = window.SAMPLES if _pair_s(timed) * timed.ring < window.LONG_S else 1
+        timed.windows = window.record(sides[0], samples), window.record(sides[1], samples)
     except WorkerFailed as error:
         if error.code in OF_PROCESS:
             raise
