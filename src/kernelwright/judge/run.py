@@ -145,7 +145,8 @@ class _Judgement:
         if again not in ACCEPTABLE:
             return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
         assert fresh.timed is not None
-        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison)
+        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison,
+                       "cuda" if self.session.facts.environment.get("device") == "cuda" else "cpu")
         self.timed.comparison, self.timed.decision = both.comparison, both.decision
         if both.decision == "AMBIGUOUS" and both.words.startswith("not"):
             return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
