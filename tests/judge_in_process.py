@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere
-from kernelwright.judge.rounds import PERTURBED_RUNS
+from kernelwright.judge.expectations import PERTURBED_RUNS
 from kernelwright.judge.tensors import Leaf
 from kernelwright.model.verdict import OutputError
 from kernelwright.probe import judge_distributions, judge_reference, tree
