@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere
+from kernelwright.judge.expectations import PERTURBED_RUNS
 from kernelwright.judge.tensors import Leaf
 from kernelwright.model.verdict import OutputError
 from kernelwright.probe import judge_distributions, judge_reference, tree
@@ -60,7 +61,8 @@ def elsewhere(
         oracle = leaves_of(judge_reference.oracle(workload, inputs, seed, found, []))
     except judge_reference.NotApplicable:
         oracle = None
-    moved = judge_reference.perturbed_run(workload, inputs, seed, found, [], 0.0, seed)
+    moved = [leaves_of(judge_reference.perturbed_run(workload, inputs, seed, found, [], 0.0, seed + draw))
+             for draw in range(PERTURBED_RUNS)]
     yardsticks = []
     if level == "bf16":
         for how in ("autocast", "converted"):
@@ -71,6 +73,6 @@ def elsewhere(
         yardsticks.append(leaves_of(judge_reference.perturbed_run(workload, inputs, seed, found, [], UNIT_ROUNDOFF[level], seed)))
     if kind == "nonfinite" and not all(np.isfinite(leaf.values).all() for leaf in reference if leaf.floating):
         return None
-    expected = Expected(reference, oracle or reference, oracle is None, yardsticks, leaves_of(moved))
+    expected = Expected(reference, oracle or reference, oracle is None, yardsticks, moved)
     return [check_elsewhere(index, got, expected, round_number=9, level=level, kind=kind)  # type: ignore[arg-type]
             for index in range(len(reference))]

@@ -212,7 +212,7 @@ def test_a_round_counts_where_the_reference_is_right_on_some_output():
 def on_other_inputs(got, *, reference=None, oracle=EXACT, perturbed=None, kind="large", level="equal", yardstick=()):
     reference = leaf(noisy(3 * EPS)) if reference is None else reference
     moved = leaf(oracle if perturbed is None else perturbed, "float64")
-    expected = Expected([reference], [leaf(oracle, "float64")], False, [[run] for run in yardstick], [moved])
+    expected = Expected([reference], [leaf(oracle, "float64")], False, [[run] for run in yardstick], [[moved]])
     return check_elsewhere(0, [got], expected, round_number=7, level=level, kind=kind)
 
 
@@ -248,7 +248,7 @@ def test_on_other_inputs_a_declared_precision_that_loses_everything_is_not_held_
 
 def test_the_order_of_nan_and_infinities_is_not_compared():
     order, other = leaf(np.arange(100), "int64"), leaf(np.arange(100)[::-1].copy(), "int64")
-    expected = Expected([order], [order], False, (), [order])
+    expected = Expected([order], [order], False, (), [[order]])
     for kind, compared in (("nonfinite", False), ("large", True)):
         error, did = check_elsewhere(0, [other], expected, round_number=0, level="equal", kind=kind)
         assert did is compared and error.passed is not compared
@@ -324,9 +324,8 @@ def test_dense_tensors_and_slices_in_any_order_of_dimensions_do_not_overlap(shap
 def test_the_memory_of_outputs_is_described():
     x = torch.randn(6, 8)
     fresh = x + 1
-    expanded = fresh.mean(1, keepdim=True).expand(-1, 8)
-    found = layout([("0", fresh), ("1", fresh[:, :4]), ("2", x[2:]), ("3", expanded), ("4", x.clone().t())],
-                   [("x", x)])
+    spread = fresh.mean(1, keepdim=True).expand(-1, 8)
+    found = layout([("0", fresh), ("1", fresh[:, :4]), ("2", x[2:]), ("3", spread), ("4", x.clone().t())], [("x", x)])
     assert [(item["inputs"], item["outputs"], item["overlaps_itself"]) for item in found] == [
         ([], [], False), ([], ["0"], False), (["x"], [], False), ([], [], True), ([], [], False)]
     left, right = fresh.split(3)

@@ -39,6 +39,8 @@ def plan(survey: Surveyed, seed: int) -> list[SurveyedKind]:
 
 def left_out(survey: Surveyed) -> str | None:
     """A note on the kinds on which the reference itself is no evidence."""
+    if not survey.applicable:
+        return f"not checked on other input distributions: {survey.reason}" if survey.reason else None
     failing = [f"{WORDS[kind.kind]} ({kind.reason})" for kind in survey.distributions
                if kind.kind in WORDS and kind.finite == 0 and kind.reason and "no float input" not in kind.reason]
     return f"not checked on {', '.join(failing)}" if failing else None

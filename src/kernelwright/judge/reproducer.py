@@ -13,7 +13,8 @@ from .tensors import Leaf
 
 
 def of_value(
-    error: OutputError, got: Leaf, expected: Expected, index: int, *, inputs_seed: int, changed: dict[str, str], state: bool = False
+    error: OutputError, got: Leaf, expected: Expected, index: int, *, inputs_seed: int, changed: dict[str, str], free: bool = False,
+    state: bool = False,
 ) -> Reproducer:
     """Of an output that is outside its limit, leaf number `index` of the round."""
     oracle, reference = expected.oracle[index], expected.reference[index]
@@ -21,15 +22,18 @@ def of_value(
     where = None if got.sampled else tuple(int(i) for i in np.unravel_index(place, got.shape)) if got.shape else ()
     return Reproducer(
         kind="state" if state else "value", summary=error.note.partition("; ")[0], round=error.round, distribution=error.distribution,
-        changed=changed, inputs_seed=inputs_seed, path=got.path, shape=got.shape, index=where, expected=_number(oracle.values[place]),
+        changed=changed, free=free, inputs_seed=inputs_seed, path=got.path, shape=got.shape, index=where,
+        expected=_number(oracle.values[place]),
         reference=_number(reference.values[place]), got=_number(got.values[place]), error=error.candidate_error, limit=error.limit,
         wrong_elements=wrong_elements(got, oracle, reference, error.limit), compared_elements=int(got.values.size))
 
 
-def of_structure(problem: str, *, round_number: int, inputs_seed: int, kind: str = "", changed: dict[str, str] | None = None) -> Reproducer:
+def of_structure(
+    problem: str, *, round_number: int, inputs_seed: int, kind: str = "", changed: dict[str, str] | None = None, free: bool = False
+) -> Reproducer:
     """Of what is no matter of values."""
     return Reproducer(kind="structure", summary=problem, round=round_number, distribution=kind, changed=changed or {},
-                      inputs_seed=inputs_seed)
+                      free=free, inputs_seed=inputs_seed)
 
 
 def wrong_elements(got: Leaf, oracle: Leaf, reference: Leaf, limit: float) -> int:

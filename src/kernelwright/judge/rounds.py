@@ -13,13 +13,11 @@ from ..model.workload import Precision
 from .channel import WorkerFailed
 from .correctness import (
     PRECISION_ORDER,
-    UNIT_ROUNDOFF,
     Expected,
     check_elsewhere,
     check_round,
     comparable,
     decidable,
-    errors_of,
     finite_everywhere,
     is_evidence,
     is_of,
@@ -30,57 +28,20 @@ from .correctness import (
 from .degenerate import warnings_of
 from .distributions import WORDS, Budget, left_out, plan
 from .exchange import Exchange, Seeds
+from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
-from .replies import Called, Churned, Done, InputsMade, Layouts, Surveyed, SurveyedKind
-from .reproducer import of_structure, of_value
+from .replies import Called, Done, InputsMade, Layouts, Surveyed, SurveyedKind
+from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
+from .steady import drift, repeat
 from .tensors import Leaf
 from .untrusted import remove
 
 REFILLED_ROUND = 1
 """This round's inputs are copied into the tensors that the round before used: same address, other values."""
-YARDSTICKS: dict[str, tuple[str, ...]] = {"tf32": ("flags",), "bf16": ("autocast", "converted")}
 MAX_REASONS = 4
-CHURN_CALLS, CHURN_S = 50, 0.3
 SAID_BY_TORCH = "overwritten by a subsequent run"
 """torch.compile's CUDA graphs refuse, in these words, to show an output after the next call: nothing is wrong silently."""
-STATE_PREFIXES = ("written input ", "buffer ", "grad input ")
-"""Leaves beside the outputs: inputs that the reference writes to, buffers after a training step, inputs' gradients (the names are the
-probe's)."""
-
-
-@dataclass
-class RoundResult:
-    """What became of one round."""
-
-    number: int
-    errors: tuple[OutputError, ...]
-    problem: str | None
-    """A structural difference, or inputs that were written to."""
-    got: Sequence[Leaf]
-    expected: Expected
-    seed: int = 0
-    """Of its inputs."""
-    kind: str = ""
-    """Of the other distribution; empty for the generator's."""
-    changed: dict[str, str] = field(default_factory=dict)
-    evidence: bool = True
-    """The reference is well-conditioned on some output of the round."""
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """No structural problem and, where the round is evidence, every leaf within its limit."""
-        return self.problem is None and (not self.evidence or all(error.passed for error in self.errors))
-
-    @property
-    def label(self) -> str:
-        """In words, as reasons begin."""
-        return f"on {WORDS[self.kind]}" if self.kind else f"round {self.number + 1}"
-
-    def forget(self) -> None:
-        """Its values are not needed any more."""
-        self.got, self.expected = (), Expected((), ())
 
 
 @dataclass
@@ -100,17 +61,20 @@ class Rounds:
     results: list[RoundResult] = field(default_factory=list)
     others: list[OtherInputs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    oracle: str = "float64"
     first_call_s: float = 0.0
     timed_expected: dict[int, Expected] = field(default_factory=dict)
-    repeatable: bool = True
-    """The reference gives the same output when called again (no random numbers drawn, no buffers changed)."""
-    stateful: bool = False
-    """The reference changes buffers that no one restores before the next call."""
     steadiness: Steadiness | None = None
     reproducer: Reproducer | None = None
     late: str | None = None
     """What is wrong with a call after the rounds."""
+
+    def __post_init__(self) -> None:
+        self.expectations = Expectations(self.reference, self.seeds, self.count, self.training)
+
+    @property
+    def repeatable(self) -> bool:
+        """The reference gives the same output when called again."""
+        return self.expectations.repeatable
 
     def share_inputs(self) -> None:
         """Every round's inputs, made in the reference's process and read in the candidate's."""
@@ -133,11 +97,11 @@ class Rounds:
         self._again_for_dropped()
         if not self._right():
             return
-        self._repeat()
+        repeat(self)
         if self._right() and self.options.distributions:
             self._other_distributions(Budget(took, self.deadline))
         if self._right():
-            self._drift()
+            drift(self)
 
     def verdict(self) -> tuple[VerdictName | None, Correctness]:
         """WRONG or CHEAT with its reasons, or None when everything is right."""
@@ -149,8 +113,8 @@ class Rounds:
                 reason = "not decidable: the reference's output is NaN or infinite everywhere, so nothing can be compared"
                 return "FAILED", self._correctness(False, errors, (reason,))
             return None, self._correctness(True, errors, ())
-        stale = self._stale(failed)
-        self.reproducer = self.reproducer or self._smallest(failed)
+        stale = stale_problem(failed, self.results, REFILLED_ROUND)
+        self.reproducer = self.reproducer or smallest(failed)
         if stale:
             return "CHEAT", self._correctness(False, errors, (stale,))
         if self.late is not None:
@@ -160,7 +124,7 @@ class Rounds:
         drop = self._undeclared_drop(failed)
         if drop:
             reasons.insert(0, drop)
-        if not self.repeatable:
+        if not self.expectations.repeatable:
             reasons.append("the workload draws random numbers or changes its buffers: a candidate must draw and change the same")
         return "WRONG", self._correctness(False, errors, tuple(reasons[:MAX_REASONS]))
 
@@ -176,15 +140,15 @@ class Rounds:
         if pool_index not in self.timed_expected:
             expected = next((result.expected for result in self.results if result.number == pool_index), None)
             if expected is None or any(leaf.sampled for leaf in expected.reference):
-                expected, _ = self._expected(pool_index, self.timed_seed(pool_index), self.level)
+                expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level)
             keep = [index for index, leaf in enumerate(expected.reference) if not leaf.path.startswith(STATE_PREFIXES)]
             self.timed_expected[pool_index] = Expected(
                 [expected.reference[index] for index in keep], [expected.oracle[index] for index in keep],
                 expected.oracle_is_reference, [[run[index] for index in keep] for run in expected.yardstick])
-        result = self._compare(pool_index, got, self.timed_expected[pool_index])
+        result = self.compare(pool_index, got, self.timed_expected[pool_index])
         if result.passed:
             return None
-        self.reproducer = self._smallest([result], state=True)
+        self.reproducer = smallest([result], state=True)
         detail = result.problem or next(error.note for error in result.errors if not error.passed)
         return f"the checked calls were right, the output of a randomly chosen timed call is not: {detail}"
 
@@ -225,16 +189,16 @@ class Rounds:
     def _round(self, number: int, kind: SurveyedKind | None = None, changed: dict[str, str] | None = None) -> RoundResult:
         seed, watch = self.seeds.of(f"sample {number}"), kind is None and 0 < number < self.count
         refill = number == REFILLED_ROUND if number < self.count else bool(seed & 1)
-        called, raised = self._call(number, refill=refill, keep=watch, catch=kind is not None)
+        called, raised = self.call(number, refill=refill, keep=watch, catch=kind is not None)
         if raised is not None:
             return self._raised(number, seed, raised, kind)
         if number == 0:
             self.first_call_s = called.call_s
         got = self.candidate.export("outputs", seed)
         after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed)}
-        expected, written = self._expected(number, seed, self.level, elsewhere=kind is not None)
-        got += [replace(after[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written if path in after]
-        result = self._compare(number, got, expected, kind)
+        expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None)
+        got += [replace(after[path], path=f"{WRITTEN}{path}") for path in written if path in after]
+        result = self.compare(number, got, expected, kind)
         result.changed = changed or {}
         untouched = [leaf for leaf in self.reference.export("pristine", seed, round=number) if leaf.path not in written]
         mine = [after[leaf.path] for leaf in untouched if leaf.path in after]
@@ -246,7 +210,7 @@ class Rounds:
             result.problem = self._overwritten(number)
         return result
 
-    def _call(self, number: int, *, refill: bool, keep: bool = False, catch: bool = False) -> tuple[Called, WorkerFailed | None]:
+    def call(self, number: int, *, refill: bool, keep: bool = False, catch: bool = False) -> tuple[Called, WorkerFailed | None]:
         """One checked call of the candidate; with catch, the exception that it raised, if its process lives on."""
         try:
             return self.candidate.ask("call", Called, round=number, seed=self.seeds.of(f"call {number}"), refill=refill, keep=keep,
@@ -259,60 +223,15 @@ class Rounds:
     def _raised(self, number: int, seed: int, error: WorkerFailed, kind: SurveyedKind | None) -> RoundResult:
         """The candidate raised on another distribution: its failure, where the reference gives finite numbers."""
         assert kind is not None
-        expected, _ = self._expected(number, seed, "equal")
+        expected, _ = self.expectations.of(number, seed, "equal")
         if finite_everywhere(expected.reference):
             error.message = f"on {WORDS[kind.kind]} it fails where the reference does not: {error.message}"
             raise error
         note = f"it raises where the reference is not finite: {' '.join(error.message.split())[:200]}"
         return RoundResult(number, (), None, (), expected, kind=kind.kind, evidence=False, note=note)
 
-    def _expected(self, number: int, sample_seed: int, level: Precision, *, elsewhere: bool = False) -> tuple[Expected, list[str]]:
-        """What the round should give, written inputs among its leaves, and the paths of those inputs."""
-        call_seed, keep = self.seeds.of(f"call {number}"), 0 < number < self.count
-        called = self.reference.ask("call", Called, round=number, seed=call_seed, refill=False, keep=keep)
-        reference = self.reference.export("outputs", sample_seed)
-        written = list(dict.fromkeys(called.written))
-        if written:
-            inputs = {leaf.path: leaf for leaf in self.reference.export("inputs", sample_seed)}
-            reference += [replace(inputs[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written]
-        if not reference:
-            raise ReferenceFailed("no_tensor_output", "the workload's output holds no tensor or number, so nothing can be compared",
-                                  fix="return the computed tensor (or a tuple, dict or dataclass that holds it)")
-        if called.drew_random_numbers or called.buffers_changed:
-            self.repeatable = False
-        self.stateful = self.stateful or (called.buffers_changed and not self.training)
-        oracle, why = None, "the workload draws random numbers"
-        if not called.drew_random_numbers:
-            reply, oracle = self.reference.run("oracle", sample_seed, round=number, seed=call_seed, written=written)
-            why = reply.reason
-        if oracle is not None and not comparable([oracle], reference):
-            oracle, why = None, "in float64 the output has another structure"
-        if oracle is None and not elsewhere:
-            self.oracle = f"reference ({why})"
-        yardsticks = comparable(self._yardsticks(number, sample_seed, level, written), reference)
-        expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
-        if elsewhere:
-            perturbed = comparable(self._perturbed(number, sample_seed, 0.0, written), reference)
-            lower = comparable(self._perturbed(number, sample_seed, UNIT_ROUNDOFF[level], written), reference) if level != "equal" else []
-            expected = replace(expected, perturbed=perturbed[0] if perturbed else (), yardstick=[*yardsticks, *lower])
-        return expected, written
-
-    def _perturbed(self, number: int, sample_seed: int, roundoff: float, written: Sequence[str]) -> list[list[Leaf]]:
-        _, leaves = self.reference.run("perturbed", sample_seed, round=number, seed=self.seeds.of(f"call {number}"), written=list(written),
-                                       roundoff=roundoff, noise_seed=self.seeds.of(f"noise {number}"))
-        return [] if leaves is None else [leaves]
-
-    def _yardsticks(self, number: int, sample_seed: int, level: Precision, written: Sequence[str]) -> list[list[Leaf]]:
-        runs = []
-        for how in YARDSTICKS.get(level, ()):
-            call_seed = self.seeds.of(f"call {number}")
-            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=call_seed, precision=level, how=how,
-                                           written=list(written))
-            if leaves is not None:
-                runs.append(leaves)
-        return runs
-
-    def _compare(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind | None = None) -> RoundResult:
+    def compare(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind | None = None) -> RoundResult:
+        """What the candidate gave in a round against what it should have given."""
         seed = self._inputs_seed(number)
         if kind is not None:
             return self._compare_elsewhere(number, got, expected, kind)
@@ -322,7 +241,8 @@ class Rounds:
 
     def _compare_elsewhere(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind) -> RoundResult:
         """Values count where the reference is finite and well-conditioned; NaN and infinities given to it only where it stays finite."""
-        result = RoundResult(number, (), structure_problem(got, expected.reference), got, expected, self._inputs_seed(number), kind.kind)
+        result = RoundResult(number, (), structure_problem(got, expected.reference), got, expected, self._inputs_seed(number), kind.kind,
+                             kind.free)
         if result.problem is not None:
             return result
         if kind.kind == "nonfinite" and not finite_everywhere(expected.reference):
@@ -412,84 +332,6 @@ class Rounds:
             return None
         return "its output changes when it is called again: the next call overwrites it, and the reference's stays as it was"
 
-    def _repeat(self) -> None:
-        """The first round again at once, under the same seed."""
-        base = self._base()
-        if base is None:
-            return
-        got, result = self._again(base)
-        first = [leaf for leaf in base.got if not leaf.path.startswith(STATE_PREFIXES[0])]
-        same = same_values(got, first)
-        difference = None
-        if not same and structure_problem(got, first) is None:
-            difference = max((min(errors_of(two, one, one).norm, 1e308) for one, two in zip(first, got, strict=True)), default=0.0)
-        self.steadiness = Steadiness(repeatable=same, difference=difference, reference_repeatable=self.survey.deterministic)
-        if not result.passed:
-            self._fail_late(result, f"state drifts after {len(self.results)} calls: called again on the first inputs it is wrong")
-        elif not same and self.survey.deterministic and difference is not None:
-            self.notes.append(f"not deterministic: two calls on the same inputs differ by {difference:.2g}, within the limit "
-                              "(the reference's do not differ)")
-
-    def _drift(self) -> None:
-        """The first round again after many calls."""
-        base = self._base()
-        if base is None:
-            return
-        own = list(range(self.count))
-        churned = self.candidate.ask("churn", Churned, rounds=own, calls=CHURN_CALLS, seconds=CHURN_S, seed=self.seeds.of("churn"))
-        _, result = self._again(base)
-        calls = sum(1 for item in self.results) + 1 + churned.calls
-        self.steadiness = (self.steadiness or Steadiness()).model_copy(update={"calls": calls})
-        if not result.passed:
-            self._fail_late(result, f"state drifts after {calls} calls: called again on the first inputs it is wrong")
-
-    def _base(self) -> RoundResult | None:
-        """The first round that is evidence, to be called again; None where the reference itself gives something else then.
-
-        It does where it changes buffers, or was seen to (random numbers follow the seed).
-        """
-        if not self.options.steadiness or self.stateful or self.survey.deterministic is False:
-            return None
-        return next((result for result in self.results[: self.count] if result.evidence), None)
-
-    def _again(self, base: RoundResult) -> tuple[list[Leaf], RoundResult]:
-        """Another call on a round's inputs: its outputs, and how they compare with what that round expected."""
-        seed = self.seeds.of(f"sample {base.number}")
-        self._call(base.number, refill=True)
-        outputs = self.candidate.export("outputs", seed)
-        written = _written(base.expected.reference)
-        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed)} if written else {}
-        got = [*outputs, *(replace(after[path], path=f"{STATE_PREFIXES[0]}{path}") for path in written if path in after)]
-        return outputs, self._compare(base.number, got, base.expected)
-
-    def _fail_late(self, result: RoundResult, words: str) -> None:
-        detail = result.problem or next(error.note for error in result.errors if not error.passed)
-        stale = self._stale([replace(result, number=len(self.results))])
-        self.late = f"{words}: {detail}" + ("; it returned another round's output" if stale else "")
-        self.reproducer = self._smallest([result], state=True)
-
-    def _smallest(self, failed: Sequence[RoundResult], *, state: bool = False) -> Reproducer | None:
-        """The first leaf that is off, where values are the matter."""
-        for result in failed:
-            for index, error in enumerate(result.errors):
-                if not error.passed and result.evidence:
-                    return of_value(error, result.got[index], result.expected, index, inputs_seed=result.seed, changed=result.changed,
-                                    state=state)
-        for result in failed:
-            if result.problem is not None:
-                return of_structure(result.problem, round_number=result.number, inputs_seed=result.seed, kind=result.kind,
-                                    changed=result.changed)
-        return None
-
-    def _stale(self, failed: Sequence[RoundResult]) -> str | None:
-        """A right output given again for other inputs."""
-        for result in failed:
-            for earlier in self.results:
-                if earlier.got and earlier.number < result.number and earlier.passed and same_values(earlier.got, result.got):
-                    where = "the same tensors refilled with other values" if result.number == REFILLED_ROUND else "new inputs"
-                    return f"stale or cached result: on {where} it returned round {earlier.number + 1}'s output again"
-        return None
-
     def _undeclared_drop(self, failed: Sequence[RoundResult]) -> str | None:
         if any(result.problem or result.kind for result in failed):
             return None
@@ -501,8 +343,8 @@ class Rounds:
     def _passes_at(self, result: RoundResult, level: Precision) -> bool:
         """Right at this lower level, and every leaf that is wrong now errs as this precision does."""
         reference = result.expected.reference
-        written = _written(reference)
-        runs = self._yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level, written)
+        written = written_inputs(reference)
+        runs = self.expectations.yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level, written)
         expected = replace(result.expected, yardstick=comparable(runs, reference))
         errors, problem = check_round(result.got, expected, round_number=result.number, level=level)
         wrong = [index for index, error in enumerate(result.errors) if not error.passed]
@@ -518,11 +360,7 @@ class Rounds:
     def _correctness(self, passed: bool, errors: tuple[OutputError, ...], reasons: tuple[str, ...]) -> Correctness:
         own = [result for result in self.results if not result.kind]
         warnings = warnings_of(self.survey, [error for result in own for error in result.errors]) if self.options.degenerate else ()
-        return Correctness(passed=passed, oracle=self.oracle, rounds=len(own), errors=errors, reasons=(*reasons, *self.notes, *warnings),
+        return Correctness(passed=passed, oracle=self.expectations.oracle, rounds=len(own), errors=errors,
+                           reasons=(*reasons, *self.notes, *warnings),
                            dropped_rounds=tuple(result.number for result in own if not result.evidence), distributions=tuple(self.others),
                            steadiness=self.steadiness, warnings=warnings)
-
-
-def _written(reference: Sequence[Leaf]) -> list[str]:
-    """Paths of the inputs that the reference writes to."""
-    return [leaf.path.removeprefix(STATE_PREFIXES[0]) for leaf in reference if leaf.path.startswith(STATE_PREFIXES[0])]

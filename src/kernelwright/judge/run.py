@@ -324,7 +324,7 @@ class _Judgement:
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
             with self._phase("audits"):
-                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves, one.words))]
+                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 self.reproducer = rounds.reproducer
                 impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
                 self.timed.cheat = late[0] if late else impossible.cheat

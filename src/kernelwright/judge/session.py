@@ -134,7 +134,7 @@ class ReferenceSession:
         try:
             self.survey = side.ask("survey", Surveyed, seed=Seeds(self.seed).of("survey"), **survey_seconds(deadline))
         except WorkerFailed as error:  # inputs that it was not written for may cost it its device or its life
-            self.survey = Surveyed(applicable=False, reason=error.message[:1000])
+            self.survey = Surveyed(applicable=False, reason=" ".join(error.message.split())[:200])
             self.failure(error)
             return self.ready(deadline)
         return side

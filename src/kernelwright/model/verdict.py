@@ -81,6 +81,8 @@ class Reproducer(Record):
     distribution: str = ""
     """Empty: the generator's own."""
     changed: dict[str, str] = Field(default_factory=dict)
+    free: bool = False
+    """The changed values may have left the range that the generator's keep to."""
     inputs_seed: int
     """Seed under which the workload's generator made this round's inputs (and under which they were changed)."""
     path: str = ""

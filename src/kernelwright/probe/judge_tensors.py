@@ -143,9 +143,9 @@ def poison(sizes: Sequence[int], device: str) -> None:
     """
     held, left = [], POISON_BYTES[device]
     for size in [*sizes, *sizes, *_free_sizes(device)]:
+        if size > left:
+            continue
         left -= size
-        if left < 0:
-            break
         try:
             held.append(torch.full((size,), 255, dtype=torch.uint8, device=device))
         except RuntimeError:  # no room: then there is little free memory to read from

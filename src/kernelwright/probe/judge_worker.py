@@ -126,7 +126,9 @@ class Worker:
         """Reference only: how the workload behaves on other inputs and weights; its own model is left as it is."""
         try:
             survey = judge_survey.Survey(self.workload, self.start_state, message["seed"])
-            return {"applicable": True, **survey.told(message["distributions_s"], message["dependence_s"])}
+            told = survey.told(message["distributions_s"], message["dependence_s"])
+            self.program.synchronize()  # raises where a device-side assertion has cost this process its device
+            return {"applicable": True, **told}
         except judge_reference.NotApplicable as reason:
             return {"applicable": False, "reason": str(reason)[:300]}
         finally:
