@@ -5,7 +5,7 @@ Four parts, each appended to one JSON file, so that they can be spread over seve
   aa         complete judgements, everything on, of the same program on both sides: none may be FASTER or SLOWER
   record     pairs of fresh processes, the same program on both sides, timed for --record-s without stopping early: their quads' log ratios
   resample   decisions drawn from the recorded pairs: a pair at random, its quads by circular blocks of 4, the judge's own looks and
-             rules; with confirmation, FASTER or SLOWER must come from a second pair too. At most 1% may
+             rules, and a second pair where the judge would ask for one. At most 1% may be FASTER or SLOWER
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
 
 The workload is a chain of equal steps (a matrix product and an activation, about 1 ms in all). The planted slowdown is exact in work: 2% is
@@ -39,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from kernelwright.judge import JudgeOptions, judge, timing  # noqa: E402
-from kernelwright.judge.statistics import ALPHA, MIN_QUADS, decide, estimate, plan_looks, settled  # noqa: E402
+from kernelwright.judge.confirm_pair import asks_again, together  # noqa: E402
+from kernelwright.judge.statistics import ALPHA, MIN_QUADS, Decision, decide, estimate, plan_looks, settled  # noqa: E402
 from kernelwright.model.verdict import Verdict  # noqa: E402
 from kernelwright.model.workload import WorkloadRef  # noqa: E402
 
@@ -47,6 +48,7 @@ PARTS = ("aa", "record", "resample", "planted")
 COUNTS = {"aa": 40, "record": 60, "resample": 2000, "planted": 30}
 BLOCK_QUADS = 4
 FOUND_WITHIN_S = 30.0
+WRONG = ("FASTER", "SLOWER")
 WORKLOAD = '''
 import torch
 from torch import nn
@@ -132,10 +134,10 @@ class Bench:
         single, confirmed = 0, 0
         for _ in range(self.args.count or COUNTS["resample"]):
             first, second = rng.choice(len(pairs), 2, replace=False)
-            decision = sequential(resampled(pairs[first], quads, rng))
-            if decision in ("FASTER", "SLOWER"):
-                single += 1
-                confirmed += sequential(resampled(pairs[second], quads, rng)) == decision
+            found = sequential(resampled(pairs[first], quads, rng))
+            single += found[0] in WRONG
+            if asks_again(*found):
+                confirmed += together(found, sequential(resampled(pairs[second], quads, rng))) in WRONG
         self.document["resample"] = [{"decisions": self.args.count or COUNTS["resample"], "pairs": len(pairs), "quads": quads,
                                       "one_pair": single, "two_pairs": confirmed, "seed": self.args.seed}]
 
@@ -178,15 +180,15 @@ def resampled(values: np.ndarray, count: int, rng: np.random.Generator) -> np.nd
     return values[places.reshape(-1)[:count]]
 
 
-def sequential(values: np.ndarray) -> str:
-    """The judge's decision on these quads: its looks, its rules."""
+def sequential(values: np.ndarray) -> tuple[Decision, float, tuple[float, float]]:
+    """The judge's decision on these quads, with speed-up and interval: its looks, its rules."""
     looks = plan_looks(values.size, ALPHA)
     found = estimate(values[: looks[0]], len(looks))
     for look in looks:
         found = estimate(values[:look], len(looks))
         if settled(found):
             break
-    return decide(found)
+    return decide(found), found.speedup, (found.low, found.high)
 
 
 def summary(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -54,7 +54,8 @@ def token(monkeypatch):
 
 
 def options(**changes):
-    return JudgeOptions(device="cpu", python=sys.executable, max_timing_s=1.0, timeout_s=40, confirm=False, conditions=()).model_copy(update=changes)
+    return JudgeOptions(device="cpu", python=sys.executable, max_timing_s=1.0, timeout_s=40, confirm=False,
+                        conditions=()).model_copy(update=changes)
 
 
 def workload(name, version=None, **params):

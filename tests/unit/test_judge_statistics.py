@@ -77,7 +77,8 @@ def test_signed_rank_levels_are_those_of_the_tables():
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [
-    (1.05, 1.10, "FASTER"), (0.90, 0.95, "SLOWER"), (0.985, 1.015, "SAME"), (1.002, 1.015, "SAME"), (0.95, 1.05, "AMBIGUOUS"),
+    (1.05, 1.10, "FASTER"), (0.90, 0.95, "SLOWER"), (0.985, 1.015, "SAME"), (1.002, 1.015, "SAME"), (1.013, 1.018, "FASTER"),
+    (0.981, 0.986, "SLOWER"), (0.95, 1.05, "AMBIGUOUS"),
     (1.005, 1.20, "AMBIGUOUS"), (1.015, 1.03, "FASTER")])
 def test_decisions(low, high, expected):
     assert decide(Estimate(math.sqrt(low * high), low, high, 1.0, 8, 0.99, "")) == expected

@@ -18,19 +18,25 @@ from .statistics import ALPHA, MIN_QUADS, RANK_MIN_QUADS, estimate, quad_values
 BUDGET_S = 0.4
 """Of each condition, on top of its preparation."""
 MAX_SAMPLES = 10
+MOST_OVER = 10
+"""Where the fewest quads would take more than so many times the budget, there are none."""
+ENDED = "its process ended"
 
 
-def measure(reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S) -> tuple[ConditionTiming, ...]:
-    """Time both under each condition. Raises WorkerFailed, OutOfTime."""
-    rows = []
+def measure(
+    reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S, pair_s: float = 0.0,
+) -> tuple[ConditionTiming, ...]:
+    """Time both under each condition. pair_s: a call of both sides, warm. Raises WorkerFailed, OutOfTime."""
+    rows: list[ConditionTiming] = []
     for name in names:
+        if 2 * MIN_QUADS * pair_s > MOST_OVER * budget_s:
+            why = f"a call takes too long for it ({pair_s:.2g} s on both sides together)"
+            rows.append(ConditionTiming(condition=name, not_applicable=why))
+            continue
         rows.append(_measured(reference, candidate, name, budget_s))
         if rows[-1].not_applicable.endswith(ENDED):
             break
     return tuple(rows)
-
-
-ENDED = "its process ended"
 
 
 def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float) -> ConditionTiming:
@@ -44,6 +50,7 @@ def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: flo
                 raise
             return ConditionTiming(condition=name, not_applicable=f"{error.role}: {ENDED}")
         if not ready[-1].applicable:
+            reference.ask("end_conditions", Done)
             return ConditionTiming(condition=name, not_applicable=f"{who.worker.role}: {ready[-1].reason}")
     samples, quads = plan(sum(one.sample_s for one in ready), budget_s)
     blocks: tuple[list[float], list[float]] = ([], [])

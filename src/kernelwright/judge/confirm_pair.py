@@ -1,7 +1,7 @@
-"""FASTER and SLOWER are said only when two pairs of processes, started in opposite orders, both say so. Pure numbers.
+"""FASTER and SLOWER are said only when two pairs of processes, started in opposite orders, point the same way. Pure numbers.
 
 A pair keeps the luck of its processes (pages, clocks, neighbours) for life, and no number of quads averages that out: a second pair
-draws it anew. When one pair calls a program against itself faster with probability p, both do with p squared.
+draws it anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import math
 from dataclasses import dataclass
 
 from ..model.verdict import Comparison
-from .statistics import Decision
+from .statistics import PROCESS_DIFFERENCE, Decision
+
+LEANING = PROCESS_DIFFERENCE / 2
+"""A pair that does not decide leans to one side when its interval excludes 1 and its speed-up is further from 1 than this."""
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -22,24 +26,45 @@ class Combined:
     words: str
 
 
-def combine(decision: Decision, first: Comparison, again: Decision, second: Comparison) -> Combined:
-    """The decision where both agree, else AMBIGUOUS. The interval is the hull of both: it holds the true speed-up whenever either does.
+def asks_again(decision: Decision, speedup: float, interval: Interval) -> bool:
+    """Whether a second pair is needed: after FASTER and SLOWER, and where a pair's own luck may have hidden one of them."""
+    return decision in ("FASTER", "SLOWER") or (_side(interval) != 0 and abs(math.log(speedup)) > LEANING)
 
-    The speed-up is the geometric mean of both. The medians shown are the first pair's.
+
+def together(first: tuple[Decision, float, Interval], second: tuple[Decision, float, Interval]) -> Decision:
+    """(decision, speed-up, interval) of each pair -> their common decision.
+
+    FASTER or SLOWER: one pair at least decides so, the other's interval lies on the same side of 1, and so does the geometric mean of
+    the speed-ups, beyond 1 +- PROCESS_DIFFERENCE. Else what both say, AMBIGUOUS where they differ.
     """
+    side = _side(first[2])
+    mean = (math.log(first[1]) + math.log(second[1])) / 2
+    named: Decision = "FASTER" if side > 0 else "SLOWER"
+    beyond = mean > math.log1p(PROCESS_DIFFERENCE) if side > 0 else mean < math.log1p(-PROCESS_DIFFERENCE)
+    if side != 0 and side == _side(second[2]) and named in (first[0], second[0]) and beyond:
+        return named
+    return first[0] if first[0] == second[0] and first[0] not in ("FASTER", "SLOWER") else "AMBIGUOUS"
+
+
+def combine(decision: Decision, first: Comparison, again: Decision, second: Comparison) -> Combined:
+    """The common decision and figures: the interval is the hull of both (it holds the true speed-up whenever either does), the speed-up
+    their geometric mean. The medians shown are the first pair's."""
     low, high = min(first.interval[0], second.interval[0]), max(first.interval[1], second.interval[1])
-    speedup = math.sqrt(first.speedup * second.speedup)
-    figures = f"{_figures(first)} and {_figures(second)}"
+    said = together((decision, first.speedup, first.interval), (again, second.speedup, second.interval))
+    figures = f"{_figures(decision, first)} and {_figures(again, second)}"
     both = first.model_copy(update={
-        "speedup": speedup, "interval": (low, high), "pairs": first.pairs + second.pairs, "blocks": first.blocks + second.blocks,
-        "log_ratios": first.log_ratios + second.log_ratios,
+        "speedup": math.sqrt(first.speedup * second.speedup), "interval": (low, high), "pairs": first.pairs + second.pairs,
+        "blocks": first.blocks + second.blocks, "log_ratios": first.log_ratios + second.log_ratios,
         "smallest_detectable_effect_pct": max(first.smallest_detectable_effect_pct, second.smallest_detectable_effect_pct),
-        "method": f"{first.method}; two pairs of processes in opposite orders ({figures}): the interval is the hull of both"})
-    if again == decision:
-        return Combined(decision, both, f"found by two pairs of processes, started in opposite orders: {figures}")
-    apart = f"one pair of processes says {decision}, a fresh one in the other order {again}"
-    return Combined("AMBIGUOUS", both, f"not confirmed: {apart}: {figures}")
+        "method": f"{first.method}; two pairs of processes in opposite orders: the interval is the hull of both"})
+    found = "not confirmed by" if said == "AMBIGUOUS" and decision in ("FASTER", "SLOWER") else "found by"
+    return Combined(said, both, f"{found} two pairs of processes, started in opposite orders: {figures}")
 
 
-def _figures(one: Comparison) -> str:
-    return f"{one.speedup:.3f}x [{one.interval[0]:.3f}, {one.interval[1]:.3f}]"
+def _side(interval: Interval) -> int:
+    """1: the whole interval lies above 1. -1: below. 0: neither."""
+    return (interval[0] > 1) - (interval[1] < 1)
+
+
+def _figures(decision: Decision, one: Comparison) -> str:
+    return f"{decision} {one.speedup:.3f}x [{one.interval[0]:.3f}, {one.interval[1]:.3f}]"

@@ -20,7 +20,7 @@ from ..model.workload import Precision, WorkloadRef
 from ..roofline.knowledge import datasheet
 from . import kernels, roofs, screening
 from .channel import Worker, WorkerFailed
-from .confirm_pair import combine
+from .confirm_pair import asks_again, combine
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
@@ -96,7 +96,7 @@ class _Judgement:
         name: VerdictName
         try:
             name, reasons = self._run()
-            if self.options.confirm and name in ("FASTER", "SLOWER"):
+            if self.options.confirm and name in ACCEPTABLE and self._needs_another_pair():
                 with self._phase("confirmation"):
                     name, reasons = self._again(name, reasons)
         except _Refused as refused:
@@ -126,6 +126,10 @@ class _Judgement:
         finally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - begin
 
+    def _needs_another_pair(self) -> bool:
+        timed = self.timed
+        return timed is not None and timed.doubt is None and asks_again(timed.decision, timed.comparison.speedup, timed.comparison.interval)
+
     def _again(self, name: VerdictName, reasons: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
         """A fresh pair of processes, the candidate's started first: its verdict where that is a refusal, else what both pairs say."""
         assert self.timed is not None
@@ -148,9 +152,9 @@ class _Judgement:
         assert fresh.timed is not None
         both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison)
         self.timed.comparison, self.timed.decision = both.comparison, both.decision
-        if both.decision == name:
-            return both.decision, (_words(self.timed), both.words, *reasons[1:])
-        return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
+        if both.decision == "AMBIGUOUS" and both.words.startswith("not"):
+            return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
+        return both.decision, (_words(self.timed), both.words, *reasons[1:])
 
     def _changed(self) -> str | None:
         names = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
@@ -264,12 +268,11 @@ class _Judgement:
             if self.timed.cheat is not None:
                 return "CHEAT", (self.timed.cheat,)
             with self._phase("audits"):
-                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves, one.words))]
-                if late:
-                    return "CHEAT", (late[0],)
-                impossible = self._impossible(reference, mine, rounds)
-        if impossible.cheat is not None:
-            return "CHEAT", (impossible.cheat,)
+                late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
+                impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
+                self.timed.cheat = late[0] if late else impossible.cheat
+        if self.timed.cheat is not None:
+            return "CHEAT", (self.timed.cheat,)
         if impossible.doubt is not None:
             self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
         assert self.correctness is not None

@@ -37,9 +37,17 @@ MIN_BLOCK_S = 5e-3
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
-CHECKED_QUADS = ((0, 3), (3, 8), (8, 20))
-"""In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and an output of the candidate is
-checked: that of the last call made, after a random number of calls of a sample. The last block's last output is checked always."""
+CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
+"""In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and the output of the last call of
+each of the candidate's blocks is checked, after a random number of calls of a sample."""
+CLOSING_CHECKS = 3
+"""So many short blocks of the candidate follow the last quad, look like the others and only serve for a check each: a program that
+began to cheat late is found too. Where it works in one call of 16 and repeats itself otherwise, a check misses it with probability 0.4
+(the inputs recur every third call), all ten of them with 0.0001."""
+CHECK_BUDGET_S = 1.0
+"""After so much time spent on getting outputs (large ones take tenths of a second) only the closing ones are asked for."""
+OF_PROCESS = ("died", "timeout", "noisy", "forged")
+"""Failures of a worker that end it."""
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
@@ -75,8 +83,28 @@ class Checked:
     pool_index: int
     """Which round's inputs the call had."""
     leaves: Sequence[Leaf]
-    words: str
-    """Which call it was."""
+
+
+Export = Callable[[int], Sequence[Leaf]]
+"""The output of the candidate's last timed call, of this pool entry."""
+
+
+@dataclass
+class Checks:
+    """Outputs of timed calls, taken right after their blocks and compared later."""
+
+    export: Export | None
+    pool: int
+    taken: list[Checked] = field(default_factory=list)
+    spent_s: float = 0.0
+
+    def take(self, call: int) -> None:
+        """The output of the call with this number, which was the last one."""
+        if self.export is None:
+            return
+        begin = time.monotonic()
+        self.taken.append(Checked(call % self.pool, self.export(call % self.pool)))
+        self.spent_s += time.monotonic() - begin
 
 
 @dataclass
@@ -101,10 +129,6 @@ class Timed:
     """What torch.profiler recorded of the reference's and the candidate's calls."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Of each part."""
-
-
-Export = Callable[[int], Sequence[Leaf]]
-"""The output of the candidate's last timed call, of this pool entry."""
 
 
 @dataclass(frozen=True)
@@ -146,15 +170,29 @@ def compare(
             timed.seconds["cross-check"] = time.monotonic() - done
         if further and timed.cheat is None:
             begin = time.monotonic()
-            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6))
+            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6), _pair_s(timed))
             timed.seconds["conditions"] = time.monotonic() - begin
             note = conditions.slower_cold(timed.decision, timed.conditions)
             timed.notes += [note] if note else []
     return timed
 
 
+def _pair_s(timed: Timed) -> float:
+    return (timed.comparison.reference.median_ns + timed.comparison.candidate.median_ns) / 1e9
+
+
 def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
-    timed.windows = window.record(sides[0]), window.record(sides[1])
+    try:
+        samples = window.SAMPLES if _pair_s(timed) * timed.ring < window.LONG_S else 1
+        timed.windows = window.record(sides[0], samples), window.record(sides[1], samples)
+    except WorkerFailed as error:
+        if error.code in OF_PROCESS:
+            raise
+        timed.notes.append(f"the timer was not held against torch.profiler: {error.message[:200]}")
+        return
+    if timed.windows[0].busy_ns <= 0:
+        timed.notes.append("the timer was not held against torch.profiler: it recorded no kernel of the reference")
+        return
     doubt = window.doubt(*timed.windows, timed.comparison.reference.median_ns, timed.comparison.candidate.median_ns)
     if doubt and timed.doubt is None:
         timed.decision, timed.doubt = "AMBIGUOUS", doubt
@@ -169,21 +207,18 @@ def _run(
     found: Estimate | None = None
     kept = Kept(())
     drawn = {low + secrets.randbelow(high - low) for low, high in CHECKED_QUADS}
-    checked: list[Checked] = []
-    use_host, first, last = False, 0, 0
+    checks = Checks(export, pool)
+    use_host, first = False, 0
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
             quad = len(blocks[0]) // 2
             cut = _cut(plan, sides) if quad in drawn else None
             order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
-            chosen = secrets.randbits(1)
             for side in order_of_sides:
                 blocks[side].append(_block(sides[side], plan, first, cut))
                 first += plan.samples * plan.ring
-                if side == 1:
-                    last = first - plan.samples * plan.ring + (cut.calls if cut else plan.samples * plan.ring) - 1
-                    if cut and export is not None and len(blocks[1]) % 2 == chosen:
-                        checked.append(Checked(last % pool, export(last % pool), "a randomly chosen timed call"))
+                if side == 1 and cut and checks.spent_s < CHECK_BUDGET_S:
+                    checks.take(first - plan.samples * plan.ring + cut.calls - 1)
         use_host = _events_miss_work(blocks)
         kept = kept_quads(*([watch(one.start_s, one.start_s + one.wall_s) for one in side] for side in blocks))
         values = _values(blocks, use_host, kept)
@@ -194,7 +229,7 @@ def _run(
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
     if export is not None:
-        checked.append(Checked(last % pool, export(last % pool), "the last timed call"))
+        _closing(sides[1], plan, first, checks)
     stopped = _why_stopped(found, plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     notes += [kept.note] if kept.note else []
@@ -208,7 +243,15 @@ def _run(
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
     return Timed(_comparison(counting, seen, method, use_host), "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
-                 stopped, checked, plan.ring)
+                 stopped, checks.taken, plan.ring)
+
+
+def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:
+    for _ in range(CLOSING_CHECKS):
+        cut = _cut(plan, (), most=3)
+        _block(candidate, plan, first, cut)
+        checks.take(first + cut.calls - 1)
+        first += cut.samples * plan.ring
 
 
 @dataclass(frozen=True)
@@ -221,11 +264,12 @@ class Cut:
     """All of a block."""
 
 
-def _cut(plan: Plan, sides: Sequence[Exchange]) -> Cut:
-    """A random length, and input sets at new addresses on both sides, so that the quad stays a fair one."""
+def _cut(plan: Plan, sides: Sequence[Exchange], most: int | None = None) -> Cut:
+    """A random length (at most `most` samples), and input sets at new addresses on these sides: on both, so that the quad stays fair."""
     for who in sides:
         who.ask("renew", Done)
-    samples = plan.samples - secrets.randbelow(max(1, plan.samples // 2))
+    longest = min(plan.samples, most or plan.samples)
+    samples = longest - secrets.randbelow(max(1, longest // 2))
     last_calls = 1 + secrets.randbelow(plan.ring)
     return Cut(samples, last_calls, (samples - 1) * plan.ring + last_calls)
 

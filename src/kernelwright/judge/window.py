@@ -13,6 +13,8 @@ from ..model.trace import Trace
 from .exchange import Exchange
 
 SAMPLES = 3
+LONG_S = 1.0
+"""Where a sample of both sides takes longer, one of each is recorded."""
 TOLERANCE = 0.15
 SLACK_NS = 3000.0
 """A call: kernels' times by CUPTI and by events differ by about a microsecond each."""
@@ -27,9 +29,9 @@ class Seen:
     trace: Trace
 
 
-def record(who: Exchange) -> Seen:
+def record(who: Exchange, samples: int = SAMPLES) -> Seen:
     """Record a window of the worker's timed samples. Raises WorkerFailed, OutOfTime."""
-    window, trace = who.record_window(SAMPLES)
+    window, trace = who.record_window(samples)
     spans = busy_of_steps(trace)
     return Seen(order.median(spans) / window.ring, trace)
 

@@ -42,7 +42,8 @@ class Condition:
             self._sample = self._replayed
         elif name == WHOLE:
             self.calls = 1
-            self._host = [tree.map_tensors(_on_host, inputs) for inputs in timer.pool]
+            self._devices: dict[int, torch.device] = {}
+            self._host = [tree.map_tensors(self._on_host, inputs) for inputs in timer.pool]
             self._sample = self._whole
         else:
             raise NotHere(f"no condition is called {name}")
@@ -99,7 +100,7 @@ class Condition:
         source = self._host[first % len(self._host)]
         program.synchronize()
         begin = _perf_counter_ns()
-        args, kwargs = tree.map_tensors(lambda tensor: _to(tensor, self.device), source)
+        args, kwargs = tree.map_tensors(self._back, source)
         output = program.workload.step(program.fn, args, kwargs)
         kept = [leaf.to("cpu") for _, leaf in program.leaves(output, buffers=False)]
         program.synchronize()
@@ -107,13 +108,14 @@ class Condition:
         kept.clear()
         return None, spent
 
+    def _on_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        copy = tensor.detach().to("cpu", copy=True).requires_grad_(tensor.requires_grad)
+        self._devices[id(copy)] = tensor.device
+        return copy
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to("cpu", copy=True).requires_grad_(tensor.requires_grad)
-
-
-def _to(tensor: torch.Tensor, device: str) -> torch.Tensor:
-    return tensor.detach().to(device, copy=True).requires_grad_(tensor.requires_grad)
+    def _back(self, tensor: torch.Tensor) -> torch.Tensor:
+        """To the device it came from: some inputs (sequence lengths) belong on the CPU."""
+        return tensor.detach().to(self._devices[id(tensor)], copy=True).requires_grad_(tensor.requires_grad)
 
 
 def _captured(timer: Timer, device: str) -> tuple[Any, list[Any]]:

@@ -26,8 +26,8 @@ _elapsed_time = torch.cuda.Event.elapsed_time
 POISON = 0xFF
 """Each byte: NaN in every floating dtype, -1 in signed integers."""
 MAX_RENEWED_BYTES = 2**30
-MAX_POISON_BYTES = 256 * 2**20
-"""Larger outputs are not poisoned: filling them would take longer than the calls."""
+MAX_POISON_BYTES = {"cuda": 256 * 2**20, "cpu": 8 * 2**20}
+"""Larger outputs are not poisoned: filling them takes 0.1 ms on an H200 at its bandwidth, and some ms on a CPU, before every sample."""
 
 
 def unwrap(model: Any) -> Any:
@@ -102,6 +102,8 @@ class Timer:
         self.ring: list[Inputs] = []
         self.callers: list[Callable[[], Any]] = []
         self._fill(calls)
+        self._calls = calls
+        """Of the present sample."""
         self.last_output: Any = None
         self._output_bytes: list[int] | None = None
 
@@ -133,8 +135,11 @@ class Timer:
         before = self.ring
         if sum(leaf.numel() * leaf.element_size() for inputs in before for _, leaf in tree.leaves(inputs)) > MAX_RENEWED_BYTES:
             return
-        self._fill(len(before))
-        self.program.synchronize()
+        try:
+            self._fill(len(before))
+            self.program.synchronize()
+        except torch.cuda.OutOfMemoryError:
+            self._use(before)
 
     def refill_for(self, first: int) -> None:
         """Other values for the next sample, as `block` numbers them, and poisoned memory; all of it done."""
@@ -152,23 +157,28 @@ class Timer:
         with no_collection():
             for sample in range(samples):
                 self._refill(first + sample * len(self.ring))
-                event_ns, host_ns = self.sample(last_calls if sample == samples - 1 else len(self.ring))
+                self._calls = last_calls if sample == samples - 1 else len(self.ring)
+                event_ns, host_ns = self._sample()
                 hosts.append(host_ns)
                 if event_ns is not None:
                     events.append(event_ns)
         return events, hosts
 
-    def sample(self, calls: int | None = None) -> tuple[float | None, float]:
-        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring, or its first calls."""
+    def sample(self) -> tuple[float | None, float]:
+        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring."""
+        self._calls = len(self.ring)
+        return self._sample()
+
+    def _sample(self) -> tuple[float | None, float]:
         if self.program.workload.device != "cuda":
             begin = _perf_counter_ns()
-            self._run_ring(calls)
+            self._run_ring(self._calls)
             return None, float(_perf_counter_ns() - begin)
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _synchronize()
         begin = _perf_counter_ns()
         start.record()
-        self._run_ring(calls)
+        self._run_ring(self._calls)
         end.record()
         _synchronize()
         host = float(_perf_counter_ns() - begin)
@@ -181,7 +191,10 @@ class Timer:
         self.last_output = output
 
     def _fill(self, calls: int) -> None:
-        self.ring = [tree.map_tensors(clone_like, self.pool[index % len(self.pool)]) for index in range(calls)]
+        self._use([tree.map_tensors(clone_like, self.pool[index % len(self.pool)]) for index in range(calls)])
+
+    def _use(self, ring: list[Inputs]) -> None:
+        self.ring = ring
         self.callers = [self.program.workload.caller(self.program.fn, *inputs) for inputs in self.ring]
 
     def _refill(self, first: int) -> None:
@@ -194,15 +207,19 @@ class Timer:
 
     def _poison(self) -> None:
         """Free the last output and fill what the allocator gives next for as many bytes: two of each, since two are alive in turn."""
+        device = self.program.workload.device
         if self._output_bytes is None:
             if self.last_output is None:
                 return
             sizes = [tensor.numel() * tensor.element_size() for _, tensor in tree.leaves(self.last_output)]
-            self._output_bytes = [] if self.program.workload.training else [size for size in sizes if 0 < size <= MAX_POISON_BYTES]
+            few = sum(sizes) <= MAX_POISON_BYTES[device] and not self.program.workload.training
+            self._output_bytes = [size for size in sizes if size] if few else []
         self.last_output = None
-        device = self.program.workload.device
-        kept = [torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON) for size in self._output_bytes for _ in range(2)]
-        kept.clear()
+        try:
+            kept = [torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON) for size in self._output_bytes for _ in range(2)]
+            kept.clear()
+        except torch.cuda.OutOfMemoryError:
+            self._output_bytes = []
 
 
 @contextlib.contextmanager

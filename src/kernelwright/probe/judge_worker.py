@@ -188,9 +188,10 @@ class Worker:
         self.condition = None
         try:
             self.condition = judge_conditions.Condition(message["condition"], self.timer)
-        except judge_conditions.NotHere as reason:
-            return {"applicable": False, "reason": str(reason), "calls": 1, "sample_s": 0.0}
-        self.condition.block(1, 0)
+            self.condition.block(1, 0)
+        except (judge_conditions.NotHere, torch.cuda.OutOfMemoryError) as reason:
+            self.condition = None
+            return {"applicable": False, "reason": " ".join(str(reason).split())[:300], "calls": 1, "sample_s": 0.0}
         start = time.perf_counter()
         self.condition.block(1, 0)
         return {"applicable": True, "calls": self.condition.calls, "sample_s": time.perf_counter() - start}
