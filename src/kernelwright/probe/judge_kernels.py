@@ -124,6 +124,11 @@ class _Withhold(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.withholding = withholding
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch/utils/_python_dispatch.py: True imports Dynamo at the first call (3 s)."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.name()).partition(".")[0]  # OpOverload mylib.scale.default: "mylib::scale"
         if name not in self.withholding.names:
