@@ -139,6 +139,8 @@ def test_an_operator_leaves_nothing_of_what_it_computed():
     library.impl("twice", lambda x: x * 2, "CPU")
     library.impl("count", lambda x: torch.tensor([x.numel()]), "CPU")
     library.impl("add_one_", lambda x: x.add_(1) is None or None, "CPU")
+    assert own.operators() == []  # torch registers operators too, whenever one of its modules is imported
+    own.namespaces = frozenset({"judge_kernels_test"})
     names = own.operators()
     assert names == ["judge_kernels_test::add_one_", "judge_kernels_test::count", "judge_kernels_test::twice"]
     ops, withholding, x = torch.ops.judge_kernels_test, Withholding(own), torch.ones(3)
@@ -165,6 +167,7 @@ def test_functions_of_an_extension_are_withheld(monkeypatch):
         return x * 3
 
     module.scale, module.doc = scale, "text"
+    monkeypatch.setitem(sys.modules, "mine", module)
     assert own.describe()["functions"] == ["mine.scale"]
     withholding, x, out = Withholding(own), torch.ones(2), torch.zeros(2)
     withholding.start(["mine.scale"])
@@ -173,8 +176,20 @@ def test_functions_of_an_extension_are_withheld(monkeypatch):
     assert module.scale(x, out).tolist() == [3, 3] and out.tolist() == [2, 2]
 
 
+def test_what_a_compiler_left_is_not_its_own(monkeypatch, tmp_path):
+    own = OwnKernels()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    for name, file in (("inductor", "/tmp/torchinductor_me/ab/cabc.main.so"), ("launcher", str(tmp_path / "triton" / "x" / "launcher.so"))):
+        module = types.ModuleType(name)
+        module.__file__, module.kernel = file, len
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(judge_kernels.tempfile, "gettempdir", lambda: "/tmp")
+    assert own.describe()["functions"] == []
+
+
 def test_what_the_judge_is_told_has_bounds(monkeypatch):
     own = OwnKernels()
+    own.namespaces = frozenset({"mine"})
     monkeypatch.setattr(judge_kernels, "_operators", lambda: {f"mine::{'x' * 500}{index}" for index in range(1000)})
     told = own.describe()
     assert len(told["operators"]) == 64 and all(len(name) <= 200 for name in told["operators"])

@@ -97,7 +97,7 @@ def audit(candidate: Path, reference: Exchange, mine: Exchange, rounds: Rounds) 
     """
     defined = _read(candidate)
     try:
-        told = mine.ask("own_kernels", OwnKernels)
+        told = mine.ask("own_kernels", OwnKernels, namespaces=[name.partition("::")[0] for name in defined.operators])
         if not (defined or told.triton or told.operators or told.functions):
             none = "it brings no kernels of its own"
             return (Audit(name=SEEN, result="not_applicable", detail=none), Audit(name=REPLAY, result="not_applicable", detail=none)), None

@@ -7,10 +7,12 @@ that it built. Code that torch or Triton ship, and what Inductor generates, is n
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import sysconfig
+import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -21,20 +23,15 @@ from .compiled_triton import name_of, python_function
 
 MAX_NAMES = 64
 MAX_NAME = 200
-TORCH_NAMESPACES = frozenset((
-    "aten", "prim", "prims", "quantized", "_quantized", "static_runtime", "symm_mem", "c10d", "onednn", "_c10d_functional", "mkldnn",
-    "c10d_functional", "streams", "sparse", "inductor", "profiler", "fsdp", "_test", "_c10d_functional_autograd", "onnx_symbolic",
-    "mkldnn_prepacked", "_dtensor", "mkl", "onnx", "quantization", "debugprims", "rngprims", "flex_lib", "_native", "inductor_prims",
-    "debug_mode_ops", "export", "_inductor_test", "higher_order", "cuda", "cudnn", "torch_attn", "torchvision"))
-"""Namespaces that torch's own modules register, some only when they are imported (torch 2.13 lists them)."""
-
 
 class OwnKernels:
-    """Created before the candidate is imported; what is new afterwards is its own."""
+    """Created before the candidate is imported; what is new afterwards may be its own."""
 
     def __init__(self) -> None:
         self.operators_before = _operators()
         self.libraries_before = {id(module) for module in _extension_modules()}
+        self.namespaces: frozenset[str] = frozenset()
+        """Of operators that the candidate's source names; torch's own modules register others when they are imported."""
 
     def triton(self) -> list[str]:
         """Names of Triton functions that neither Triton nor torch ship."""
@@ -43,12 +40,14 @@ class OwnKernels:
         return sorted({name_of(item) for item in gc.get_objects() if type(item).__name__ == "JITFunction" and _is_own(item)})
 
     def operators(self) -> list[str]:
-        """Operators that were registered since, e.g. "mylib::scale"."""
-        return sorted(name for name in _operators() - self.operators_before if name.partition("::")[0] not in TORCH_NAMESPACES)
+        """Operators that were registered since, in its namespaces, e.g. "mylib::scale"."""
+        return sorted(name for name in _operators() - self.operators_before if name.partition("::")[0] in self.namespaces)
 
     def extensions(self) -> list[ModuleType]:
-        """Extension modules that were loaded since."""
-        return [module for module in _extension_modules() if id(module) not in self.libraries_before]
+        """Extension modules that were loaded since, but what Inductor and Triton compile."""
+        made = _compilers_folders()
+        return [module for module in _extension_modules()
+                if id(module) not in self.libraries_before and not str(module.__file__).startswith(made)]
 
     def describe(self) -> dict[str, list[str]]:
         """What the judge is told, cut to what it takes."""
@@ -125,6 +124,11 @@ class _Withhold(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.withholding = withholding
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch/utils/_python_dispatch.py: True imports Dynamo at the first call (3 s)."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.name()).partition(".")[0]  # OpOverload mylib.scale.default: "mylib::scale"
         if name not in self.withholding.names:
@@ -138,10 +142,17 @@ def _operators() -> set[str]:
 
 
 def _extension_modules() -> list[ModuleType]:
-    """Compiled modules from outside the interpreter's own folders; most are in no list of modules (torch.utils.cpp_extension.load)."""
+    """Compiled modules from outside the interpreter's own folders. Those of torch.utils.cpp_extension are in no list of modules."""
     own = tuple({path for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib", "purelib", "platlib")})
-    return [item for item in gc.get_objects() if type(item) is ModuleType
+    known: Iterable[Any] = gc.get_objects() if "torch.utils.cpp_extension" in sys.modules else list(sys.modules.values())
+    return [item for item in known if type(item) is ModuleType
             and str(getattr(item, "__file__", None) or "").endswith((".so", ".pyd")) and not str(item.__file__).startswith(own)]
+
+
+def _compilers_folders() -> tuple[str, ...]:
+    """Where Inductor and Triton keep what they compile (torch/_inductor/runtime/cache_dir_utils.py, triton/runtime/cache.py)."""
+    folders = [os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TRITON_HOME")]
+    return (os.path.join(tempfile.gettempdir(), "torchinductor_"), os.path.expanduser("~/.triton"), *(item for item in folders if item))
 
 
 def _functions(module: ModuleType) -> list[str]:

@@ -296,7 +296,8 @@ class Worker:
         return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
 
     def op_own_kernels(self, message: Message) -> Message:
-        """Kernels that the candidate brought, by kind."""
+        """Kernels that the candidate brought, by kind; operators in the namespaces that its source names."""
+        self.own_kernels.namespaces = frozenset(message["namespaces"])
         return dict(self.own_kernels.describe())
 
     def op_withhold(self, message: Message) -> Message:
