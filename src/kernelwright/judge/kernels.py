@@ -19,7 +19,8 @@ from .correctness import same_values
 from .exchange import Exchange
 from .options import ReferenceFailed
 from .replies import Done, InputsMade, OwnKernels, Withheld
-from .rounds import RoundResult, Rounds
+from .results import RoundResult
+from .rounds import Rounds
 from .screening import Unread, parsed
 from .untrusted import open_regular, remove
 

@@ -18,7 +18,7 @@ from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
 from ..roofline.knowledge import datasheet
-from . import kernels, roofs, sanitizer, screening
+from . import guards, kernels, roofs, sanitizer, screening
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .confirm_pair import asks_again, combine
@@ -327,6 +327,9 @@ class _Judgement:
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 self.reproducer = rounds.reproducer
                 impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
+                on_gpu = self.session.facts.environment.get("device") == "cuda"
+                self.audits += [guards.timed_calls(self.timed, late), guards.possible_speed(self.timed, impossible),
+                                guards.independent_timer(self.timed, asked=self.options.cross_check, on_gpu=on_gpu)]
                 self.timed.cheat = late[0] if late else impossible.cheat
         if self.timed.cheat is not None:
             return "CHEAT", (self.timed.cheat,)

@@ -127,6 +127,8 @@ class Timed:
     conditions: tuple[ConditionTiming, ...] = ()
     windows: tuple[window.Seen, window.Seen] | None = None
     """What torch.profiler recorded of the reference's and the candidate's calls."""
+    apart: bool = False
+    """That recording and the candidate's timer do not agree."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Of each part."""
 
@@ -194,6 +196,7 @@ def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
         timed.notes.append("the timer was not held against torch.profiler: it recorded no kernel of the reference")
         return
     doubt = window.doubt(*timed.windows, timed.comparison.reference.median_ns, timed.comparison.candidate.median_ns)
+    timed.apart = doubt is not None
     if doubt and timed.doubt is None:
         timed.decision, timed.doubt = "AMBIGUOUS", doubt
 
