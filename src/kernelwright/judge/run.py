@@ -28,7 +28,7 @@ from .reasons import verdict_of
 from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Work
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of
-from .timing import Timed, compare
+from .timing import Timed, compare, time_further
 from .untrusted import remove
 
 CONFIRMING_ROUNDS = 2
@@ -257,7 +257,7 @@ class _Judgement:
             with self._lock():
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
-                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export, further=self.options.conditions,
+                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check)
             self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
@@ -267,12 +267,22 @@ class _Judgement:
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
                 self.timed.cheat = late[0] if late else impossible.cheat
-        if self.timed.cheat is not None:
-            return "CHEAT", (self.timed.cheat,)
-        if impossible.doubt is not None:
-            self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            if impossible.doubt is not None:
+                self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            if self.options.conditions:
+                with self._phase("conditions"), self._lock():
+                    self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
+                if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
+                    self._after_capture()
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
+
+    def _after_capture(self) -> None:
+        """A failed capture can leave a CUDA context in which nothing works any more: another candidate gets a new reference."""
+        if self.session.facts.environment.get("device") == "cuda":
+            self.session.rest()
 
     def _impossible(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> roofs.Finding:
         """Whether a faster candidate is faster than can be."""
