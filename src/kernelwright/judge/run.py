@@ -31,7 +31,7 @@ from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Surveyed, Wor
 from .rounds import Rounds
 from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
-from .timing import Timed, compare
+from .timing import Timed, compare, time_further
 from .untrusted import remove
 
 CONFIRMING_ROUNDS = 2
@@ -317,7 +317,7 @@ class _Judgement:
             with self._lock():
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
-                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export, further=self.options.conditions,
+                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check)
             self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
@@ -331,10 +331,15 @@ class _Judgement:
                 self.audits += [guards.timed_calls(self.timed, late), guards.possible_speed(self.timed, impossible),
                                 guards.independent_timer(self.timed, asked=self.options.cross_check, on_gpu=on_gpu)]
                 self.timed.cheat = late[0] if late else impossible.cheat
-        if self.timed.cheat is not None:
-            return "CHEAT", (self.timed.cheat,)
-        if impossible.doubt is not None:
-            self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            if impossible.doubt is not None:
+                self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            if self.options.conditions:
+                with self._phase("conditions"), self._lock():
+                    self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
+                if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
+                    self._after_capture()
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
 
@@ -347,6 +352,11 @@ class _Judgement:
             rows, cheat = kernels.audit(self.candidate, reference, mine, rounds)
         self.audits += rows
         return (name, reasons) if cheat is None else ("CHEAT", (cheat,))
+
+    def _after_capture(self) -> None:
+        """A failed capture can leave a CUDA context in which nothing works any more: another candidate gets a new reference."""
+        if self.session.facts.environment.get("device") == "cuda":
+            self.session.rest()
 
     def _impossible(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> roofs.Finding:
         """Whether a faster candidate is faster than can be."""
