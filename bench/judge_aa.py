@@ -137,7 +137,7 @@ class Bench:
             found = sequential(resampled(pairs[first], quads, rng))
             single += found[0] in WRONG
             if asks_again(*found):
-                confirmed += together(found, sequential(resampled(pairs[second], quads, rng))) in WRONG
+                confirmed += together(found, sequential(resampled(pairs[second], quads, rng)), self.args.device) in WRONG
         self.document["resample"] = [{"decisions": self.args.count or COUNTS["resample"], "pairs": len(pairs), "quads": quads,
                                       "one_pair": single, "two_pairs": confirmed, "seed": self.args.seed}]
 

@@ -53,7 +53,7 @@ def optimize(model, inputs):
 
 @pytest.fixture(scope="module")
 def session():
-    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=200)
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=200, confirm=False, conditions=())
     with ReferenceSession(WorkloadRef(path=EXAMPLES / "mlp_activations.py", name="mlp_activations"), options) as session:
         yield session
 
@@ -81,7 +81,7 @@ def test_verdicts(session, tmp_path, text, precision, expected, words):
 
 
 def test_a_large_output_is_compared_on_a_sample(tmp_path):
-    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=1.0, timeout_s=200)
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=1.0, timeout_s=200, confirm=False, conditions=())
     with ReferenceSession(WorkloadRef(path=EXAMPLES / "embedding_projection.py", name="embedding_projection"), options) as session:
         right = verdict_on(session, tmp_path, PLAIN)
         wrong = verdict_on(session, tmp_path, TF32 + PLAIN)

@@ -165,7 +165,7 @@ def test_each_condition_has_a_row_and_one_that_cannot_be_had_its_reason():
 
 def test_a_process_that_a_capture_ends_costs_its_row_and_no_other_condition_may():
     rows = conditions.measure(StandIn("reference", conditions=("graph",)), StandIn("candidate", dies_at="graph"), ("graph",))
-    assert rows[0].not_applicable == "candidate: its process ended"
+    assert rows[0].not_applicable == "candidate: was killed"
     with pytest.raises(WorkerFailed):
         conditions.measure(StandIn("reference"), StandIn("candidate", dies_at="cold L2"), ("cold L2",))
 

@@ -28,7 +28,7 @@ from .reasons import verdict_of
 from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Work
 from .rounds import Rounds
 from .session import ReferenceSession, sha256_of
-from .timing import Timed, compare
+from .timing import Timed, compare, time_further
 from .untrusted import remove
 
 CONFIRMING_ROUNDS = 2
@@ -150,7 +150,8 @@ class _Judgement:
         if again not in ACCEPTABLE:
             return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
         assert fresh.timed is not None
-        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison)
+        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison,
+                       "cuda" if self.session.facts.environment.get("device") == "cuda" else "cpu")
         self.timed.comparison, self.timed.decision = both.comparison, both.decision
         if both.decision == "AMBIGUOUS" and both.words.startswith("not"):
             return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
@@ -177,8 +178,9 @@ class _Judgement:
             with self._phase("correctness"):
                 rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
-                return self._audited("AMBIGUOUS", ("right; timing was not asked for",), reference, mine, rounds)
-            return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
+                cheat, _ = self._audit(reference, mine, rounds)
+                return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for",))
+            return self._time(reference, mine, rounds)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -261,7 +263,7 @@ class _Judgement:
             with self._lock():
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
-                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export, further=self.options.conditions,
+                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check)
             self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
@@ -271,22 +273,38 @@ class _Judgement:
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
                 self.timed.cheat = late[0] if late else impossible.cheat
-        if self.timed.cheat is not None:
-            return "CHEAT", (self.timed.cheat,)
-        if impossible.doubt is not None:
-            self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            if impossible.doubt is not None:
+                self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            # Before the conditions: a failed capture ends both processes.
+            self.timed.cheat, usable = self._audit(reference, mine, rounds)
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            if not usable and self.options.conditions:
+                self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
+            elif self.options.conditions:
+                with self._phase("conditions"), self._lock():
+                    self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
+                if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
+                    self._after_capture()
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
 
-    def _audited(self, name: VerdictName, reasons: tuple[str, ...], reference: Exchange, mine: Exchange,
-                 rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
-        """Audits that run the candidate once more, of one that nothing was found against."""
-        if not self.options.audits or name not in ACCEPTABLE:
-            return name, reasons
+    def _audit(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[str | None, bool]:
+        """Audits that run the candidate once more, of one that nothing was found against: the reason for CHEAT, if any, and whether its
+        process can go on."""
+        if not self.options.audits:
+            return None, True
         with self._phase("audits"), self._failures():
-            rows, cheat = kernels.audit(self.candidate, reference, mine, rounds)
-        self.audits += rows
-        return (name, reasons) if cheat is None else ("CHEAT", (cheat,))
+            found = kernels.audit(self.candidate, reference, mine, rounds)
+        self.audits += found.rows
+        return found.cheat, found.usable
+
+    def _after_capture(self) -> None:
+        """A failed capture can leave a CUDA context in which nothing works any more: another candidate gets a new reference."""
+        if self.session.facts.environment.get("device") == "cuda":
+            self.session.rest()
 
     def _impossible(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> roofs.Finding:
         """Whether a faster candidate is faster than can be."""

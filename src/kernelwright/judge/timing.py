@@ -124,6 +124,8 @@ class Timed:
     checked: list[Checked] = field(default_factory=list)
     """Outputs of timed calls, still to be compared."""
     ring: int = 1
+    threads: Sequence[int] = ()
+    """Of each side; 0 on a GPU."""
     conditions: tuple[ConditionTiming, ...] = ()
     windows: tuple[window.Seen, window.Seen] | None = None
     """What torch.profiler recorded of the reference's and the candidate's calls."""
@@ -145,12 +147,12 @@ class Plan:
 
 def compare(
     reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA, *, export: Export | None = None,
-    further: Sequence[str] = (), cross_check: bool = False,
+    cross_check: bool = False,
 ) -> Timed:
     """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
 
-    export: asked for the outputs of randomly chosen timed calls; None: none are kept. further: conditions to time under afterwards.
-    cross_check: hold the timer against torch.profiler, on a GPU. Raises WorkerFailed, OutOfTime.
+    export: asked for the outputs of randomly chosen timed calls; None: none are kept. cross_check: hold the timer against
+    torch.profiler, on a GPU. Raises WorkerFailed, OutOfTime.
     """
     sides = (reference, candidate)
     begin = time.monotonic()
@@ -168,13 +170,20 @@ def compare(
         if cross_check and device == "cuda" and timed.cheat is None:
             _cross_check(timed, sides)
             timed.seconds["cross-check"] = time.monotonic() - done
-        if further and timed.cheat is None:
-            begin = time.monotonic()
-            timed.conditions = conditions.measure(reference, candidate, further, min(conditions.BUDGET_S, max_timing_s / 6), _pair_s(timed))
-            timed.seconds["conditions"] = time.monotonic() - begin
-            note = conditions.slower_cold(timed.decision, timed.conditions)
-            timed.notes += [note] if note else []
+    timed.threads = threads
     return timed
+
+
+def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: Sequence[str], max_timing_s: float) -> list[str]:
+    """Time under further conditions, after `compare`; returns notes. Last of all: a failed capture may leave a process useless.
+
+    Raises WorkerFailed, OutOfTime.
+    """
+    budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
+    with same_cores([who.worker.process.pid for who in (reference, candidate)], timed.threads):
+        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed))
+    note = conditions.slower_cold(timed.decision, timed.conditions)
+    return [note] if note else []
 
 
 def _pair_s(timed: Timed) -> float:
