@@ -31,6 +31,12 @@ def test_an_honest_candidate_is_judged_rightly(honest, sessions):
     assert not problem, said(verdict)
 
 
+def test_audits_can_be_left_out(sessions):
+    files = (DATA / "wide.py", FOLDER / "wide" / "own_operator.py")
+    with_them, without = (sessions.judge(*files, timing=False, audits=audits) for audits in (True, False))
+    assert [row.name for row in with_them.audits] == ["screening", "kernels seen", "ghost replay"] and without.audits == ()
+
+
 def test_what_is_too_rough_is_wrong_and_no_cheat(sessions):
     (honest,) = TOO_ROUGH
     verdict = sessions.judge(DATA / f"{honest.workload}.py", FOLDER / f"{honest.key}.py")

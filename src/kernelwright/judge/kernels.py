@@ -26,6 +26,7 @@ from .untrusted import open_regular, remove
 
 SEEN = "kernels seen"
 REPLAY = "ghost replay"
+DOES_NOT_RUN = "without its kernels it does not run"
 WINDOW_SAMPLES = 2
 FIRST_ROUND = 1000
 """Rounds of the ghost replay have numbers from here on; their inputs were never computed with the kernels in place, so that no memory
@@ -91,24 +92,42 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def audit(candidate: Path, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[tuple[Audit, ...], str | None]:
-    """The two rows, and the reason for CHEAT where the outputs need none of the kernels. The last thing asked of the candidate's process.
+@dataclass(frozen=True)
+class Found:
+    """What the two audits found."""
+
+    rows: tuple[Audit, ...]
+    cheat: str | None = None
+    """Where the outputs need none of the kernels."""
+    usable: bool = True
+    """The candidate's process can be asked for more: nothing is withheld there now."""
+
+
+def audit(candidate: Path, reference: Exchange, mine: Exchange, rounds: Rounds) -> Found:
+    """Both audits. What the candidate keeps between calls may be useless afterwards: nothing that decides may be asked of it.
 
     Raises OutOfTime; WorkerFailed of the reference only.
     """
     defined = _read(candidate)
+    seen: Audit | None = None
     try:
         told = mine.ask("own_kernels", OwnKernels, namespaces=[name.partition("::")[0] for name in defined.operators])
         if not (defined or told.triton or told.operators or told.functions):
             none = "it brings no kernels of its own"
-            return (Audit(name=SEEN, result="not_applicable", detail=none), Audit(name=REPLAY, result="not_applicable", detail=none)), None
+            return Found(tuple(Audit(name=name, result="not_applicable", detail=none) for name in (SEEN, REPLAY)))
         seen = _seen(defined, told, reference, mine)
+        mine.ask("withhold", Done, names=[])  # it answers still
+        replay, cheat = _replay((*told.triton, *told.operators, *told.functions), mine, rounds)
     except WorkerFailed as error:
         if error.role == "reference":
             raise
-        return (Audit(name=SEEN, result="warned", detail=f"it {error.message}"),), None
-    replay, cheat = _replay((*told.triton, *told.operators, *told.functions), mine, rounds)
-    return (seen, replay), cheat
+        rows = (seen,) if seen is not None else ()
+        return Found((*rows, Audit(name=REPLAY, result="warned", detail=f"it {error.message}")), usable=False)
+    try:
+        mine.ask("withhold", Done, names=[])
+    except WorkerFailed:
+        return Found((seen, replay), cheat, usable=False)
+    return Found((seen, replay), cheat, usable=replay.detail != DOES_NOT_RUN)
 
 
 def _read(candidate: Path) -> Defined:
@@ -120,7 +139,10 @@ def _read(candidate: Path) -> Defined:
 
 
 def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchange) -> Audit:
-    _, trace = mine.record_window(WINDOW_SAMPLES)
+    try:
+        _, trace = mine.record_window(WINDOW_SAMPLES)
+    except WorkerFailed as error:
+        return Audit(name=SEEN, result="warned", detail=f"it {error.message}")
     device = _unique((*defined.triton, *told.triton, *defined.cuda)) if trace.is_cuda else ()
     visible = _unique((*device, *defined.operators, *told.operators))
     if not visible:
@@ -129,8 +151,11 @@ def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchang
     if ran:
         return Audit(name=SEEN, result="passed", detail=f"the profiler saw {_listed(ran)} run")
     names = _listed(visible)
-    _, theirs = reference.record_window(WINDOW_SAMPLES)
-    if sequence(trace) == sequence(theirs):
+    try:
+        theirs = sequence(reference.record_window(WINDOW_SAMPLES)[1])
+    except WorkerFailed:  # no recording, no comparison
+        theirs = []
+    if sequence(trace) == theirs:
         return Audit(name=SEEN, result="failed", detail=f"it falls back to the original: the profiler saw the original's own sequence of "
                                                         f"kernels and operators, and nothing of {names}")
     return Audit(name=SEEN, result="warned", detail=f"it defines kernels that never ran: the profiler saw nothing of {names}")
@@ -178,7 +203,7 @@ def _replay(names: tuple[str, ...], mine: Exchange, rounds: Rounds) -> tuple[Aud
     except WorkerFailed as error:
         if error.role == "reference":
             raise
-        return row("passed", "without its kernels it does not run"), None
+        return row("passed", DOES_NOT_RUN), None
     except ReferenceFailed as error:
         return row("not_applicable", error.message), None
     if unneeded:

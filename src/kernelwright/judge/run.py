@@ -185,9 +185,10 @@ class _Judgement:
             with self._phase("correctness"):
                 rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
+                cheat, _ = self._audit(reference, mine, rounds)
                 told = self.correctness.reasons if self.correctness else ()
-                return self._audited("AMBIGUOUS", ("right; timing was not asked for", *told), reference, mine, rounds)
-            return self._audited(*self._time(reference, mine, rounds), reference, mine, rounds)
+                return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for", *told))
+            return self._time(reference, mine, rounds)
 
     def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
         """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""
@@ -335,7 +336,13 @@ class _Judgement:
                 return "CHEAT", (self.timed.cheat,)
             if impossible.doubt is not None:
                 self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
-            if self.options.conditions:
+            # Before the conditions: a failed capture ends both processes.
+            self.timed.cheat, usable = self._audit(reference, mine, rounds)
+            if self.timed.cheat is not None:
+                return "CHEAT", (self.timed.cheat,)
+            if not usable and self.options.conditions:
+                self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
+            elif self.options.conditions:
                 with self._phase("conditions"), self._lock():
                     self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
                 if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
@@ -343,15 +350,15 @@ class _Judgement:
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
 
-    def _audited(self, name: VerdictName, reasons: tuple[str, ...], reference: Exchange, mine: Exchange,
-                 rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
-        """Audits that run the candidate once more, of one that nothing was found against."""
-        if not self.options.audits or name not in ACCEPTABLE:
-            return name, reasons
+    def _audit(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[str | None, bool]:
+        """Audits that run the candidate once more, of one that nothing was found against: the reason for CHEAT, if any, and whether its
+        process can go on."""
+        if not self.options.audits:
+            return None, True
         with self._phase("audits"), self._failures():
-            rows, cheat = kernels.audit(self.candidate, reference, mine, rounds)
-        self.audits += rows
-        return (name, reasons) if cheat is None else ("CHEAT", (cheat,))
+            found = kernels.audit(self.candidate, reference, mine, rounds)
+        self.audits += found.rows
+        return found.cheat, found.usable
 
     def _after_capture(self) -> None:
         """A failed capture can leave a CUDA context in which nothing works any more: another candidate gets a new reference."""
