@@ -103,7 +103,7 @@ def checksum(tensor: torch.Tensor) -> str:
 
 
 def layout(outputs: Sequence[Leaf], inputs: Sequence[Leaf]) -> list[dict[str, Any]]:
-    """Of each dense output: strides (1 where the size is 1), whether its elements share memory, whose memory of inputs and outputs it lies in."""
+    """Of each dense output: strides (1 where the size is 1), whether its elements share memory, and which tensors' memory it lies in."""
     dense = [(path, tensor) for path, tensor in outputs if tensor.layout == torch.strided]
     return [{"path": path, "stride": [step if size > 1 else 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)],
              "overlaps_itself": overlaps_itself(tensor),
