@@ -103,9 +103,10 @@ def checksum(tensor: torch.Tensor) -> str:
 
 
 def layout(outputs: Sequence[Leaf], inputs: Sequence[Leaf]) -> list[dict[str, Any]]:
-    """Of each dense output: strides, whether its elements share memory (expand), the inputs and earlier outputs in whose memory it lies."""
+    """Of each dense output: strides (1 where the size is 1), whether its elements share memory, and which tensors' memory it lies in."""
     dense = [(path, tensor) for path, tensor in outputs if tensor.layout == torch.strided]
-    return [{"path": path, "stride": list(tensor.stride()), "overlaps_itself": overlaps_itself(tensor),
+    return [{"path": path, "stride": [step if size > 1 else 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)],
+             "overlaps_itself": overlaps_itself(tensor),
              "inputs": [name for name, given in inputs if _share_memory(tensor, given)],
              "outputs": [name for name, other in dense[:index] if _share_memory(tensor, other)]}
             for index, (path, tensor) in enumerate(dense)]
