@@ -37,7 +37,7 @@ the same convolution 8 to 14% faster in the reference, whose float64 run had fre
 class WorkerFailed(Exception):
     """A worker gave an error instead of a reply, or none at all.
 
-    code: the probe's error code, or died, timeout, noisy, over_limit, forged, malformed.
+    code: the probe's error code, or died, timeout, noisy, forged, malformed.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Worker:
             ready, _, _ = select.select([self._reply], [], [], min(POLL_S, max(give_up - now, 0.001)))
             self._hear()
             if self._over:
-                raise WorkerFailed("over_limit", self._over)
+                raise WorkerFailed("died", self._over)
             if ready:
                 chunk = os.read(self._reply, 1 << 20)
                 if not chunk:
@@ -209,7 +209,7 @@ class Worker:
         self._wait_for_exit()
         self._hear()
         if self._over:
-            return WorkerFailed("over_limit", self._over)
+            return WorkerFailed("died", self._over)
         status = self.process.poll()
         if status is None:
             how = "closed the judge's channel"
