@@ -1,4 +1,7 @@
-"""The candidate's confinement: the filter's program on both processors, the allow-list, limits, tiers. The real thing: e2e/test_judge_hostile.py."""
+"""The candidate's confinement in parts: the filter's program on both processors, the allow-list, limits, tiers.
+
+The whole, with candidates that attack, is in e2e/test_judge_hostile.py.
+"""
 
 import errno
 import json

@@ -94,7 +94,7 @@ class Confinement:
         plan |= {"write": [str(path) for path in (self.folder, *caches)],
                  "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
                  "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
-                 "not_readable": [str(self.private / CANARY)]}
+                 "readable": [str(self.candidate), str(self.workload)], "not_readable": [str(self.private / CANARY)]}
         return {VARIABLE: json.dumps(plan), **variables}
 
     def take(self, line: bytes) -> str:
