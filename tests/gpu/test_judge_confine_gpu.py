@@ -17,13 +17,14 @@ TUNED = "import torch\ndef optimize(model, inputs):\n    return torch.compile(mo
 LEAVES_A_CHILD = """
 import subprocess, sys
 def optimize(model, inputs):
-    subprocess.Popen([sys.executable, "-c", "import torch, time; torch.ones(1 << 28, device='cuda'); time.sleep(600)"], start_new_session=True)
+    program = "import torch, time; torch.ones(1 << 28, device='cuda'); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
     return model
 """
 MEMORY = """
 import torch
 def optimize(model, inputs):
-    kept = [torch.zeros(1 << 28) for _ in range(64)]
+    kept = [torch.ones(1 << 28) for _ in range(64)]
     return lambda x: (model(x), kept)[0]
 """
 
