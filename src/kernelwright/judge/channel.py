@@ -77,7 +77,7 @@ class Worker:
                 variables={**STEADY_MEMORY, **plan})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
-            self._close_pipes()
+            self._close_pipes("_request", "_reply", "_status")
             raise
         finally:
             os.close(request_read)
@@ -134,9 +134,10 @@ class Worker:
 
     def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""
-        self._hear()
-        self._close_pipes()
+        self._close_pipes("_request", "_reply")
         terminate(self.process, grace_s=SUPERVISED_GRACE_S if self._supervised else 0.0)
+        self._hear()
+        self._close_pipes("_status")
 
     def log_tail(self) -> str:
         """The last line that the program printed, shortened."""
@@ -224,8 +225,8 @@ class Worker:
         except OSError:
             return 0
 
-    def _close_pipes(self) -> None:
-        for name in ("_request", "_reply", "_status"):
+    def _close_pipes(self, *names: str) -> None:
+        for name in names:
             fd = getattr(self, name, -1)
             setattr(self, name, -1)
             if fd >= 0:
