@@ -4,9 +4,12 @@ What a verdict says of its separation is held against what the candidate could r
 """
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -284,3 +287,40 @@ def test_torch_compile_works_in_confinement(attacked, session, tmp_path):
     candidate.write_text(CHEAPLY + "def optimize(model, inputs):\n    return torch.compile(model)\n")
     verdict = judge(session.workload, candidate, session.options.model_copy(update={"timeout_s": 240}), session=session)
     assert verdict.correctness is not None and verdict.correctness.passed, verdict.reasons
+
+
+def test_a_daemon_ends_with_a_judge_that_is_killed(tmp_path):
+    candidate = tmp_path / "daemon.py"
+    candidate.write_text(IMPORTS + textwrap.dedent("""
+        def attack():
+            if os.fork() == 0:
+                os.setsid()
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                os.write(1, b"the daemon runs\\n")
+                time.sleep(300)
+            time.sleep(300)
+        """) + ATTACK)
+    here = tmp_path / "here"
+    here.mkdir()
+    script = (f"from pathlib import Path; from kernelwright.judge import *; from kernelwright.model.workload import WorkloadRef\n"
+              f"judge(WorkloadRef(path=Path({str(WIDE)!r}), name='w'), Path({str(candidate)!r}), "
+              f"JudgeOptions(device='cpu', python={sys.executable!r}))")
+    ours = {**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1]), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, env=ours, cwd=here)
+    try:
+        wait_for(lambda: any("the daemon runs" in log.read_text() for log in tmp_path.glob("kernelwright-judge-candidate-*/candidate.log")))
+        assert len(running_in(here)) == 5  # judge, reference, supervisor, candidate, daemon
+        process.kill()
+        process.wait()
+        wait_for(lambda: not running_in(here))
+    finally:
+        process.kill()
+        for left in running_in(here):
+            os.kill(left, signal.SIGKILL)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)

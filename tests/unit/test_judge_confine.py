@@ -1,4 +1,7 @@
-"""The candidate's confinement: the filter's program on both processors, the allow-list, limits, tiers. The real thing: e2e/test_judge_hostile.py."""
+"""The candidate's confinement in parts: the filter's program on both processors, the allow-list, limits, tiers.
+
+The whole, with candidates that attack, is in e2e/test_judge_hostile.py.
+"""
 
 import errno
 import json
@@ -142,7 +145,9 @@ def test_a_worker_that_said_nothing_holds_nothing(tmp_path):
 def test_the_supervisors_reason_comes_after_the_report(tmp_path):
     made = confinement(tmp_path, REPORTED)
     assert made.take(b'{"ended": "started more than 8 processes"}') == "started more than 8 processes"
-    assert made.take(b"nonsense") == ""
+    assert made.take(b"nonsense") == "" and made.take(b"[]") == ""
+    assert made.separation(timed=True, hashed=True).tier == "hostile"
+    assert made.take(b'{"left": 2}') == "" and made.separation(timed=True, hashed=True).tier == "honest mistake"
 
 
 def test_descendants_are_found_through_their_parents():

@@ -433,8 +433,15 @@ def test_replies_with_impossible_fields_are_a_failure_of_their_worker(fields):
     assert verdict_of(failure.value)[0] == "FAILED" and failure.value.role == "candidate"
 
 
-@pytest.mark.parametrize("line", [b"[" * 200_000, b"{", b"[]", b'{"id": "other"}', b"1" * 10_000])
-def test_lines_that_are_no_reply_are_forged(line):
+def sealed(text, key=b"key"):
+    return hmac.new(key, text, "sha256").hexdigest().encode() + b" " + text
+
+
+@pytest.mark.parametrize("line", [
+    *map(sealed, [b"[" * 200_000, b"{", b"[]", b'{"id": "other"}', b"1" * 10_000]), b'{"id": "mine", "ok": true}', b"",
+    sealed(b'{"id": "mine", "ok": true}', b"another key"), sealed(b'{"id": "mine"}')[:-1]])
+def test_lines_that_are_no_reply_or_bear_no_seal_are_forged(line):
     with pytest.raises(WorkerFailed) as failure:
-        _parse(line, "mine")
+        _parse(line, "mine", b"key")
     assert failure.value.code == "forged"
+    assert _parse(sealed(b'{"id": "mine", "ok": true}'), "mine", b"key") == {"id": "mine", "ok": True}

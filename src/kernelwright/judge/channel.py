@@ -37,7 +37,7 @@ the same convolution 8 to 14% faster in the reference, whose float64 run had fre
 class WorkerFailed(Exception):
     """A worker gave an error instead of a reply, or none at all.
 
-    code: the probe's error code, or died, timeout, noisy, over_limit, forged, malformed.
+    code: the probe's error code, or died, timeout, noisy, forged, malformed.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Worker:
                 variables={**STEADY_MEMORY, **plan})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
-            self._close_pipes()
+            self._close_pipes("_request", "_reply", "_status")
             raise
         finally:
             os.close(request_read)
@@ -134,9 +134,10 @@ class Worker:
 
     def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""
-        self._hear()
-        self._close_pipes()
+        self._close_pipes("_request", "_reply")
         terminate(self.process, grace_s=SUPERVISED_GRACE_S if self._supervised else 0.0)
+        self._hear()
+        self._close_pipes("_status")
 
     def log_tail(self) -> str:
         """The last line that the program printed, shortened."""
@@ -166,7 +167,7 @@ class Worker:
             ready, _, _ = select.select([self._reply], [], [], min(POLL_S, max(give_up - now, 0.001)))
             self._hear()
             if self._over:
-                raise WorkerFailed("over_limit", self._over)
+                raise WorkerFailed("died", self._over)
             if ready:
                 chunk = os.read(self._reply, 1 << 20)
                 if not chunk:
@@ -209,7 +210,7 @@ class Worker:
         self._wait_for_exit()
         self._hear()
         if self._over:
-            return WorkerFailed("over_limit", self._over)
+            return WorkerFailed("died", self._over)
         status = self.process.poll()
         if status is None:
             how = "closed the judge's channel"
@@ -224,8 +225,8 @@ class Worker:
         except OSError:
             return 0
 
-    def _close_pipes(self) -> None:
-        for name in ("_request", "_reply", "_status"):
+    def _close_pipes(self, *names: str) -> None:
+        for name in names:
             fd = getattr(self, name, -1)
             setattr(self, name, -1)
             if fd >= 0:

@@ -76,6 +76,8 @@ class Confinement:
     unconfinable: str = ""
     """Why the workload cannot be loaded in a confined process; then only the supervisor is left."""
     report: Report | None = field(default=None, init=False)
+    left: int = field(default=0, init=False)
+    """Processes that the supervisor could not end."""
 
     def variables(self, status_fd: int) -> dict[str, str]:
         """Environment of the worker: the plan, temporary files in its own folder, the compilers' caches; {} where it starts as it is.
@@ -94,7 +96,7 @@ class Confinement:
         plan |= {"write": [str(path) for path in (self.folder, *caches)],
                  "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
                  "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
-                 "not_readable": [str(self.private / CANARY)]}
+                 "readable": [str(self.candidate), str(self.workload)], "not_readable": [str(self.private / CANARY)]}
         return {VARIABLE: json.dumps(plan), **variables}
 
     def take(self, line: bytes) -> str:
@@ -103,8 +105,10 @@ class Confinement:
             if self.report is None:
                 self.report = Report.model_validate_json(line)
                 return ""
-            return str(json.loads(line)["ended"])[:200]
-        except (ValidationError, ValueError, LookupError, TypeError):
+            told = json.loads(line)
+            self.left = int(told.get("left", 0))
+            return str(told.get("ended", ""))[:200]
+        except (ValidationError, ValueError, AttributeError, TypeError):
             return ""
 
     def confines(self) -> bool:
@@ -115,6 +119,9 @@ class Confinement:
         """The tier by what was really in force. timed: it states times; hashed: no file changed."""
         checks = {check.name: check for check in self.report.checks} if self.report is not None else {}
         found = [Mechanism(name=name, held=check.held, detail=check.detail) for name, check in checks.items()]
+        if self.left:
+            found = [item for item in found if item.name != "nothing left running"]
+            found.append(Mechanism(name="nothing left running", held=False, detail=f"{self.left} processes could not be ended"))
         own = self.options.compile_cache == "own"
         found += [
             Mechanism(name="separate processes", held=True, detail="of reference, candidate and judge"),

@@ -20,7 +20,7 @@ def verdict_of(error: WorkerFailed) -> tuple[VerdictName, str]:
     """FAILED with the reason, or CHEAT for a forged reply."""
     if error.code == "forged":
         return "CHEAT", f"forged result: it {error.message}"
-    if error.code in ("died", "timeout", "noisy", "malformed", "over_limit"):
+    if error.code in ("died", "timeout", "noisy", "malformed"):
         return "FAILED", f"it {error.message}"
     text = f"{error.code}\n{error.message}\n{error.trace}"
     for words, reason in _CAUSES:

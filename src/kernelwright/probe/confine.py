@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/nvidia*", "/dev/nvidia-caps/*",
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/nvidia*", "/dev/nvidia-caps*/*",
            "/dev/dri/*", "/dev/kfd", "/dev/infiniband/*")
 SHARED_MEMORY = "/dev/shm"
 PTRACE_PEEKDATA = 2
@@ -68,6 +68,9 @@ def _become_confined(plan: Plan, argv: Sequence[str]) -> None:
     if plan["confine"]:
         checks += confine(plan, supervisor)
         checks += probe(plan, supervisor)
+        for path in plan["readable"]:
+            with open(path, "rb"):  # of another user's, maybe, whom only capabilities could override: the judge then does without
+                pass
     os.write(plan["status_fd"], json.dumps({"pid": os.getpid(), "checks": checks}).encode() + b"\n")
     os.close(plan["status_fd"])
 

@@ -56,11 +56,11 @@ def supervise(child: int, plan: Plan) -> NoReturn:
         wait_s = BUSY_POLL_S if len(tree) > BUSY_PROCESSES else POLL_S
         over = _over(tree, plan, page)
         if over:
-            _say(plan, over)
+            _say(plan, {"ended": over})
             status = signal.SIGKILL
     left = end_all()
     if left:
-        _say(plan, f"left {left} processes that could not be ended")
+        _say(plan, {"left": left})
     _leave(status)
 
 
@@ -167,9 +167,9 @@ def _reap(child: int) -> int | None:
     return status
 
 
-def _say(plan: Plan, words: str) -> None:
+def _say(plan: Plan, message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
-        os.write(plan["status_fd"], json.dumps({"ended": words}).encode() + b"\n")
+        os.write(plan["status_fd"], json.dumps(message).encode() + b"\n")
 
 
 def _leave(status: int) -> NoReturn:
