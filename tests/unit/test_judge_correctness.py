@@ -1,5 +1,6 @@
 """When is an output right? The judge's limits on outputs made by hand."""
 
+import hmac
 import itertools
 import json
 import os
