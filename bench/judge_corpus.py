@@ -50,7 +50,7 @@ def honest(sessions: Sessions) -> int:
 
 
 def _row(name: str, verdict: str, wrong: str, elapsed_s: float, words: str) -> None:
-    first = words.splitlines()[0][:110] if words else ""
+    first = words.splitlines()[0][:160] if words else ""
     print(f"| {name} | {verdict} | {elapsed_s:.1f} s | {wrong or 'as it must'} | {first} |", flush=True)
 
 

@@ -131,9 +131,11 @@ def judged(honest: Honest, sessions: Sessions) -> tuple[Verdict, str]:
 def problem(honest: Honest, verdict: Verdict) -> str:
     """What is wrong with a verdict on an honest candidate; "" when nothing is.
 
-    A large difference may be AMBIGUOUS only where the machine is so busy that, as the verdict says, not even a twofold one would be seen.
+    A large difference may be AMBIGUOUS only where the machine is so busy that, as the verdict says, not even a twofold one would be seen,
+    or two looks at it (two clocks, two pairs of processes) do not agree.
     """
-    hidden = verdict.comparison is not None and verdict.comparison.smallest_detectable_effect_pct > 100
+    blind = verdict.comparison is not None and verdict.comparison.smallest_detectable_effect_pct > 100
+    hidden = blind or any(reason.startswith("not confirmed") for reason in verdict.reasons)
     wanted = MUST[honest.speed] if honest.large and not hidden else MAY[honest.speed]
     if verdict.verdict not in wanted:
         return f"{verdict.verdict}, not {' or '.join(wanted)}"
