@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from kernelwright.judge import JudgeOptions, ReferenceSession, judge
+from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, steady
 from kernelwright.judge.options import ReferenceFailed
 from kernelwright.model.workload import WorkloadRef
 from warm_start import warm_start
@@ -152,6 +152,8 @@ def sessions(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch, warm_start():
         patch.setenv("OMP_NUM_THREADS", "1")
+        for module, name in ((distributions, "MIN_BUDGET_S"), (distributions, "MAX_BUDGET_S"), (steady, "CHURN_S")):
+            patch.setattr(module, name, 20.0)  # a busy machine must not leave out what a test is about
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # what the forks inherit
         yield session

@@ -15,7 +15,7 @@ from kernelwright.judge.replies import Surveyed, SurveyedKind
 from kernelwright.probe import judge_reference, tree
 from kernelwright.probe.judge_distributions import KINDS, perturbed, span, transformed
 from kernelwright.probe.judge_program import Program
-from kernelwright.probe.judge_survey import Survey
+from kernelwright.probe.judge_survey import Survey, _Operators
 
 SEEDS = range(3)
 
@@ -194,6 +194,17 @@ def test_values_that_must_stay_between_0_and_1_are_kept_there():
     assert found["large"] == {"kind": "large", "free": False, "finite": 1.0, "reason": found["large"]["reason"]}
     free = {item["kind"]: item["free"] for item in survey_of(torch.relu, lambda: [torch.rand(16, 16)])["distributions"]}
     assert free["large"] and free["shifted"]
+
+
+@pytest.mark.parametrize(("function", "hazardous"), [
+    (lambda x: torch.nn.functional.binary_cross_entropy(x, x), True), (lambda x: torch.bernoulli(x), True),
+    (lambda x: torch.arange(9.0)[(x * 8).long()], True), (lambda x: x.topk(3).values.relu() @ torch.ones(3), False),
+    (lambda x: x.gather(1, x.argsort(1)), False), (lambda x: (x * 8).long().float(), False)])
+def test_operators_that_could_cost_a_gpu_process_its_device_are_seen(function, hazardous):
+    """The survey asks only on a GPU; the operators have the same names here."""
+    with _Operators() as watch:
+        function(torch.rand(8, 8))
+    assert watch.hazardous is hazardous
 
 
 def test_the_order_of_the_distributions_follows_the_secret_seed():

@@ -61,8 +61,7 @@ class Survey:
                 output = self._run(self.inputs)
         except NotApplicable:  # something in it does not go together with being watched
             return self._run(self.inputs), True
-        names = watch.names
-        return output, bool(names & ASSERTING) or (bool(names & INDEXING) and (watch.made_integers or bool(names & BINNING)))
+        return output, watch.hazardous
 
     def _run(self, inputs: Inputs) -> list[Leaf]:
         Program(self.workload, self.fn).restore(self.state)
@@ -139,6 +138,12 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.names: set[str] = set()
         self.made_integers = False
+
+    @property
+    def hazardous(self) -> bool:
+        """Values out of range could end in a device-side assertion."""
+        made = self.made_integers or bool(self.names & BINNING)
+        return bool(self.names & ASSERTING) or (bool(self.names & INDEXING) and made)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
