@@ -195,7 +195,8 @@ class Worker:
         while b"\n" in self._told:
             line, _, rest = bytes(self._told).partition(b"\n")
             self._told = bytearray(rest)
-            self._over = self._over or self.confinement.take(line)
+            over = self.confinement.take(line)
+            self._over = self._over or over
 
     def _wait_for_exit(self) -> None:
         """A supervisor whose worker has ended still ends what that left behind."""

@@ -64,6 +64,7 @@ def _become_confined(plan: Plan, argv: Sequence[str]) -> None:
     if os.getppid() != supervisor:
         os._exit(1)
     os.setsid()
+    _first_to_go()
     checks = [_check("nothing left running", subreaper == "", subreaper or "a supervisor ends every descendant")]
     if plan["confine"]:
         checks += confine(plan, supervisor)
@@ -73,6 +74,15 @@ def _become_confined(plan: Plan, argv: Sequence[str]) -> None:
                 pass
     os.write(plan["status_fd"], json.dumps({"pid": os.getpid(), "checks": checks}).encode() + b"\n")
     os.close(plan["status_fd"])
+
+
+def _first_to_go() -> None:
+    """Where memory runs out faster than the supervisor looks, the system ends this process or its children, and not the supervisor."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("500")
+    except OSError:
+        return
 
 
 def confine(plan: Plan, supervisor: int) -> list[Check]:
