@@ -120,8 +120,9 @@ def test_a_slower_candidate_is_found_by_two_pairs_within_20_s_beyond_their_start
     assert "cross-check" in verdict.phases_s
 
 
-def test_a_buffer_that_every_call_writes_anew_is_no_cheat(session, tmp_path):
-    assert judged(session, tmp_path, STATIC_BUFFER, confirm=False).verdict in ACCEPTABLE
+def test_a_buffer_that_every_call_writes_anew_is_wrong_and_no_cheat(session, tmp_path):
+    verdict = judged(session, tmp_path, STATIC_BUFFER, confirm=False)
+    assert verdict.verdict == "WRONG" and "the next call overwrites it" in verdict.reasons[0]
 
 
 def test_memory_that_was_not_written_is_poisoned(session, tmp_path):
