@@ -6,9 +6,12 @@ mend. `tests/e2e/test_bad_inputs.py` runs it.
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import os
 import sys
+import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -28,6 +31,15 @@ VERSIONS = ("import torch\n\nPARAMS = {'n': 4, 'dtype': torch.float32}\n\n\ndef 
             "    return (torch.ones(n, dtype=dtype),)\n\n\nVERSIONS = {'v1': lambda x: x + 1}\n")
 PROJECT = ("kernels:\n  mla: {file: w.py, versions: [v1, v2], default_version: v1}\n  softmax: {file: w.py, versions: [v2]}\n"
            "  gone: {file: gone.py}\n")
+
+
+def archive_of(*names: str) -> bytes:
+    """An xz archive of empty files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        for name in names:
+            made.addfile(tarfile.TarInfo(name))
+    return lzma.compress(buffer.getvalue())
 
 
 def body(code: str) -> str:
@@ -213,6 +225,13 @@ USAGE = [
     _usage("unknown precision", ("optimize", "w.py", "--precision", "fp8"), "--precision"),
     _usage("judge without candidate", ("judge", "w.py"), "CANDIDATE"),
     _usage("too few rounds", ("judge", "w.py", "w.py", "--rounds", "2"), "at least 3"),
+    _usage("two candidates", ("judge", "w.py", "w.py", "w.py"), "2 candidates", fix="--kernelbench"),
+    _usage("bundle of another ending", ("judge", "w.py", "w.py", "--bundle", "b.zip"), ".tar.xz"),
+    _usage("unknown sanitizer", ("judge", "w.py", "w.py", "--sanitize=valgrind"), "--sanitize"),
+    _usage("precision of a bundle", ("judge", "b.tar.xz", "--precision", "bf16"), "--precision", fix="leave it out"),
+    _usage("candidate beside a bundle", ("judge", "b.tar.xz", "c.py"), "CANDIDATE", fix="leave it out"),
+    _usage("parameter of a bundle", ("judge", "b.tar.xz", "--b=3"), "--b", fix="leave it out"),
+    _usage("bundle of many", ("judge", "w.py", "w.py", "--kernelbench", "--bundle", "b.tar.xz"), "--bundle"),
     _usage("negative seed", ("judge", "w.py", "w.py", "--seed=-1"), "--seed"),
     _usage("compare nothing", ("compare",), "PROFILE"),
     _usage("nonsense gate", ("compare", "a", "b", "--fail-above", "a lot"), "percentage"),
@@ -388,6 +407,22 @@ CANDIDATES = [
     )
 ]
 
+BUNDLES = [
+    Row(f"bundle: {name}", ("judge", "b.tar.xz"), 2, code, says, "b.tar.xz", files=files, prepare=prepare, how=how, check=nothing_made)
+    for name, code, says, files, prepare, how in (
+        ("missing", "no_such_file", "no such file", {}, None, IN_PROCESS),
+        ("text", "not_a_bundle", "no xz archive", {"b.tar.xz": "hello"}, None, SCRIPT),
+        ("foreign", "not_a_bundle", "another archive", {"b.tar.xz": lzma.compress(bytes(10240))}, None, IN_PROCESS),
+        ("no archive", "not_a_bundle", "no tar", {"b.tar.xz": lzma.compress(b"x" * 2048)}, None, IN_PROCESS),
+        ("truncated", "broken_bundle", "cut off", {"b.tar.xz": lzma.compress(bytes(range(256)) * 40)[:-30]}, None, IN_PROCESS),
+        ("bomb", "bundle_too_large", "unpacks to more", {"b.tar.xz": lzma.compress(bytes(100 << 20), preset=0)}, None, IN_PROCESS),
+        ("huge", "bundle_too_large", "is larger", {}, sparse(1 << 33, "b.tar.xz"), IN_PROCESS),
+        ("parent path", "unsafe_bundle", "leads elsewhere", {"b.tar.xz": archive_of("code/../../owned")}, None, SCRIPT),
+        ("folder", "unreadable", "can't be read", {}, lambda folder: (folder / "b.tar.xz").mkdir(), IN_PROCESS),
+        ("pipe", "unreadable", "regular", {}, fifo("b.tar.xz"), IN_PROCESS),
+    )
+]
+
 
 def _fails(name: str, source: str | bytes, exit_code: int, code: str, says: str = "", *more_argv: str, **more: object) -> Row:
     """A profile that begins and fails in the workload."""
@@ -461,6 +496,8 @@ JUDGED = [
     Row("judge what raises", ("judge", "w.py", "c.py", *_RUN), 4, "workload_raised", "no luck", "w.py:3", "correct",
         files={"w.py": "import torch\n\nraise ValueError('no luck')\n" + ENTRY, "c.py": "def f(x):\n    return x\n"},
         how=PROCESS, begun=True),
+    Row("folder without candidates", ("judge", "w.py", "d", "--kernelbench"), 2, "no_candidates", "no Python file", "d",
+        "folder of candidates", files={"w.py": GOOD}, prepare=lambda folder: (folder / "d").mkdir(), check=nothing_made),
     Row("judge an unknown version", ("judge", "w.py", "c.py", "--version", "v9", *_RUN), 2, "unknown_version", "v9", "w.py", "v1",
         files={"w.py": VERSIONS, "c.py": "def f(x):\n    return x\n"}, how=PROCESS, begun=True),
     Row("judge what gives no tensor", ("judge", "w.py", "c.py", *_RUN), 4, "no_tensor_output", "no tensor", "w.py", "return the computed",
@@ -471,4 +508,4 @@ JUDGED = [
         files={"w.py": "while True:\n    pass\n" + ENTRY}, how=PROCESS, begun=True),
 ]
 
-ROWS = [*FILES, *USAGE, *REPORTS, *MACHINE, *OUTPUT, *PROJECTS, *STORED, *CANDIDATES, *WORKLOADS, *JUDGED]
+ROWS = [*FILES, *USAGE, *REPORTS, *MACHINE, *OUTPUT, *PROJECTS, *STORED, *CANDIDATES, *BUNDLES, *WORKLOADS, *JUDGED]

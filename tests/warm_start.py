@@ -16,6 +16,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
@@ -89,6 +90,7 @@ def _forget() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     atexit._clear()
     warnings.resetwarnings()
+    tempfile.tempdir = None
     gc.freeze()
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
     for name in [name for name in sys.modules if name.partition(".")[0].startswith(INHERITED)]:

@@ -104,7 +104,7 @@ def test_verbs_exist_and_all_are_in_the_readme() -> None:
     mentioned: dict[str, set[str]] = {}
     for page in PAGES:
         for line in code_of(page):
-            named = re.findall(r"scripts/([a-z]\w*)\.py", line) + re.findall(r"(?:^|\s)kernelwright ([a-z][\w-]*)", line)
+            named = re.findall(r"scripts/([a-z]\w*)\.py", line) + re.findall(r"(?:^|(?<!from)\s)kernelwright ([a-z][\w-]*)", line)
             for verb in named:
                 mentioned.setdefault(verb.replace("-", "_"), set()).add(page.name)
     unknown = {verb: pages for verb, pages in mentioned.items() if verb not in VERBS}

@@ -49,11 +49,37 @@ def optimize(model, inputs):
         return out
     return call
 """
+STATIC_OUTPUT = GRAPH.replace("return out.clone()", "return out")
+FRESH_MEMORY = """
+import torch
+def optimize(model, inputs):
+    def call(x):
+        out = torch.empty_like(model(x))
+        out[:-1] = model(x)[:-1]
+        return out
+    return call
+"""
+ADDS_INTO_FRESH_MEMORY = """
+import torch
+def optimize(model, inputs):
+    def call(x):
+        right = model(x)
+        out = torch.empty(right.shape, device=x.device)
+        return out.add_(right)
+    return call
+"""
+SNIFFS = """
+import torch
+def optimize(model, inputs):
+    def call(x):
+        return model(x.clamp(-8, 8))
+    return call
+"""
 
 
 @pytest.fixture(scope="module")
 def session():
-    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=200)
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=200, confirm=False, conditions=())
     with ReferenceSession(WorkloadRef(path=EXAMPLES / "mlp_activations.py", name="mlp_activations"), options) as session:
         yield session
 
@@ -80,8 +106,49 @@ def test_verdicts(session, tmp_path, text, precision, expected, words):
     assert any(words in reason for reason in verdict.reasons)
 
 
+def test_other_distributions_on_the_gpu(session, tmp_path):
+    right = verdict_on(session, tmp_path, PLAIN, timing=False)
+    status = {other.kind: other.status for other in right.correctness.distributions}
+    assert len(status) == 8 and all(how == "passed" for kind, how in status.items() if kind != "nonfinite"), right.reasons
+    assert right.correctness.passed and right.correctness.steadiness.repeatable and right.correctness.steadiness.calls > 12
+    wrong = verdict_on(session, tmp_path, SNIFFS, timing=False)
+    assert wrong.verdict == "WRONG" and wrong.reproducer.distribution and wrong.reproducer.changed, wrong.reasons
+
+
+@pytest.mark.parametrize(("text", "precision"), [(TF32 + "PRECISION = 'tf32'\n" + PLAIN, "tf32"), (BF16, "bf16"), (GRAPH, "equal")],
+                         ids=["tf32", "bf16", "graph"])
+def test_honest_programs_are_right_on_other_distributions(session, tmp_path, text, precision):
+    verdict = verdict_on(session, tmp_path, text, precision=precision, timing=False)
+    assert verdict.correctness.passed and verdict.correctness.distributions, verdict.reasons
+
+
+def test_a_graphs_output_that_the_next_call_overwrites_is_wrong(session, tmp_path):
+    verdict = verdict_on(session, tmp_path, STATIC_OUTPUT, timing=False)
+    assert verdict.verdict == "WRONG" and "changes when it is called again" in verdict.reasons[0], verdict.reasons
+
+
+@pytest.mark.parametrize("text", [FRESH_MEMORY, ADDS_INTO_FRESH_MEMORY], ids=["unwritten_row", "adds_into_fresh_memory"])
+def test_poisoned_memory_shows_what_was_never_written(session, tmp_path, text):
+    verdict = verdict_on(session, tmp_path, text, timing=False)
+    assert verdict.verdict == "WRONG" and verdict.reproducer is not None, verdict.reasons
+
+
+def test_a_reference_that_asserts_on_the_device_is_surveyed_within_its_range(tmp_path):
+    """binary_cross_entropy ends the process's device on values outside 0 to 1: the survey must not give it any."""
+    workload = tmp_path / "probabilities.py"
+    workload.write_text("import torch\nclass Loss(torch.nn.Module):\n    def forward(self, p, q):\n"
+                        "        return torch.nn.functional.binary_cross_entropy(p, q, reduction='none')\n"
+                        "def get_model_and_input():\n    return Loss().eval(), (torch.rand(64, 64), torch.rand(64, 64))\n")
+    options = JudgeOptions(device="cuda", python=sys.executable, timing=False, timeout_s=200)
+    with ReferenceSession(WorkloadRef(path=workload, name="probabilities"), options) as session:
+        verdict = verdict_on(session, tmp_path, "def optimize(model, inputs):\n    return lambda p, q: model(p, q)\n")
+        assert session.survey.applicable and not any(kind.free for kind in session.survey.distributions), session.survey
+    kinds = {other.kind for other in verdict.correctness.distributions}
+    assert verdict.correctness.passed and kinds >= {"small", "shifted"}, verdict.reasons
+
+
 def test_a_large_output_is_compared_on_a_sample(tmp_path):
-    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=1.0, timeout_s=200)
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=1.0, timeout_s=200, confirm=False, conditions=())
     with ReferenceSession(WorkloadRef(path=EXAMPLES / "embedding_projection.py", name="embedding_projection"), options) as session:
         right = verdict_on(session, tmp_path, PLAIN)
         wrong = verdict_on(session, tmp_path, TF32 + PLAIN)

@@ -47,6 +47,13 @@ def test_bad_usage_is_one_line_and_exit_2(argv, capsys):
     assert answer["status"] == "error" and set(answer["error"]) == {"code", "message", "where", "fix"} and answer["error"]["message"]
 
 
+@pytest.mark.parametrize("words", ["w.py c.py d.py --b=3 --rounds 4", "w.py --b=3 c.py d.py --rounds 4", "--b=3 w.py c.py --rounds 4 d.py",
+                                   "w.py c.py --rounds 4 --b=3 d.py"])
+def test_parameters_and_options_may_stand_anywhere_among_the_files(words):
+    args, unknown = EDGE._parse(build_parser("judge"), words.split())
+    assert (args.workload, [str(path) for path in args.candidate], args.rounds, unknown) == ("w.py", ["c.py", "d.py"], 4, ["--b=3"])
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_that_names_its_options(verb, capsys):
     with pytest.raises(SystemExit) as done:

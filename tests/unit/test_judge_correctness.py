@@ -1,5 +1,7 @@
 """When is an output right? The judge's limits on outputs made by hand."""
 
+import hmac
+import itertools
 import json
 import os
 import struct
@@ -7,14 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernelwright.judge.channel import WorkerFailed, _parse
-from kernelwright.judge.correctness import Expected, check_round, comparable, decidable, is_of
+from kernelwright.judge.correctness import Expected, check_elsewhere, check_round, comparable, decidable, is_evidence, is_of
+from kernelwright.judge.degenerate import warnings_of
 from kernelwright.judge.exchange import Exchange
+from kernelwright.judge.memory import layout_notes, layout_problem
 from kernelwright.judge.options import Deadline
 from kernelwright.judge.reasons import verdict_of
-from kernelwright.judge.replies import Called
+from kernelwright.judge.replies import Called, Dependence, OutputLayout, Surveyed
+from kernelwright.judge.reproducer import of_value, wrong_elements
 from kernelwright.judge.tensors import Leaf, Malformed, read_leaves
+from kernelwright.probe.judge_tensors import layout, overlaps_itself
 
 RNG = np.random.default_rng(11)
 EXACT = RNG.normal(size=4096)
@@ -189,6 +198,160 @@ def test_huge_values_do_not_overflow_the_norm():
     assert not check_round([leaf(huge * 1.1, "float64")], expected, round_number=0, level="equal")[0][0].passed
 
 
+def test_a_round_counts_where_the_reference_is_right_on_some_output():
+    exact, garbage = EXACT.astype(np.float32), (EXACT * (1 + 0.05 * RNG.normal(size=EXACT.size))).astype(np.float32)
+    for references, counts in (([exact, garbage], True), ([garbage, garbage], False), ([exact], True), ([np.zeros(0, np.float32)], True)):
+        leaves = [leaf(values, path=str(index)) for index, values in enumerate(references)]
+        oracle = [leaf(EXACT[: values.size], "float64", path=str(index)) for index, values in enumerate(references)]
+        errors, _ = check_round(leaves, Expected(leaves, oracle), round_number=0, level="equal")
+        assert is_evidence(errors, leaves) is counts
+    coarse = leaf(noisy(0.03), "bfloat16")
+    errors, _ = check_round([coarse], Expected([coarse], [leaf(EXACT, "float64")]), round_number=0, level="equal")
+    assert is_evidence(errors, [coarse])  # 3% is a few roundings of bfloat16
+
+
+def on_other_inputs(got, *, reference=None, oracle=EXACT, perturbed=None, kind="large", level="equal", yardstick=()):
+    reference = leaf(noisy(3 * EPS)) if reference is None else reference
+    moved = leaf(oracle if perturbed is None else perturbed, "float64")
+    expected = Expected([reference], [leaf(oracle, "float64")], False, [[run] for run in yardstick], [[moved]])
+    return check_elsewhere(0, [got], expected, round_number=7, level=level, kind=kind)
+
+
+def test_on_other_inputs_the_limit_follows_what_rounding_of_the_inputs_does():
+    got = leaf(noisy(1e-4, seed=5))
+    assert not on_other_inputs(got)[0].passed
+    error, compared = on_other_inputs(got, perturbed=EXACT * (1 + 1e-4 * np.random.default_rng(9).normal(size=EXACT.size)))
+    assert compared and error.passed and error.distribution == "large" and error.round == 7
+
+
+def test_on_other_inputs_an_ill_conditioned_output_is_not_compared():
+    error, compared = on_other_inputs(leaf(noisy(0.5, seed=5)), perturbed=EXACT * (1 + 0.05 * RNG.normal(size=EXACT.size)))
+    assert not compared and error.passed and "not compared" in error.note
+
+
+def test_on_other_inputs_only_finite_places_far_from_overflow_count():
+    reference, got, oracle = noisy(3 * EPS), noisy(3 * EPS, seed=5), EXACT.copy()
+    reference[:3], got[:3] = [np.inf, np.nan, 3.3e38], [1.0, -np.inf, np.inf]
+    oracle[2] = 3.3e38
+    assert on_other_inputs(leaf(got), reference=leaf(reference), oracle=oracle)[0].passed
+    got[9] = np.nan
+    assert not on_other_inputs(leaf(got), reference=leaf(reference), oracle=oracle)[0].passed
+    nowhere = np.full(EXACT.size, np.nan, np.float32)
+    assert on_other_inputs(leaf(got), reference=leaf(nowhere))[1] is False
+
+
+def test_on_other_inputs_a_declared_precision_that_loses_everything_is_not_held_against_it():
+    lost, fine = leaf(noisy(0.6, seed=2)), leaf(noisy(2**-9, seed=2))
+    assert on_other_inputs(leaf(noisy(0.6, seed=5)), level="bf16", yardstick=[lost])[1] is False
+    assert on_other_inputs(leaf(noisy(2**-9, seed=5)), level="bf16", yardstick=[fine])[0].passed
+    assert not on_other_inputs(leaf(noisy(2**-4, seed=5)), level="bf16", yardstick=[fine])[0].passed
+
+
+def test_the_order_of_nan_and_infinities_is_not_compared():
+    order, other = leaf(np.arange(100), "int64"), leaf(np.arange(100)[::-1].copy(), "int64")
+    expected = Expected([order], [order], False, (), [[order]])
+    for kind, compared in (("nonfinite", False), ("large", True)):
+        error, did = check_elsewhere(0, [other], expected, round_number=0, level="equal", kind=kind)
+        assert did is compared and error.passed is not compared
+
+
+def reproduced(got, reference, oracle):
+    expected = Expected([reference], [oracle])
+    (error,), _ = check_round([got], expected, round_number=2, level="equal")
+    assert not error.passed
+    return of_value(error, got, expected, 0, inputs_seed=41, changed={})
+
+
+@settings(max_examples=50, deadline=None)
+@given(place=st.integers(0, 4095), off=st.floats(0.1, 1e6) | st.sampled_from([np.inf, -np.inf, np.nan]))
+def test_the_reproducer_finds_the_planted_element(place, off):
+    values = noisy(3 * EPS).reshape(16, 8, 32).copy()
+    reference = Leaf("a.b", "float32", (16, 8, 32), "cpu", "Tensor", False, values.ravel().copy())
+    values.ravel()[place] += np.float32(off)
+    got = Leaf("a.b", "float32", (16, 8, 32), "cpu", "Tensor", False, values.ravel())
+    shown = reproduced(got, reference, leaf(EXACT, "float64"))
+    assert shown.index == tuple(int(i) for i in np.unravel_index(place, (16, 8, 32))) and shown.shape == (16, 8, 32)
+    assert shown.expected == EXACT[place] and shown.wrong_elements == 1 and shown.compared_elements == 4096
+    assert (shown.path, shown.round, shown.inputs_seed, shown.kind) == ("a.b", 2, 41, "value") and shown.summary.startswith("output 'a.b'")
+    assert isinstance(shown.got, str) is not np.isfinite(off)
+    assert type(shown).model_validate_json(shown.model_dump_json()) == shown
+
+
+def test_a_scalar_and_integers_have_reproducers_too():
+    assert reproduced(leaf(np.float32(2.0)), leaf(np.float32(1.0)), leaf(1.0, "float64")).index == ()
+    one, other = np.arange(50), np.arange(50)
+    other[[4, 9]] = 0
+    shown = reproduced(leaf(other, "int64"), leaf(one, "int64"), leaf(one, "int64"))
+    assert shown.index == (4,) and (shown.expected, shown.got, shown.wrong_elements) == (4.0, 0.0, 2)
+
+
+def test_elements_within_the_limit_are_not_counted_as_wrong():
+    assert wrong_elements(leaf(noisy(1e-5, seed=5)), leaf(EXACT, "float64"), leaf(noisy(EPS)), 1e-3) == 0
+    assert wrong_elements(leaf(noisy(1.0, seed=5)), leaf(EXACT, "float64"), leaf(noisy(EPS)), 1e-3) > 3500
+
+
+def lies(path="", stride=(8, 1), overlaps=False, inputs=(), outputs=()):
+    return OutputLayout(path=path, stride=list(stride), overlaps_itself=overlaps, inputs=list(inputs), outputs=list(outputs))
+
+
+def test_memory_that_a_user_would_notice_is_a_problem_and_formats_are_notes():
+    plain = lies()
+    assert "expanded view" in layout_problem([lies(stride=(0, 1), overlaps=True)], [plain])
+    assert "input '0.1'" in layout_problem([lies(inputs=["0.1"])], [plain])
+    for same in (lies(inputs=["0.1"]), lies(stride=(0, 1), overlaps=True)):
+        assert layout_problem([same], [same]) is None and layout_notes([same], [same]) == []
+    assert layout_problem([lies(stride=(1, 8))], [plain]) is None
+    assert "strides [1, 8]" in layout_notes([lies(stride=(1, 8))], [plain])[0]
+    assert "shares memory with output '0'" in layout_notes([lies("1", outputs=["0"])], [lies("1")])[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(shape=st.lists(st.integers(1, 4), max_size=4), data=st.data())
+def test_strides_that_put_two_elements_at_one_address_are_found(shape, data):
+    stride = data.draw(st.lists(st.integers(0, 20), min_size=len(shape), max_size=len(shape)))
+    addresses = [sum(i * step for i, step in zip(index, stride, strict=True)) for index in itertools.product(*map(range, shape))]
+    if len(set(addresses)) < len(addresses):
+        assert overlaps_itself(torch.empty(400).as_strided(shape, stride))
+
+
+@settings(max_examples=100, deadline=None)
+@given(shape=st.lists(st.integers(0, 4), max_size=4), data=st.data())
+def test_dense_tensors_and_slices_in_any_order_of_dimensions_do_not_overlap(shape, data):
+    order = data.draw(st.permutations(range(len(shape))))
+    tensor = torch.empty(shape).permute(order)
+    assert not overlaps_itself(tensor) and not overlaps_itself(tensor[..., ::2] if tensor.dim() else tensor)
+
+
+def test_the_memory_of_outputs_is_described():
+    x = torch.randn(6, 8)
+    fresh = x + 1
+    spread = fresh.mean(1, keepdim=True).expand(-1, 8)
+    found = layout([("0", fresh), ("1", fresh[:, :4]), ("2", x[2:]), ("3", spread), ("4", x.clone().t())], [("x", x)])
+    assert [(item["inputs"], item["outputs"], item["overlaps_itself"]) for item in found] == [
+        ([], [], False), ([], ["0"], False), (["x"], [], False), ([], [], True), ([], [], False)]
+    left, right = fresh.split(3)
+    assert layout([("0", left), ("1", right)], [])[1]["outputs"] == []
+
+
+def test_what_the_output_does_not_depend_on_is_a_warning():
+    errors, _ = check_round([leaf(noisy(3 * EPS, seed=5))], Expected([leaf(noisy(3 * EPS))], [leaf(EXACT, "float64")]),
+                            round_number=0, level="equal")
+    told = {"all inputs": ("", 0.5), "input": ("0.1", 1e-9), "weight": ("gain", 0.2)}
+
+    def warned(**changes):
+        items = [Dependence(what=what, name=name, change=changes.get(what.partition(" ")[0], change))
+                 for what, (name, change) in told.items()]
+        return warnings_of(Surveyed(applicable=True, dependence=items, spread=changes.get("spread", 1.0)), errors)
+
+    assert warned() == ("degenerate problem: the output does not depend on input 0.1: a candidate that ignores it would pass",)
+    assert warned(input=1e-2) == ()
+    assert "weight gain" in warned(weight=0.0)[1]
+    (constant,) = warned(all=1e-10)
+    assert "returns a constant" in constant
+    assert "nearly one constant" in warned(spread=1e-9)[-1]
+    assert warnings_of(Surveyed(applicable=False), errors) == ()
+
+
 def written(path, header, body=b""):
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
@@ -271,8 +434,15 @@ def test_replies_with_impossible_fields_are_a_failure_of_their_worker(fields):
     assert verdict_of(failure.value)[0] == "FAILED" and failure.value.role == "candidate"
 
 
-@pytest.mark.parametrize("line", [b"[" * 200_000, b"{", b"[]", b'{"id": "other"}', b"1" * 10_000])
-def test_lines_that_are_no_reply_are_forged(line):
+def sealed(text, key=b"key"):
+    return hmac.new(key, text, "sha256").hexdigest().encode() + b" " + text
+
+
+@pytest.mark.parametrize("line", [
+    *map(sealed, [b"[" * 200_000, b"{", b"[]", b'{"id": "other"}', b"1" * 10_000]), b'{"id": "mine", "ok": true}', b"",
+    sealed(b'{"id": "mine", "ok": true}', b"another key"), sealed(b'{"id": "mine"}')[:-1]])
+def test_lines_that_are_no_reply_or_bear_no_seal_are_forged(line):
     with pytest.raises(WorkerFailed) as failure:
-        _parse(line, "mine")
+        _parse(line, "mine", b"key")
     assert failure.value.code == "forged"
+    assert _parse(sealed(b'{"id": "mine", "ok": true}'), "mine", b"key") == {"id": "mine", "ok": True}

@@ -8,6 +8,7 @@ import pytest
 
 from kernelwright.judge import timing
 from kernelwright.judge.run import _words
+from kernelwright.judge.sm_clocks import nothing_watched
 from kernelwright.judge.statistics import (
     MIN_QUADS,
     Estimate,
@@ -76,7 +77,8 @@ def test_signed_rank_levels_are_those_of_the_tables():
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [
-    (1.05, 1.10, "FASTER"), (0.90, 0.95, "SLOWER"), (0.985, 1.015, "SAME"), (1.002, 1.015, "SAME"), (0.95, 1.05, "AMBIGUOUS"),
+    (1.05, 1.10, "FASTER"), (0.90, 0.95, "SLOWER"), (0.985, 1.015, "SAME"), (1.002, 1.015, "SAME"), (1.013, 1.018, "FASTER"),
+    (0.981, 0.986, "SLOWER"), (0.95, 1.05, "AMBIGUOUS"),
     (1.005, 1.20, "AMBIGUOUS"), (1.015, 1.03, "FASTER")])
 def test_decisions(low, high, expected):
     assert decide(Estimate(math.sqrt(low * high), low, high, 1.0, 8, 0.99, "")) == expected
@@ -114,14 +116,16 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     """Planned from a busy warm-up: calls of 50 ms, which then take less."""
     clock, rng = [0.0], np.random.default_rng(7)
 
-    def block(who, plan, first):
+    def block(who, plan, first, cut=None):
         clock[0] += block_s
-        return timing.Block(block_s, [], [1e6 * (1.3 if who == "reference" else 1.0) * math.exp(rng.normal(0, noise))] * plan.samples)
+        sample_ns = 1e6 * (1.3 if who == "reference" else 1.0) * math.exp(rng.normal(0, noise))
+        return timing.Block(block_s, [], [sample_ns] * plan.samples, [1] * plan.samples)
 
     monkeypatch.setattr(timing, "_block", block)
+    monkeypatch.setattr(timing, "_cut", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
-    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0), 1, 30.0, 0.05)
+    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0), 1, 30.0, 0.05, None, nothing_watched)
     assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in _words(timed)
 
 
@@ -154,7 +158,7 @@ def test_an_effect_below_what_the_noise_lets_see_is_ambiguous() -> None:
 def _timed(speedup: float, interval: tuple[float, float], smallest: float, decision: str) -> Timed:
     side = Measurement.of([1e6] * 9, timer="perf_counter")
     return Timed(Comparison(reference=side, candidate=side, speedup=speedup, interval=interval, smallest_detectable_effect_pct=smallest,
-                            pairs=20, blocks=40, method=""), decision, 0, None)
+                            pairs=20, blocks=40, method=""), decision, None)
 
 
 def test_an_interval_beyond_1_that_is_ambiguous_says_why() -> None:

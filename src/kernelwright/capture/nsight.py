@@ -67,6 +67,25 @@ def find_nsys(view: SystemView, named: str | None = None) -> Tool:
     return _none(view, named, "nsys", "Nsight Systems is not installed, nor hidden in a Nsight Compute")
 
 
+def find_sanitizer(view: SystemView) -> Tool:
+    """compute-sanitizer: PATH, CUDA toolkits (also beside their ncu). It is not asked for its version."""
+    name = "compute-sanitizer"
+    patterns = [("CUDA toolkit", pattern) for pattern in _cuda_patterns(view, name)]
+    patterns += [("CUDA toolkit", f"/usr/local/cuda*/{name}/{name}"), ("CUDA toolkit", f"/usr/lib/nvidia-cuda-toolkit/{name}/{name}")]
+    for source, path in _places(view, name, None, patterns):
+        return Tool(name, path, None, source)
+    ncu = view.which("ncu")
+    if ncu is not None and (beside := ncu.resolve().parent / name).is_file():
+        return Tool(name, beside, None, "beside ncu")
+    if manager(view) == "conda":
+        fix = install(view, Packages("", "", "-c nvidia cuda-sanitizer-api"))
+    else:
+        fix = (f"{sudo(view)}apt-get update && {sudo(view)}apt-get install -y "
+               "$(apt-cache search --names-only '^cuda-sanitizer-[0-9]' | cut -d' ' -f1 | sort -V | tail -n 1)")
+    return Tool(name, problem="compute-sanitizer is not installed", fix=fix,
+                advice="it is part of the CUDA toolkit: put its bin folder on PATH, or set CUDA_HOME")
+
+
 def missing_libraries(view: SystemView, *own_folders: Path) -> list[str]:
     """Which of IMPORTER_LIBRARIES no library folder of this machine has."""
     folders = [place for pattern in LIBRARY_FOLDERS for place in view.glob(pattern)]

@@ -148,7 +148,11 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.N
     if any(action.nargs == argparse.PARSER for action in parser._actions):  # argparse refuses to intermix sub-commands
         return parser.parse_known_args(argv)
     # `TARGET --mode event VERSION` is as good as `TARGET VERSION --mode event`.
-    return parser.parse_known_intermixed_args(argv)
+    args, unknown = parser.parse_known_intermixed_args(argv)
+    params = [word for word in unknown if word.startswith("--")]
+    if params and len(params) < len(unknown):  # argparse gives an optional positional up at an option that it does not know
+        return parser.parse_known_intermixed_args([word for word in argv if word not in params] + params)
+    return args, unknown
 
 
 def _refuse_twice(parser: argparse.ArgumentParser, argv: list[str]) -> None:

@@ -1,8 +1,13 @@
-"""One worker process and its line to the parent: a pair of pipes that only the two of them hold."""
+"""One worker process and its line to the parent: a pair of pipes that only the two of them hold, each reply under a seal.
+
+The seal is an HMAC under a key that the worker reads before anything of the candidate is imported. It refuses whatever writes to the pipe
+without knowing this process from the inside; code of the candidate's that looks for the key in its own interpreter can find it. What a
+worker says about itself is therefore never believed: outputs and times are the parent's own."""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
 import secrets
@@ -13,14 +18,16 @@ from typing import Any
 
 from ..capture.process import spawn, terminate
 from ..model.workload import Device
+from .confine import MAX_LOG_BYTES, Confinement
 from .options import Deadline, OutOfTime
 from .untrusted import open_regular, remove
 
-MAX_LOG_BYTES = 64 * 2**20
 MAX_REPLY_BYTES = 64 * 2**20
 POLL_S = 0.1
 EXIT_GRACE_S = 0.5
 """After the process has ended, what it wrote before may still arrive for this long."""
+SUPERVISED_GRACE_S = 12.0
+"""A supervisor takes at most 10 s to end all that the candidate started (probe/confine_watch.py)."""
 LOG_TAIL_CHARACTERS = 300
 STEADY_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 """glibc raises both thresholds by itself after large blocks were freed, in one process and not in the other: on the CPU that made
@@ -48,25 +55,34 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """Starts on creation; `close` (or leaving the with block) ends its whole process group."""
+    """Starts on creation; `close` (or leaving the with block) ends its whole process group, or with a confinement all its descendants."""
 
-    def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device) -> None:
+    def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device, confinement: Confinement | None = None) -> None:
+        """folder: of its log. Raises MachineLacks, OSError."""
         self.role = role
+        self.confinement = confinement
         self.log = folder / f"{role}.log"
         remove(self.log)  # an earlier candidate's words are not this one's
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
+        self._status, status_write = os.pipe()
+        self._key = secrets.token_bytes(32)
+        self._told, self._over = bytearray(), ""
         try:
+            plan = confinement.variables(status_write) if confinement is not None else {}
+            self._supervised = bool(plan)
             self.process = spawn(
                 interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write)],
-                device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write),
-                variables=STEADY_MEMORY)
+                device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, *([status_write] if plan else [])),
+                variables={**STEADY_MEMORY, **plan})
+            _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
-            self._close_pipes()
+            self._close_pipes("_request", "_reply", "_status")
             raise
         finally:
             os.close(request_read)
             os.close(reply_write)
+            os.close(status_write)
         self._buffer = bytearray()
         self._pending: tuple[str, str] | None = None
 
@@ -75,6 +91,12 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs the program (below its supervisor, where it has one)."""
+        report = self.confinement.report if self.confinement is not None else None
+        return report.pid if report is not None else self.process.pid
 
     def send(self, op: str, **fields: Any) -> None:
         """Give a command without waiting for its reply. Raises WorkerFailed when the worker is gone."""
@@ -93,7 +115,7 @@ class Worker:
         (identity, op), self._pending = self._pending, None
         try:
             line = self._read_line(op, timeout_s, deadline)
-            reply = _parse(line, identity)
+            reply = _parse(line, identity, self._key)
         except WorkerFailed as error:
             error.role = self.role
             self.close()
@@ -112,8 +134,10 @@ class Worker:
 
     def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""
-        self._close_pipes()
-        terminate(self.process, grace_s=0.0)
+        self._close_pipes("_request", "_reply")
+        terminate(self.process, grace_s=SUPERVISED_GRACE_S if self._supervised else 0.0)
+        self._hear()
+        self._close_pipes("_status")
 
     def log_tail(self) -> str:
         """The last line that the program printed, shortened."""
@@ -141,10 +165,12 @@ class Worker:
             if ended_at is not None and now - ended_at > EXIT_GRACE_S:
                 raise self._died(op)
             ready, _, _ = select.select([self._reply], [], [], min(POLL_S, max(give_up - now, 0.001)))
+            self._hear()
+            if self._over:
+                raise WorkerFailed("died", self._over)
             if ready:
                 chunk = os.read(self._reply, 1 << 20)
                 if not chunk:
-                    self._wait_for_exit()
                     raise self._died(op)
                 self._buffer += chunk
             if len(self._buffer) > MAX_REPLY_BYTES:
@@ -155,13 +181,37 @@ class Worker:
             raise WorkerFailed("forged", "wrote to the judge's channel on its own")
         return line
 
+    def _hear(self) -> None:
+        """What came over the status pipe so far: the worker's report, and why its supervisor ended it."""
+        if self.confinement is None or self._status < 0:
+            return
+        while select.select([self._status], [], [], 0)[0]:
+            chunk = os.read(self._status, 65536)
+            if not chunk:
+                os.close(self._status)
+                self._status = -1
+                break
+            self._told += chunk
+        while b"\n" in self._told:
+            line, _, rest = bytes(self._told).partition(b"\n")
+            self._told = bytearray(rest)
+            over = self.confinement.take(line)
+            self._over = self._over or over
+
     def _wait_for_exit(self) -> None:
-        until = time.monotonic() + EXIT_GRACE_S
-        while self.process.poll() is None and time.monotonic() < until:
+        """A supervisor whose worker has ended still ends what that left behind."""
+        start = time.monotonic()
+        while self.process.poll() is None:
+            ending = self._supervised and not Path(f"/proc/{self.pid}").exists()
+            if time.monotonic() - start > (SUPERVISED_GRACE_S if ending else EXIT_GRACE_S):
+                return
             time.sleep(0.01)
 
     def _died(self, op: str) -> WorkerFailed:
         self._wait_for_exit()
+        self._hear()
+        if self._over:
+            return WorkerFailed("died", self._over)
         status = self.process.poll()
         if status is None:
             how = "closed the judge's channel"
@@ -176,8 +226,8 @@ class Worker:
         except OSError:
             return 0
 
-    def _close_pipes(self) -> None:
-        for name in ("_request", "_reply"):
+    def _close_pipes(self, *names: str) -> None:
+        for name in names:
             fd = getattr(self, name, -1)
             setattr(self, name, -1)
             if fd >= 0:
@@ -199,9 +249,12 @@ def _reported(found: Any, role: str) -> WorkerFailed:
         exit_code=exit_code if isinstance(exit_code, int) else 4, trace=text("traceback", 20000), role=role)
 
 
-def _parse(line: bytes, identity: str) -> dict[str, Any]:
+def _parse(line: bytes, identity: str, key: bytes) -> dict[str, Any]:
+    seal, _, text = line.partition(b" ")
+    if not hmac.compare_digest(seal, hmac.new(key, text, "sha256").hexdigest().encode()):
+        raise WorkerFailed("forged", "wrote something on the judge's channel that does not bear its worker's seal")
     try:
-        reply = json.loads(line)
+        reply = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WorkerFailed("forged", "wrote something that is no reply on the judge's channel") from error
     if not isinstance(reply, dict) or reply.get("id") != identity:
@@ -211,7 +264,7 @@ def _parse(line: bytes, identity: str) -> dict[str, Any]:
 
 def _words(op: str) -> str:
     special = {"load": "start and load", "build": "import and build", "time": "timed calls", "lead_in": "timed calls",
-               "prepare_timing": "warm-up"}
+               "prepare_timing": "warm-up", "prepare_condition": "timed calls", "time_condition": "timed calls", "renew": "timed calls"}
     return special.get(op, op.replace("_", " "))
 
 

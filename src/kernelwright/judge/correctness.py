@@ -41,9 +41,18 @@ float64; tf32 would be 2400), 4 eps for 16-bit and narrower types, whose sums ar
 ILL_CONDITIONED = 1e-2
 ILL_FACTOR = 10.0
 """Where the reference itself is wrong by more than 1% (and 8 eps), its digits are rounding noise (a gradient that is zero in
-exact arithmetic): the candidate's noise may be ten times as large, no more."""
-UNDECIDABLE = 0.1
-"""A leaf on which the reference is wrong by more than 10% is no evidence either way."""
+exact arithmetic). A round in which that holds for every output is dropped; where other outputs are well-conditioned, the candidate's
+noise may be ten times as large as the reference's, no more."""
+UNDECIDABLE_INTEGERS = 0.1
+"""Indices of which float64 gives more than a tenth otherwise (near-ties) are no evidence either way."""
+DISTRIBUTION_FACTOR = 4.0
+"""On inputs of other distributions the limits are four times as wide, beside what rounding errors of the inputs do there: the precision is
+judged on the generator's own inputs, and what holds for those alone errs by far more."""
+LOST_PRECISION = 0.3
+"""Where a declared precision itself errs by more than this on another distribution, nothing is left to compare."""
+NEAR_OVERFLOW = 0.25
+"""A finite value above this share of the dtype's largest may be infinite after another rounding."""
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38, "complex64": 3.4028234663852886e38}
 CLEAR_DROP = 10.0
 DROP_SHARE = 0.25
 """A precision drop is only named when the error is above 10 times the limit for "equal" and at least a quarter of what the reference errs
@@ -78,6 +87,9 @@ class Expected:
     oracle_is_reference: bool = False
     yardstick: Sequence[Sequence[Leaf]] = ()
     """Runs of the reference in the declared lower precision; the least accurate counts."""
+    perturbed: Sequence[Sequence[Leaf]] = ()
+    """On inputs of another distribution: the oracle on inputs moved by rounding errors, drawn twice: one draw may by luck leave alone
+    the one element that is sensitive (two nearly equal largest logits, scaled by 1000)."""
 
 
 def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> str | None:
@@ -178,13 +190,7 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
         yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
         limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
         notes.append(note)
-    problem = nonfinite_problem(got, reference)
-    if problem is None and theirs.norm > limit:
-        problem = (f"{_named(got.path)}: error {theirs.norm:.3g}, limit {limit:.3g} (the reference's own: {own.norm:.3g}); "
-                   f"{_example(theirs, got, oracle)}")
-    if problem is None and theirs.largest > element_limit:
-        problem = (f"{_named(got.path)}: one element is off by {theirs.largest:.3g}, limit {element_limit:.3g}; "
-                   f"{_example(theirs, got, oracle)}")
+    problem = nonfinite_problem(got, reference) or _value_problem(got, oracle, own, theirs, limit, element_limit)
     if got.sampled:
         notes.append(f"random sample of {got.values.size} of {math.prod(got.shape)} elements")
     return OutputError(path=got.path, round=round_number, reference_error=_finite(own.norm), candidate_error=_finite(theirs.norm),
@@ -202,6 +208,89 @@ def check_round(
     return tuple(checked), None
 
 
+def check_elsewhere(
+    index: int, candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision, kind: str
+) -> tuple[OutputError, bool]:
+    """Judge one leaf on inputs of another distribution; whether it could be compared there at all.
+
+    Only places count where the reference, the oracle and the perturbed oracle are finite and far from overflow. The limit follows
+    the larger of the reference's own error and of what rounding errors of the inputs do; a leaf on which that is above 1% is not compared.
+    """
+    got, oracle = candidate[index], expected.oracle[index]
+    reference = _comparable_places(index, expected)
+    runs = [errors_of(run[index], oracle, reference) for run in (expected.reference, *expected.perturbed)]
+    noise = Errors(max(run.norm for run in runs), max(run.largest for run in runs), 0)
+    theirs = errors_of(got, oracle, reference)
+    limit, element_limit, notes = _equal_limits(reference, oracle, noise, expected.oracle_is_reference)
+    compared = not ill_conditioned(reference, noise.norm) and _anything(reference)
+    compared = compared and (got.floating or kind != "nonfinite")  # the order of NaN and equal infinities is anybody's
+    if level != "equal":
+        yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
+        limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
+        compared = compared and yard <= LOST_PRECISION
+        notes.append(note)
+    limit = DISTRIBUTION_FACTOR * max(limit, REFERENCE_FACTOR * noise.norm)
+    element_limit = DISTRIBUTION_FACTOR * max(element_limit, ELEMENT_FACTOR * noise.largest)
+    problem = _value_problem(got, oracle, noise, theirs, limit, element_limit) if compared else None
+    if not compared:
+        notes = ["not compared: ill-conditioned or not finite on these inputs"]
+    note = "; ".join([*([problem] if problem else []), *notes])
+    return OutputError(path=got.path, round=round_number, reference_error=_finite(runs[0].norm), candidate_error=_finite(theirs.norm),
+                       limit=_finite(limit), passed=problem is None, note=note, distribution=kind), compared
+
+
+def ill_conditioned(leaf: Leaf, own_norm: float) -> bool:
+    """The reference's own error on this leaf is above 1% (8 eps of a coarser dtype; a tenth of all integers): no evidence."""
+    return own_norm > (max(ILL_CONDITIONED, 8 * leaf.eps) if leaf.floating else UNDECIDABLE_INTEGERS)
+
+
+def is_evidence(errors: Sequence[OutputError], reference: Sequence[Leaf]) -> bool:
+    """Any leaf of the round is well-conditioned (or there is none with elements)."""
+    filled = [(leaf, error) for leaf, error in zip(reference, errors, strict=False) if leaf.values.size]
+    return not filled or any(not ill_conditioned(leaf, error.reference_error) for leaf, error in filled)
+
+
+def finite_everywhere(leaves: Sequence[Leaf]) -> bool:
+    """No NaN and no infinity in any leaf."""
+    return all(bool(np.isfinite(leaf.values).all()) for leaf in leaves if leaf.floating)
+
+
+def nonfinite_difference(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> tuple[int, int]:
+    """Elements that are finite in the reference alone, and in the candidate alone."""
+    pairs = [(np.isfinite(got.values), np.isfinite(wanted.values))
+             for got, wanted in zip(candidate, reference, strict=True) if got.floating]
+    return sum(int((wanted & ~got).sum()) for got, wanted in pairs), sum(int((got & ~wanted).sum()) for got, wanted in pairs)
+
+
+def _anything(reference: Leaf) -> bool:
+    return bool(reference.values.size) and (not reference.floating or bool(np.isfinite(reference.values).any()))
+
+
+def _comparable_places(index: int, expected: Expected) -> Leaf:
+    """The reference's leaf with NaN where nothing can be compared."""
+    reference, oracle = expected.reference[index], expected.oracle[index]
+    if not reference.floating:
+        return reference
+    usable = np.isfinite(reference.values) & np.isfinite(oracle.values)
+    for run in expected.perturbed:
+        usable &= np.isfinite(run[index].values)
+    largest = LARGEST.get(reference.dtype)
+    if largest is not None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            usable &= np.abs(_wide(oracle.values)) <= NEAR_OVERFLOW * largest
+    return replace(reference, values=np.where(usable, reference.values, np.asarray(np.nan, dtype=reference.values.dtype)))
+
+
+def _value_problem(got: Leaf, oracle: Leaf, own: Errors, theirs: Errors, limit: float, element_limit: float) -> str | None:
+    if theirs.norm > limit:
+        return (f"{_named(got.path)}: error {theirs.norm:.3g}, limit {limit:.3g} (the reference's own: {own.norm:.3g}); "
+                f"{_example(theirs, got, oracle)}")
+    if theirs.largest > element_limit:
+        return (f"{_named(got.path)}: one element is off by {theirs.largest:.3g}, limit {element_limit:.3g}; "
+                f"{_example(theirs, got, oracle)}")
+    return None
+
+
 def same_values(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
     """Bit for bit (NaN equal to NaN)."""
     return len(one) == len(two) and all(
@@ -217,7 +306,7 @@ def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -
     if no_oracle:
         factor = NO_ORACLE_EPS_FACTOR.get(reference.dtype, NO_ORACLE_EPS_FACTOR_NARROW)
         return factor * eps, ELEMENT_FACTOR * factor * eps * size, []
-    if own.norm > max(ILL_CONDITIONED, 8 * eps):
+    if ill_conditioned(reference, own.norm):
         note = f"ill-conditioned: the reference's own error is {own.norm:.2g}"
         return ILL_FACTOR * own.norm, ILL_FACTOR * ELEMENT_FACTOR * (own.largest + eps * size), [note]
     factor = FEW_EPS_FACTOR if few else EPS_FACTOR.get(reference.dtype, EPS_FACTOR_NARROW)

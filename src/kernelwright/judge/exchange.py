@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from ..model.errors import BadInput
+from ..model.trace import Trace
+from ..readers.kineto import read_kineto
 from .channel import Worker, WorkerFailed
 from .options import Deadline
-from .replies import Done, OtherRun, R
+from .replies import Done, OtherRun, R, Window
 from .tensors import Leaf, Malformed, read_leaves
-from .untrusted import remove
+from .untrusted import open_regular, remove
 
 SAMPLE_ABOVE_ELEMENTS = 16 * 2**20
 """Leaves above this (64 MiB of float32) are compared on a secret random sample."""
+
+
+MAX_WINDOW_BYTES = 512 * 2**20
+"""Largest recording of a window that is read (decompressed)."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,22 @@ class Exchange:
         """An oracle or yardstick run: the reply, and the leaves where it was applicable."""
         reply, leaves = self._leaves(op, OtherRun, sample_seed, **fields)
         return reply, leaves if reply.applicable else None
+
+    def record_window(self, samples: int) -> tuple[Window, Trace]:
+        """A recording of this many samples by torch.profiler, made in the worker's process: its steps are the samples (Window.ring
+        calls each). A candidate can forge it. Raises WorkerFailed (malformed where it cannot be read), OutOfTime."""
+        file = self.folder / f"{secrets.token_hex(8)}.json"
+        try:
+            window = self.ask("record_window", Window, file=str(file), samples=samples)
+            with tempfile.TemporaryDirectory(prefix="kernelwright-window-") as private:  # read where the worker cannot replace it
+                copy = Path(private) / "window.json"
+                with open_regular(file) as source, copy.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                return window, read_kineto(copy, max_bytes=MAX_WINDOW_BYTES)
+        except (OSError, BadInput) as error:
+            raise WorkerFailed("malformed", f"gave a recording that cannot be read ({str(error)[:200]})", role=self.worker.role) from error
+        finally:
+            remove(file)
 
     def _leaves(self, op: str, shape: type[R], sample_seed: int, **fields: Any) -> tuple[R, list[Leaf]]:
         file = self.folder / f"{secrets.token_hex(8)}.tensors"

@@ -16,6 +16,24 @@ YOUNG_S = 60.0
 """A younger folder may belong to a session that has not taken its lock yet."""
 
 
+CANARY = "canary"
+"""A file that a confined candidate tries to read before its code is imported."""
+NOBODY = 65534
+
+
+def guard(folder: Path) -> None:
+    """Put a canary into the reference's folder and, as root, give the folder to nobody: root without capabilities cannot enter it then."""
+    (folder / CANARY).write_text("not for the candidate\n")
+    if os.name != "posix" or os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):
+        os.chown(folder, NOBODY, -1)
+        try:
+            (folder / CANARY).read_bytes()
+        except OSError:  # this root has no capabilities itself
+            os.chown(folder, 0, -1)
+
+
 class Scratch:
     """One folder under the system's temporary one. Its lock (a file beside it) is free once its session has ended, however it ended."""
 
@@ -42,7 +60,7 @@ def _remove_abandoned(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, Timeout):
             found = folder.lstat()
-            ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+            ours = not hasattr(os, "getuid") or found.st_uid == os.getuid() or (os.getuid(), found.st_uid) == (0, NOBODY)
             if folder.is_symlink() or not folder.is_dir() or not ours or time.time() - found.st_mtime < YOUNG_S:
                 continue
             with FileLock(_lock_of(folder), timeout=0, mode=0o600):

@@ -14,10 +14,12 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
+from .confine import prune_caches
+from .distributions import survey_seconds
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
-from .replies import Done, Loaded
-from .scratch import Scratch
+from .replies import Done, Loaded, Surveyed
+from .scratch import Scratch, guard
 from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
@@ -36,18 +38,24 @@ class ReferenceSession:
     Raises BadInput, MachineLacks, WorkloadFailed when the workload itself cannot be run.
     """
 
-    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent) -> None:
+    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent, start: bool = True) -> None:
+        """start: False leaves the worker's start to the first `ready`."""
         self.workload = workload
         self.options = options or JudgeOptions()
         self.say = say
         self.seed = secrets.randbits(48) if self.options.seed is None else self.options.seed
         self.workload_seed = Seeds(self.seed).of("workload")
         self.facts = Loaded(environment={}, training=False, form="", state={})
+        self.survey: Surveyed | None = None
+        """How the reference behaves on other inputs; None until a judgement has asked for it."""
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
+        self._start_now = start
         self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
+        self.unconfinable = ""
+        """Why the workload cannot be loaded in a confined process; "" while nothing is known against it."""
 
     def __enter__(self) -> ReferenceSession:
         if not self.workload.path.is_file():
@@ -56,8 +64,11 @@ class ReferenceSession:
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
         self.private = self._folder("reference")
         self.shared = self._folder("candidate")
+        guard(self.private)
+        prune_caches()
         try:
-            self._start()
+            if self._start_now:
+                self._start()
         except BaseException:
             self.close()
             raise
@@ -77,6 +88,12 @@ class ReferenceSession:
             scratch.remove()
         self._scratch.clear()
 
+    def rest(self) -> None:
+        """End the reference's process, and with it the memory it holds; `ready` starts another."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
     def count(self, sha256: str) -> int:
         """How often a candidate with this hash was judged before."""
         earlier = self._judged.get(sha256, 0)
@@ -88,11 +105,22 @@ class ReferenceSession:
         return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
                 "device": self.options.device, "seed": self.workload_seed}
 
-    def ready(self, deadline: Deadline) -> Exchange:
-        """The reference's side, loaded and reset; starts it again when it has died."""
+    def workspace(self) -> Path:
+        """A new folder for one candidate, which may write there alone."""
+        folder = self.shared / f"w-{secrets.token_hex(4)}"
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def living(self) -> Worker:
+        """The reference's worker; starts it again when it has died."""
         if self.worker is None or self.worker.process.poll() is not None:
             self._start()
         assert self.worker is not None
+        return self.worker
+
+    def ready(self, deadline: Deadline, *, survey: bool = False) -> Exchange:
+        """The reference's side, loaded and reset; starts it again when it has died. survey: fill in `self.survey`, once a session."""
+        self.worker = self.living()
         side = Exchange(self.worker, self.private, self.options.timeout_s, deadline)
         try:
             if self._loading:
@@ -101,6 +129,14 @@ class ReferenceSession:
             side.ask("reset", Done)
         except WorkerFailed as error:
             raise self.failure(error) from error
+        if not survey or self.survey is not None:
+            return side
+        try:
+            self.survey = side.ask("survey", Surveyed, seed=Seeds(self.seed).of("survey"), **survey_seconds(deadline))
+        except WorkerFailed as error:  # inputs that it was not written for may cost it its device or its life
+            self.survey = Surveyed(applicable=False, reason=" ".join(error.message.split())[:200])
+            self.failure(error)
+            return self.ready(deadline)
         return side
 
     def failure(self, error: WorkerFailed) -> OfReference:

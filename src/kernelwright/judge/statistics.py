@@ -27,7 +27,7 @@ PROCESS_DIFFERENCE = 0.01
 of blocks averages that out. Measured, a program against itself: 10 pairs of processes on an H200, estimates 1.000 to 1.009, one
 interval 1.006 to 1.011; 24 pairs on one CPU core, 0.984 to 1.006. FASTER and SLOWER need an interval that lies beyond it."""
 EQUIVALENCE = 0.02
-"""An interval within +-2% is SAME: twice the difference that two processes of the same program can have."""
+"""An interval within +-2% that is not beyond 1 +- 1% is SAME: twice the difference that two processes of the same program can have."""
 RANK_MIN_QUADS = 8
 """Below this signed ranks cannot reach the corrected level (smallest two-sided level 2 / 2**n); Student's t is used."""
 MIN_QUADS = 3
@@ -101,19 +101,18 @@ def estimate(values: Floats, looks: int, alpha: float = ALPHA) -> Estimate:
 
 
 def decide(interval: Estimate) -> Decision:
-    """SAME within +-EQUIVALENCE; else FASTER or SLOWER where the interval excludes 1 +- PROCESS_DIFFERENCE; else AMBIGUOUS.
+    """FASTER or SLOWER where the interval excludes 1 +- PROCESS_DIFFERENCE; else SAME within +-EQUIVALENCE; else AMBIGUOUS.
 
-    An effect smaller than the smallest one that this much noise would reliably show is AMBIGUOUS too: on a busy CPU a program
-    against itself once came out 2.9x with an interval of 1.05 to 6.6.
+    An effect smaller than the smallest one that this much noise would reliably show is neither FASTER nor SLOWER: on a busy CPU a
+    program against itself once came out 2.9x with an interval of 1.05 to 6.6.
     """
+    seen = 100 * math.expm1(abs(math.log(interval.speedup))) >= interval.smallest_effect_pct
+    if seen and interval.low > 1 + PROCESS_DIFFERENCE:
+        return "FASTER"
+    if seen and interval.high < 1 - PROCESS_DIFFERENCE:
+        return "SLOWER"
     if interval.low >= 1 - EQUIVALENCE and interval.high <= 1 + EQUIVALENCE:
         return "SAME"
-    if 100 * math.expm1(abs(math.log(interval.speedup))) < interval.smallest_effect_pct:
-        return "AMBIGUOUS"
-    if interval.low > 1 + PROCESS_DIFFERENCE:
-        return "FASTER"
-    if interval.high < 1 - PROCESS_DIFFERENCE:
-        return "SLOWER"
     return "AMBIGUOUS"
 
 

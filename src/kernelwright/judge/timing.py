@@ -6,18 +6,22 @@ import math
 import secrets
 import statistics as order
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..model.measurement import Measurement
-from ..model.verdict import Comparison
-from . import clocks
+from ..model.verdict import Comparison, ConditionTiming
+from . import clocks, conditions, window
 from .channel import WorkerFailed
 from .exchange import Exchange
 from .options import USUAL_TIMING_S
 from .placement import same_cores
 from .replies import Done, Prepared, Times
-from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, decide, estimate, plan_looks, quad_values, settled
+from .sm_clocks import Kept, SmClocks, Watch, kept_quads, nothing_watched
+from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, Floats, decide, estimate, plan_looks, quad_values, settled
+from .tensors import Leaf
 
 WARM_S = 0.2
 """Each side is called for at least this long before the first block (clocks ramp, caches and allocators fill)."""
@@ -33,6 +37,17 @@ MIN_BLOCK_S = 5e-3
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
+CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
+"""In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and the output of the last call of
+each of the candidate's blocks is checked, after a random number of calls of a sample."""
+CLOSING_CHECKS = 3
+"""So many short blocks of the candidate follow the last quad, look like the others and only serve for a check each: a program that
+began to cheat late is found too. Where it works in one call of 16 and repeats itself otherwise, a check misses it with probability 0.4
+(the inputs recur every third call), all ten of them with 0.0001."""
+CHECK_BUDGET_S = 1.0
+"""After so much time spent on getting outputs (large ones take tenths of a second) only the closing ones are asked for."""
+OF_PROCESS = ("died", "timeout", "noisy", "forged")
+"""Failures of a worker that end it."""
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
@@ -46,6 +61,50 @@ class Block:
     """By the parent's clock, from the command to the reply."""
     events_ns: Sequence[float]
     host_ns: Sequence[float]
+    calls: Sequence[int] = ()
+    """Of each sample."""
+    start_s: float = 0.0
+    """time.monotonic() at the command."""
+
+    def chosen(self, use_host: bool) -> Sequence[float]:
+        """ns of each sample by the timer that counts."""
+        return self.host_ns if use_host or not self.events_ns else self.events_ns
+
+    def per_call_ns(self, use_host: bool) -> list[float]:
+        """ns a call of each sample; a sample that was cut short counts only where it is the block's only one."""
+        rates = [value / calls for value, calls in zip(self.chosen(use_host), self.calls, strict=True)]
+        return rates[:-1] if len(rates) > 1 and self.calls[-1] < self.calls[0] else rates
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The output of one timed call, as the candidate's process gave it right after its block."""
+
+    pool_index: int
+    """Which round's inputs the call had."""
+    leaves: Sequence[Leaf]
+
+
+Export = Callable[[int], Sequence[Leaf]]
+"""The output of the candidate's last timed call, of this pool entry."""
+
+
+@dataclass
+class Checks:
+    """Outputs of timed calls, taken right after their blocks and compared later."""
+
+    export: Export | None
+    pool: int
+    taken: list[Checked] = field(default_factory=list)
+    spent_s: float = 0.0
+
+    def take(self, call: int) -> None:
+        """The output of the call with this number, which was the last one."""
+        if self.export is None:
+            return
+        begin = time.monotonic()
+        self.taken.append(Checked(call % self.pool, self.export(call % self.pool)))
+        self.spent_s += time.monotonic() - begin
 
 
 @dataclass
@@ -54,8 +113,6 @@ class Timed:
 
     comparison: Comparison
     decision: Decision
-    last_pool_index: int
-    """Which round's inputs the last timed call had."""
     cheat: str | None
     doubt: str | None = None
     """Why a decision in the candidate's favour was not believed."""
@@ -64,6 +121,18 @@ class Timed:
     """Chance that the interval misses the true speed-up."""
     stopped: str = ""
     """Why the timing ended, and after how long."""
+    checked: list[Checked] = field(default_factory=list)
+    """Outputs of timed calls, still to be compared."""
+    ring: int = 1
+    threads: Sequence[int] = ()
+    """Of each side; 0 on a GPU."""
+    conditions: tuple[ConditionTiming, ...] = ()
+    windows: tuple[window.Seen, window.Seen] | None = None
+    """What torch.profiler recorded of the reference's and the candidate's calls."""
+    apart: bool = False
+    """That recording and the candidate's timer do not agree."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of each part."""
 
 
 @dataclass(frozen=True)
@@ -78,45 +147,163 @@ class Plan:
     """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
 
 
-def compare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA) -> Timed:
+def compare(
+    reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA, *, export: Export | None = None,
+    cross_check: bool = False,
+) -> Timed:
     """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
+
+    export: asked for the outputs of randomly chosen timed calls; None: none are kept. cross_check: hold the timer against
+    torch.profiler, on a GPU. Raises WorkerFailed, OutOfTime.
+    """
+    sides = (reference, candidate)
+    begin = time.monotonic()
+    told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
+    device = told[0].device
+    threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
+    with same_cores([who.worker.pid for who in sides], threads):
+        plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
+        warmed = time.monotonic()
+        with SmClocks(device) as watched:
+            timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched)
+        done = time.monotonic()
+        timed.seconds |= {"warm-up": warmed - begin, "timing": done - warmed}
+        timed.notes += [watched.note] if watched.note else []
+        if cross_check and device == "cuda" and timed.cheat is None:
+            _cross_check(timed, sides)
+            timed.seconds["cross-check"] = time.monotonic() - done
+    timed.threads = threads
+    return timed
+
+
+def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: Sequence[str], max_timing_s: float) -> list[str]:
+    """Time under further conditions, after `compare`; returns notes. Last of all: a failed capture may leave a process useless.
 
     Raises WorkerFailed, OutOfTime.
     """
-    sides = (reference, candidate)
-    told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
-    threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
-    with same_cores([who.worker.process.pid for who in sides], threads):
-        plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
-        return _run(sides, plan, pool, max_timing_s, alpha)
+    budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
+    with same_cores([who.worker.process.pid for who in (reference, candidate)], timed.threads):
+        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed))
+    note = conditions.slower_cold(timed.decision, timed.conditions)
+    return [note] if note else []
 
 
-def _run(sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float) -> Timed:
+def _pair_s(timed: Timed) -> float:
+    return (timed.comparison.reference.median_ns + timed.comparison.candidate.median_ns) / 1e9
+
+
+def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
+    try:
+        samples = window.SAMPLES if _pair_s(timed) * timed.ring < window.LONG_S else 1
+        timed.windows = window.record(sides[0], samples), window.record(sides[1], samples)
+    except WorkerFailed as error:
+        if error.code in OF_PROCESS:
+            raise
+        timed.notes.append(f"the timer was not held against torch.profiler: {error.message[:200]}")
+        return
+    if timed.windows[0].busy_ns <= 0:
+        timed.notes.append("the timer was not held against torch.profiler: it recorded no kernel of the reference")
+        return
+    doubt = window.doubt(*timed.windows, timed.comparison.reference.median_ns, timed.comparison.candidate.median_ns)
+    timed.apart = doubt is not None
+    if doubt and timed.doubt is None:
+        timed.decision, timed.doubt = "AMBIGUOUS", doubt
+
+
+def _run(
+    sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float, export: Export | None, watch: Watch
+) -> Timed:
     begin = time.monotonic()
     stop_at_s = begin + max_timing_s
     blocks: tuple[list[Block], list[Block]] = ([], [])
     found: Estimate | None = None
-    use_host, first, last = False, 0, 0
+    kept = Kept(())
+    drawn = {low + secrets.randbelow(high - low) for low, high in CHECKED_QUADS}
+    checks = Checks(export, pool)
+    use_host, first = False, 0
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
-            for side in (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1):
-                blocks[side].append(_block(sides[side], plan, first))
+            quad = len(blocks[0]) // 2
+            cut = _cut(plan, sides) if quad in drawn else None
+            order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
+            for side in order_of_sides:
+                blocks[side].append(_block(sides[side], plan, first, cut))
                 first += plan.samples * plan.ring
-                last = first - 1 if side == 1 else last
+                if side == 1 and cut and checks.spent_s < CHECK_BUDGET_S:
+                    checks.take(first - plan.samples * plan.ring + cut.calls - 1)
         use_host = _events_miss_work(blocks)
-        found = estimate(quad_values(*(_block_times(side, plan.ring, use_host) for side in blocks)), len(plan.looks), alpha)
+        kept = kept_quads(*([watch(one.start_s, one.start_s + one.wall_s) for one in side] for side in blocks))
+        values = _values(blocks, use_host, kept)
+        if len(values) < MIN_QUADS and time.monotonic() < stop_at_s and look != plan.looks[-1]:
+            continue
+        found = estimate(values if len(values) >= MIN_QUADS else _values(blocks, use_host, None), len(plan.looks), alpha)
         if settled(found) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
+    if export is not None:
+        _closing(sides[1], plan, first, checks)
     stopped = _why_stopped(found, plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
+    notes += [kept.note] if kept.note else []
     decision = decide(found)
-    mine, theirs = ([clocks.Block(block.wall_s, _chosen(block, use_host)) for block in side] for side in blocks)
+    counting = _only(blocks, kept)
+    mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in counting)
     clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
+    seen = found
+    method = _method(plan, blocks, use_host, kept)
+    doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
-        return Timed(_comparison(blocks, clock.seen, plan, use_host, "speed-up by the judge's own clock"), "AMBIGUOUS", last % pool,
-                     clock.cheat, clock.doubt, notes, alpha, stopped)
-    return Timed(_comparison(blocks, found, plan, use_host), decision, last % pool, clock.cheat, None, notes, alpha, stopped)
+        seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
+    return Timed(_comparison(counting, seen, method, use_host), "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
+                 stopped, checks.taken, plan.ring)
+
+
+def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:
+    for _ in range(CLOSING_CHECKS):
+        cut = _cut(plan, (), most=3)
+        _block(candidate, plan, first, cut)
+        checks.take(first + cut.calls - 1)
+        first += cut.samples * plan.ring
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The blocks of one quad end early: after `samples` samples, the last of which has `last_calls` calls."""
+
+    samples: int
+    last_calls: int
+    calls: int
+    """All of a block."""
+
+
+def _cut(plan: Plan, sides: Sequence[Exchange], most: int | None = None) -> Cut:
+    """A random length (at most `most` samples), and input sets at new addresses on these sides: on both, so that the quad stays fair."""
+    for who in sides:
+        who.ask("renew", Done)
+    longest = min(plan.samples, most or plan.samples)
+    samples = longest - secrets.randbelow(max(1, longest // 2))
+    last_calls = 1 + secrets.randbelow(plan.ring)
+    return Cut(samples, last_calls, (samples - 1) * plan.ring + last_calls)
+
+
+def _values(blocks: tuple[list[Block], list[Block]], use_host: bool, kept: Kept | None) -> Floats:
+    values = quad_values(*(_block_times(side, use_host) for side in blocks))
+    return values if kept is None else values[np.asarray(kept.quads, dtype=bool)]
+
+
+def _only(blocks: tuple[list[Block], list[Block]], kept: Kept) -> tuple[list[Block], list[Block]]:
+    """The blocks of the quads that count; all where too few do."""
+    if sum(kept.quads) < MIN_QUADS:
+        return blocks
+    mine, theirs = ([block for index, block in enumerate(side) if kept.quads[index // 2]] for side in blocks)
+    return mine, theirs
+
+
+def _method(plan: Plan, blocks: tuple[list[Block], list[Block]], use_host: bool, kept: Kept) -> str:
+    timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
+    dropped = len(kept.quads) - sum(kept.quads)
+    lost = f"; {dropped} of {len(kept.quads)} quads dropped for the GPU's clock" if dropped else ""
+    return f"{plan.samples} samples a block, {plan.ring} calls a sample, {timer}{lost}"
 
 
 def _why_stopped(found: Estimate, plan: Plan, used_s: float, max_timing_s: float) -> str:
@@ -160,24 +347,21 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
     return Plan(ring, samples, lead_in, (*plan_looks(quads, alpha)[:-1], most))
 
 
-def _block(who: Exchange, plan: Plan, first: int) -> Block:
+def _block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Block:
     if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
         who.ask("lead_in", Done)
+    samples, last_calls = (cut.samples, cut.last_calls) if cut else (plan.samples, plan.ring)
     start = time.monotonic()
-    reply = who.ask("time", Times, samples=plan.samples, first=first)
+    reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)
     wall = time.monotonic() - start
-    if len(reply.host_ns) != plan.samples or len(reply.events_ns) not in (0, plan.samples):
+    if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
-    return Block(wall, reply.events_ns, reply.host_ns)
+    return Block(wall, reply.events_ns, reply.host_ns, [plan.ring] * (samples - 1) + [last_calls], start)
 
 
-def _block_times(blocks: Sequence[Block], ring: int, use_host: bool) -> list[float]:
+def _block_times(blocks: Sequence[Block], use_host: bool) -> list[float]:
     """ns a call of each block: the median sample, so that one interruption does not move it."""
-    return [order.median(_chosen(block, use_host)) / ring for block in blocks]
-
-
-def _chosen(block: Block, use_host: bool) -> Sequence[float]:
-    return block.host_ns if use_host or not block.events_ns else block.events_ns
+    return [order.median(block.per_call_ns(use_host)) for block in blocks]
 
 
 def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
@@ -189,10 +373,11 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
 
 
-def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, plan: Plan, use_host: bool, note: str = "") -> Comparison:
+def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool) -> Comparison:
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
-    sides = [Measurement.of([value / plan.ring for block in side for value in _chosen(block, use_host)], timer=timer) for side in blocks]
+    sides = [Measurement.of([value for block in side for value in block.per_call_ns(use_host)], timer=timer) for side in blocks]
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {plan.samples} samples a block, {plan.ring} calls a sample, {timer}" + (f"; {note}" if note else ""))
+        method=f"{found.method}; {method}", log_ratios=tuple(round(float(value), 6) for value in quad_values(
+            *(_block_times(side, use_host) for side in blocks))))

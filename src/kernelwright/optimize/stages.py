@@ -98,7 +98,9 @@ class RealStages:
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
         """See Stages."""
         options = JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
-                               timeout_s=self.options.timeout_s or self.options.budget_s)
+                               timeout_s=self.options.timeout_s or self.options.budget_s,
+                               # Its candidates are our own, and share what was compiled; the search confirms its own choice.
+                               compile_cache="user", conditions=(), cross_check=False, confirm=False)
         with ReferenceSession(workload, options, say=self.say) as session:
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import time
@@ -21,6 +22,12 @@ _perf_counter_ns = time.perf_counter_ns
 _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
 _elapsed_time = torch.cuda.Event.elapsed_time
+
+POISON = 0xFF
+"""Each byte: NaN in every floating dtype, -1 in signed integers."""
+MAX_RENEWED_BYTES = 2**30
+MAX_POISON_BYTES = {"cuda": 256 * 2**20, "cpu": 8 * 2**20}
+"""Larger outputs are not poisoned: filling them takes 0.1 ms on an H200 at its bandwidth, and some ms on a CPU, before every sample."""
 
 
 def unwrap(model: Any) -> Any:
@@ -43,7 +50,13 @@ class Program:
         output = self.workload.step(self.fn, *inputs)
         self.synchronize()
         drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
-        return self.leaves(output), drew
+        return [*self.leaves(output), *self.input_gradients(inputs)], drew
+
+    def input_gradients(self, inputs: Inputs) -> list[Leaf]:
+        """After a training step: the gradients of inputs that require one."""
+        if not self.workload.training:
+            return []
+        return [(f"grad input {path}", leaf.grad) for path, leaf in tree.leaves(inputs) if leaf.is_leaf and leaf.grad is not None]
 
     def leaves(self, output: Any, *, buffers: bool = True) -> list[Leaf]:
         """What is compared: the output's tensors and numbers; of a training step the loss, the gradients and the buffers it left."""
@@ -85,15 +98,25 @@ class Program:
 class Timer:
     """Timed calls of one program on a ring of input sets that are refilled, outside the timed part, before every sample.
 
-    Other values and a new tensor version each time: a result remembered by address or version is not the right one.
+    Other values and a new tensor version each time: a result remembered by address or version is not the right one. What the last
+    outputs occupied is filled with POISON meanwhile: a buffer that is returned without having been written shows it.
     """
 
     def __init__(self, program: Program, pool: list[Inputs], calls: int) -> None:
         self.program = program
         self.pool = pool
-        self.ring = [tree.map_tensors(clone_like, pool[index % len(pool)]) for index in range(calls)]
-        self.callers = [program.workload.caller(program.fn, *inputs) for inputs in self.ring]
+        self.ring: list[Inputs] = []
+        self.callers: list[Callable[[], Any]] = []
+        self._fill(calls)
+        self._calls = calls
+        """Of the present sample."""
         self.last_output: Any = None
+        self._output_bytes: list[int] | None = None
+
+    @property
+    def ring_size(self) -> int:
+        """Calls a sample."""
+        return len(self.callers)
 
     def warm(self, seconds: float, min_calls: int) -> float:
         """Call until both are reached, on refilled inputs as when timed; returns the shortest seconds a call."""
@@ -113,54 +136,108 @@ class Timer:
         self._run_ring()
         self.program.synchronize()
 
-    def block(self, samples: int, first: int) -> tuple[list[float], list[float]]:
+    def renew(self) -> None:
+        """Put the input sets into newly allocated tensors, at other addresses than the present ones (not where they are very large)."""
+        before = self.ring
+        if sum(leaf.numel() * leaf.element_size() for inputs in before for _, leaf in tree.leaves(inputs)) > MAX_RENEWED_BYTES:
+            return
+        try:
+            self._fill(len(before))
+            self.program.synchronize()
+        except torch.cuda.OutOfMemoryError:
+            self._use(before)
+
+    def refill_for(self, first: int) -> None:
+        """Other values for the next sample, as `block` numbers them, and poisoned memory; all of it done."""
+        self._refill(first)
+        self.program.synchronize()
+
+    def block(self, samples: int, first: int, last_calls: int) -> tuple[list[float], list[float]]:
         """(event ns, host ns) of each sample, a sample being one call on each input set; event ns is empty on the CPU.
 
-        Input set i of sample s holds pool entry (first + s * ring + i) modulo the pool's size.
+        Input set i of sample s holds pool entry (first + s * ring + i) modulo the pool's size. The last sample ends after last_calls
+        calls: the judge compares that call's output.
         """
         events: list[float] = []
         hosts: list[float] = []
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collection():
             for sample in range(samples):
                 self._refill(first + sample * len(self.ring))
+                self._calls = last_calls if sample == samples - 1 else len(self.ring)
                 event_ns, host_ns = self._sample()
                 hosts.append(host_ns)
                 if event_ns is not None:
                     events.append(event_ns)
-        finally:
-            if collecting:
-                gc.enable()
         return events, hosts
+
+    def sample(self) -> tuple[float | None, float]:
+        """(event ns or None on the CPU, host ns until the device is idle) of one pass over the ring."""
+        self._calls = len(self.ring)
+        return self._sample()
 
     def _sample(self) -> tuple[float | None, float]:
         if self.program.workload.device != "cuda":
             begin = _perf_counter_ns()
-            self._run_ring()
+            self._run_ring(self._calls)
             return None, float(_perf_counter_ns() - begin)
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _synchronize()
         begin = _perf_counter_ns()
         start.record()
-        self._run_ring()
+        self._run_ring(self._calls)
         end.record()
         _synchronize()
         host = float(_perf_counter_ns() - begin)
         return _elapsed_time(start, end) * 1e6, host
 
-    def _run_ring(self) -> None:
+    def _run_ring(self, calls: int | None = None) -> None:
         output = None
-        for call in self.callers:
+        for call in self.callers if calls is None else self.callers[:calls]:
             output = call()
         self.last_output = output
 
+    def _fill(self, calls: int) -> None:
+        self._use([tree.map_tensors(clone_like, self.pool[index % len(self.pool)]) for index in range(calls)])
+
+    def _use(self, ring: list[Inputs]) -> None:
+        self.ring = ring
+        self.callers = [self.program.workload.caller(self.program.fn, *inputs) for inputs in self.ring]
+
     def _refill(self, first: int) -> None:
+        self._poison()
         for index, inputs in enumerate(self.ring):
             source = self.pool[(first + index) % len(self.pool)]
             if not refill(inputs, source):  # a workload whose shapes or plain values follow the seed: new tensors, as large as they must be
                 self.ring[index] = tree.map_tensors(clone_like, source)
                 self.callers[index] = self.program.workload.caller(self.program.fn, *self.ring[index])
+
+    def _poison(self) -> None:
+        """Free the last output and fill what the allocator gives next for as many bytes: two of each, since two are alive in turn."""
+        device = self.program.workload.device
+        if self._output_bytes is None:
+            if self.last_output is None:
+                return
+            sizes = [tensor.numel() * tensor.element_size() for _, tensor in tree.leaves(self.last_output)]
+            few = sum(sizes) <= MAX_POISON_BYTES[device] and not self.program.workload.training
+            self._output_bytes = [size for size in sizes if size] if few else []
+        self.last_output = None
+        try:
+            kept = [torch.empty(size, dtype=torch.uint8, device=device).fill_(POISON) for size in self._output_bytes for _ in range(2)]
+            kept.clear()
+        except torch.cuda.OutOfMemoryError:
+            self._output_bytes = []
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Python's garbage collector does not run inside it."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def refill(target: Inputs, source: Inputs) -> bool:

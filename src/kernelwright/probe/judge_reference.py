@@ -11,6 +11,7 @@ import torch
 
 from . import tree
 from .failures import workload_failed
+from .judge_distributions import perturbed
 from .judge_inputs import plain_leaves
 from .judge_program import Program, unwrap
 from .judge_tensors import Leaf, clone_like
@@ -68,6 +69,19 @@ def _float64_run(
         if wanted.is_floating_point() and leaf.dtype != torch.float64:
             raise NotApplicable(f"output {path!r} stays {leaf.dtype} in a float64 run")
     return leaves
+
+
+def perturbed_run(
+    workload: LoadedWorkload, inputs: Inputs, seed: int, expected: list[Leaf], written: list[str], roundoff: float, noise_seed: int,
+) -> list[Leaf]:
+    """The oracle on inputs moved by rounding errors (see judge_distributions.perturbed); without one in the reference's own dtypes.
+
+    Its distance from the oracle is what any candidate that rounds may show there. Raises NotApplicable.
+    """
+    try:
+        return oracle(workload, perturbed(inputs, roundoff, noise_seed, torch.float64), seed, expected, written)
+    except NotApplicable:
+        return run_copy(workload, copied(workload.model, None), perturbed(inputs, roundoff, noise_seed, None), None, seed, written)
 
 
 def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str, written: list[str]) -> list[Leaf]:

@@ -22,6 +22,10 @@ SAMPLE_MIN_ELEMENTS = 4 * 2**20
 """A leaf above the size limit is compared on this many randomly chosen elements (a norm over 4 M elements differs from
 the norm over all by about 1/sqrt(2 * 4 M) = 0.03%)."""
 
+POISON_BYTES = {"cuda": 2 << 30, "cpu": 1 << 26}
+POISON_BLOCKS = 2
+POISON_MAX_BLOCKS = 256
+
 
 class TensorProblem(Exception):
     """A leaf that cannot be written: not a plain dense tensor."""
@@ -96,6 +100,69 @@ def checksum(tensor: torch.Tensor) -> str:
     digest = hashlib.sha256(f"{flat.dtype}{tuple(tensor.shape)}".encode())
     _feed(flat, digest.update)
     return digest.hexdigest()
+
+
+def layout(outputs: Sequence[Leaf], inputs: Sequence[Leaf]) -> list[dict[str, Any]]:
+    """Of each dense output: strides (1 where the size is 1), whether its elements share memory, and which tensors' memory it lies in."""
+    dense = [(path, tensor) for path, tensor in outputs if tensor.layout == torch.strided]
+    return [{"path": path, "stride": [step if size > 1 else 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)],
+             "overlaps_itself": overlaps_itself(tensor),
+             "inputs": [name for name, given in inputs if _share_memory(tensor, given)],
+             "outputs": [name for name, other in dense[:index] if _share_memory(tensor, other)]}
+            for index, (path, tensor) in enumerate(dense)]
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Two elements at one address: a stride of 0, or strides shorter than what lies inside them."""
+    reach = 0
+    for step, size in sorted((step, size) for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
+        if step <= reach:
+            return bool(tensor.numel())
+        reach += step * (size - 1)
+    return False
+
+
+def _share_memory(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if two.layout != torch.strided or one.device != two.device or not one.numel() or not two.numel():
+        return False
+    if one.untyped_storage().data_ptr() != two.untyped_storage().data_ptr():
+        return False
+    (start, end), (other_start, other_end) = _extent(one), _extent(two)
+    return start < other_end and other_start < end
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte, and the one after the last."""
+    span = sum(step * (size - 1) for step, size in zip(tensor.stride(), tensor.shape, strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (span + 1) * tensor.element_size()
+
+
+def poison(sizes: Sequence[int], device: str) -> None:
+    """Leave garbage (all bits set: NaN, -1) in the allocator's free memory: blocks of these sizes in bytes and of the usual ones.
+
+    What a call reads without having written it is then no leftover of an earlier, right answer. Never more than POISON_BYTES.
+    """
+    held, left = [], POISON_BYTES[device]
+    for size in [*sizes, *sizes, *_free_sizes(device)]:
+        if size > left:
+            continue
+        left -= size
+        try:
+            held.append(torch.full((size,), 255, dtype=torch.uint8, device=device))
+        except RuntimeError:  # no room: then there is little free memory to read from
+            break
+    if device == "cuda":
+        torch.cuda.synchronize()
+    held.clear()
+
+
+def _free_sizes(device: str) -> list[int]:
+    """CUDA: the caching allocator's free blocks outside of graphs' pools. CPU: powers of two."""
+    if device != "cuda":
+        return [1 << power for power in range(10, 21) for _ in range(POISON_BLOCKS)]
+    blocks = [int(block["size"]) for segment in torch.cuda.memory_snapshot() if tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
+              for block in segment["blocks"] if block["state"] == "inactive"]
+    return sorted(blocks, reverse=True)[:POISON_MAX_BLOCKS]
 
 
 def _chosen(tensor: torch.Tensor, index: int, seed: int | None, limit: int | None) -> tuple[torch.Tensor, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hmac
 import json
 import os
 import signal
@@ -18,10 +19,23 @@ from typing import Any
 
 import torch
 
-from . import environment, failures, judge_candidate, judge_reference, loaders, tree
+from . import (
+    count,
+    environment,
+    failures,
+    judge_candidate,
+    judge_conditions,
+    judge_distributions,
+    judge_kernels,
+    judge_reference,
+    judge_survey,
+    judge_window,
+    loaders,
+    tree,
+)
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
-from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, read_leaves, write_leaves
+from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, layout, poison, read_leaves, write_leaves
 from .loaders import Inputs
 
 Message = dict[str, Any]
@@ -41,8 +55,13 @@ class Worker:
         self.called: Inputs | None = None
         """The inputs of the latest checked call, as that call left them."""
         self.outputs: list[Leaf] = []
+        self.previous: list[Leaf] = []
+        """The outputs of the checked call before, where they were asked to be kept."""
         self.timer: Timer | None = None
+        self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
+        self.own_kernels: judge_kernels.OwnKernels
+        self.withholding: judge_kernels.Withholding
 
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
@@ -71,6 +90,8 @@ class Worker:
 
     def op_build(self, message: Message) -> Message:
         """Import and build the candidate."""
+        self.own_kernels = judge_kernels.OwnKernels()
+        self.withholding = judge_kernels.Withholding(self.own_kernels)
         start = time.perf_counter()
         built = judge_candidate.build(message["candidate"], self.workload, message["seed"])
         self.program = Program(self.workload, built.call)
@@ -83,15 +104,36 @@ class Worker:
             for name, tensor in self._buffers().items():
                 if name in self.start_state and self.start_state[name].shape == tensor.shape:
                     tensor.copy_(self.start_state[name])
-        self.rounds, self.called, self.outputs, self.timer = {}, None, [], None
+        self.rounds, self.called, self.outputs, self.previous, self.timer, self.condition = {}, None, [], [], None, None
         return {}
 
     def op_make_inputs(self, message: Message) -> Message:
-        """Fresh inputs of a round under a secret seed, exported."""
+        """Fresh inputs of a round under a secret seed, maybe in another distribution, exported."""
         inputs, stuck = judge_reference.fresh_inputs(self.workload, message["seed"], self.rounds.get(0))
+        changed: dict[str, str] = {}
+        if message.get("kind"):
+            inputs, changed = judge_distributions.transformed(inputs, message["kind"], message["seed"], bool(message["free"]))
         self.rounds[message["round"]] = inputs
         write_leaves(message["file"], tree.leaves(inputs))
-        return {"jittered": stuck, "plain": plain_leaves(inputs)}
+        return {"jittered": stuck, "plain": plain_leaves(inputs), "changed": changed}
+
+    def op_forget(self, message: Message) -> Message:
+        """A round that is over and not to be timed."""
+        self.rounds.pop(message["round"], None)
+        return {}
+
+    def op_survey(self, message: Message) -> Message:
+        """Reference only: how the workload behaves on other inputs and weights; its own model is left as it is."""
+        try:
+            survey = judge_survey.Survey(self.workload, self.start_state, message["seed"])
+            told = survey.told(message["distributions_s"], message["dependence_s"])
+            self.program.synchronize()  # raises where a device-side assertion has cost this process its device
+            return {"applicable": True, **told}
+        except judge_reference.NotApplicable as reason:
+            return {"applicable": False, "reason": str(reason)[:300]}
+        finally:
+            if self.workload.device == "cuda":
+                torch.cuda.empty_cache()
 
     def op_take_inputs(self, message: Message) -> Message:
         """The reference's inputs of a round: tensors from its file, plain values from the message."""
@@ -119,15 +161,38 @@ class Worker:
             self.called = tree.map_tensors(clone_like, wanted)
         assert self.called is not None
         self.program.restore(self.start_state)
+        sizes = [leaf.numel() * leaf.element_size() for _, leaf in [*self.outputs, *tree.leaves(self.called)]]
+        self.previous, self.outputs = self.outputs if message.get("keep") else [], []
+        if message.get("poison"):
+            poison(sizes, self.workload.device)
         start = time.perf_counter()
         self.outputs, drew = self.program.call(self.called, message["seed"])
         return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew,
                 "buffers_changed": self._buffers_changed(), "written": self._written(wanted)}
 
+    def op_layout(self, _message: Message) -> Message:
+        """How the latest outputs lie in memory."""
+        return {"outputs": layout(self.outputs, tree.leaves(self.called))}
+
+    def op_churn(self, message: Message) -> Message:
+        """Many calls on the rounds' inputs, refilled in place, until the count or the time is reached."""
+        numbers = [number for number in sorted(self.rounds) if number in message["rounds"]]
+        start, calls = time.perf_counter(), 0
+        while calls < message["calls"] and (calls < len(numbers) or time.perf_counter() - start < message["seconds"]):
+            wanted = self.rounds[numbers[calls % len(numbers)]]
+            if self.called is None or not refill(self.called, wanted):
+                self.called = tree.map_tensors(clone_like, wanted)
+            self.program.restore(self.start_state)
+            self.program.call(self.called, message["seed"] + calls)
+            calls += 1
+        return {"calls": calls}
+
     def op_export(self, message: Message) -> Message:
         """Write the latest outputs, the inputs as that call left them, a round's untouched inputs, or the output of the last timed call."""
         if message["what"] == "timed" and self.timer is not None:
             leaves = self.program.leaves(self.timer.last_output, buffers=False)
+        elif message["what"] == "previous":
+            leaves = self.previous
         elif message["what"] == "inputs":
             leaves = tree.leaves(self.called)
         elif message["what"] == "pristine":
@@ -144,6 +209,13 @@ class Worker:
         return self._other_run(message, lambda inputs: judge_reference.oracle(
             self.workload, inputs, message["seed"], expected, message["written"]))
 
+    def op_perturbed(self, message: Message) -> Message:
+        """Reference only: a round's oracle on inputs moved by rounding errors, exported."""
+        after = dict(tree.leaves(self.called))
+        expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
+        return self._other_run(message, lambda inputs: judge_reference.perturbed_run(
+            self.workload, inputs, message["seed"], expected, message["written"], message["roundoff"], message["noise_seed"]))
+
     def op_yardstick(self, message: Message) -> Message:
         """Reference only: a round in a lower precision, exported."""
         return self._other_run(message, lambda inputs: judge_reference.yardstick(
@@ -154,7 +226,7 @@ class Worker:
         pool = [self.rounds[index] for index in sorted(self.rounds)]
         nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(pool[0])) or 1
         calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
-        self.timer = None
+        self.timer = self.condition = None
         self.timer = Timer(self.program, pool, calls)
         return {"ring": calls, "pool": len(pool), "device": self.workload.device, "threads": torch.get_num_threads(),
                 "call_s": self.timer.warm(message["seconds"], message["min_calls"])}
@@ -168,8 +240,74 @@ class Worker:
     def op_time(self, message: Message) -> Message:
         """One block of samples."""
         assert self.timer is not None
-        events, hosts = self.timer.block(message["samples"], message["first"])
+        events, hosts = self.timer.block(message["samples"], message["first"], message["last_calls"])
         return {"events_ns": events, "host_ns": hosts}
+
+    def op_renew(self, message: Message) -> Message:
+        """Input sets at other addresses for the blocks that follow."""
+        assert self.timer is not None
+        self.timer.renew()
+        return {}
+
+    def op_prepare_condition(self, message: Message) -> Message:
+        """Get ready to time under another condition than warm and alone (judge_conditions names them), and try it once."""
+        assert self.timer is not None
+        self.condition = None
+        try:
+            self.condition = judge_conditions.Condition(message["condition"], self.timer)
+            self.condition.block(1, 0)
+        except (judge_conditions.NotHere, torch.cuda.OutOfMemoryError) as reason:
+            self.condition = None
+            return {"applicable": False, "reason": " ".join(str(reason).split())[:300], "calls": 1, "sample_s": 0.0}
+        start = time.perf_counter()
+        self.condition.block(1, 0)
+        return {"applicable": True, "calls": self.condition.calls, "sample_s": time.perf_counter() - start}
+
+    def op_time_condition(self, message: Message) -> Message:
+        """One block of samples under it."""
+        assert self.condition is not None
+        events, hosts = self.condition.block(message["samples"], message["first"])
+        return {"events_ns": events, "host_ns": hosts}
+
+    def op_end_conditions(self, message: Message) -> Message:
+        """Free what the conditions held."""
+        self.condition = None
+        return {}
+
+    def op_output_bytes(self, message: Message) -> Message:
+        """Bytes of a timed call's inputs, and of its output in memory of its own (expanded dimensions once)."""
+        assert self.timer is not None
+        self.timer.lead_in()
+        model = unwrap(self.workload.model)
+        weights = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+        given = tree.tensors(self.timer.ring)
+        outputs = [leaf for _, leaf in self.program.leaves(self.timer.last_output, buffers=False)]
+        own = count.covered([*given, *weights, *outputs]) - count.covered([*given, *weights])
+        return {"output_bytes": max(own, 0.0), "input_bytes": count.covered(tree.tensors(self.timer.ring[0]))}
+
+    def op_count_work(self, message: Message) -> Message:
+        """Reference only: FLOPs and least bytes of one call."""
+        work, _ = count.count(self.workload)
+        return {"flops": work["flops"], "min_bytes": work["min_bytes"]}
+
+    def op_record_window(self, message: Message) -> Message:
+        """A Kineto trace of a few samples of the timed calls (one call each where nothing was prepared), exported to a file."""
+        pool = [self.rounds[index] for index in sorted(self.rounds)]
+        return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
+
+    def op_own_kernels(self, message: Message) -> Message:
+        """Kernels that the candidate brought, by kind; operators in the namespaces that its source names."""
+        self.own_kernels.namespaces = frozenset(message["namespaces"])
+        return dict(self.own_kernels.describe())
+
+    def op_withhold(self, message: Message) -> Message:
+        """From now on these own kernels compute nothing that is kept."""
+        self.withholding.start(message["names"])
+        return {}
+
+    def op_withheld(self, message: Message) -> Message:
+        """How often each was withheld since."""
+        return {"counts": dict(self.withholding.counts)}
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
@@ -216,10 +354,10 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(args.reply_fd, False)
     worker = Worker(args.role)
     with os.fdopen(args.request_fd, "rb") as requests:
+        answer = _sealed(bytes.fromhex(requests.readline().decode()), args.reply_fd)
         for line in iter(requests.readline, b""):
             message = json.loads(line)
-            reply = _serve(worker, message)
-            _write_all(args.reply_fd, json.dumps({"id": message["id"], **reply}).encode() + b"\n")
+            answer({"id": message["id"], **_serve(worker, message)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads or exit handlers that the candidate left must not hold the judge up
@@ -239,9 +377,19 @@ def _serve(worker: Worker, message: Message) -> Message:
         return {"ok": False, "error": failures.describe(error, message.get("candidate") or message.get("path") or "").as_dict()}
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data):]
+def _sealed(key: bytes, fd: int) -> Callable[[Message], None]:
+    """Writes replies with their HMAC. The key and the functions are held from before any of the candidate's code is imported."""
+    start, encode, write = hmac.new(key, digestmod="sha256"), json.dumps, os.write
+
+    def answer(reply: Message) -> None:
+        text = encode(reply).encode()
+        seal = start.copy()
+        seal.update(text)
+        data = seal.hexdigest().encode() + b" " + text + b"\n"
+        while data:
+            data = data[write(fd, data):]
+
+    return answer
 
 
 def _die_with_parent() -> None:

@@ -1,5 +1,5 @@
-"""Entry of the probe, started by path: `PYTHON start.py run REQUEST.json`, `PYTHON start.py judge ...`
-or `PYTHON start.py load SECONDS DEVICE`.
+"""Entry of the probe, started by path: `PYTHON start.py run REQUEST.json`, `PYTHON start.py judge ...`,
+`PYTHON start.py sanitize REQUEST.json` or `PYTHON start.py load SECONDS DEVICE`.
 
 Loads its own folder as the package `kernelwright_probe` and takes the folder off sys.path, so that neither our module
 names (event, loaders, ...) nor the rest of kernelwright can meet the workload's. This file parses on Python 3.7.
@@ -20,9 +20,9 @@ from types import CodeType
 from typing import Any
 
 PACKAGE = "kernelwright_probe"
-USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py load SECONDS DEVICE\n"
+USAGE = "usage: start.py run REQUEST.json | start.py judge ... | start.py sanitize REQUEST.json | start.py load SECONDS DEVICE\n"
 WATCH_S = 1.0
-MODULES = {"run": ".run", "judge": ".judge_worker", "load": ".load"}
+MODULES = {"run": ".run", "judge": ".confine", "sanitize": ".judge_sanitize", "load": ".load"}
 
 
 class OwnLoader(SourceFileLoader):

@@ -1,0 +1,41 @@
+"""What guards a timing, as audits of the verdict: the outputs of timed calls, the independent timer, the device's limits."""
+
+from __future__ import annotations
+
+from ..model.verdict import Audit
+from .roofs import Finding
+from .timing import Timed
+
+
+def timed_calls(timed: Timed, late: list[str]) -> Audit:
+    """Whether outputs of secretly chosen timed calls were right."""
+    name, count = "timed calls", len(timed.checked)
+    if late:
+        return Audit(name=name, result="failed", detail=late[0])
+    if not count:
+        return Audit(name=name, result="not_applicable", detail="the workload draws random numbers or changes its buffers")
+    return Audit(name=name, result="passed", detail=f"outputs of {count} secretly chosen timed calls were right")
+
+
+def independent_timer(timed: Timed, *, asked: bool, on_gpu: bool) -> Audit:
+    """How the timer compares with what torch.profiler recorded of the kernels."""
+    name = "independent timer"
+    if not on_gpu:
+        return Audit(name=name, result="not_applicable", detail="a second timer needs a GPU; the judge's own clock has confirmed the times")
+    if not asked:
+        return Audit(name=name, result="not_applicable", detail="not asked for")
+    if timed.windows is None or timed.windows[0].busy_ns <= 0:
+        return Audit(name=name, result="not_applicable", detail="torch.profiler recorded no kernels")
+    ours, theirs = (f"{seen.busy_ns / 1e3:.3g} us" for seen in timed.windows)
+    detail = f"torch.profiler saw the device busy for {ours} a call in the reference, {theirs} in the candidate"
+    return Audit(name=name, result="warned" if timed.apart else "passed", detail=detail)
+
+
+def possible_speed(timed: Timed, found: Finding) -> Audit:
+    """Whether the candidate is faster than the device can be."""
+    name = "impossible speed"
+    if found.cheat is not None or found.doubt is not None:
+        return Audit(name=name, result="failed" if found.cheat else "warned", detail=found.cheat or found.doubt or "")
+    if timed.decision != "FASTER":
+        return Audit(name=name, result="not_applicable", detail="only a faster candidate is asked")
+    return Audit(name=name, result="passed", detail="slower than every limit that is known of this device")

@@ -1,0 +1,127 @@
+"""The files that a workload and a candidate consist of: what their own imports and the names in their source lead to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..model.errors import BadInput
+from .untrusted import open_regular
+
+CANDIDATES = "candidates"
+"""A candidate in a folder of this name finds its parent folder's modules too (probe/importing.py)."""
+BESIDE = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".ptx", ".py")
+"""Files that a source may load by name: a string in it that is the relative path of such a file takes the file along."""
+MAX_FILES = 500
+MAX_TOTAL_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Read before anything of them runs."""
+
+    workload: str
+    """Member name of the workload's file, e.g. "code/w.py"."""
+    candidate: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()
+    """Where they came from."""
+
+
+def collect(workload: Path, candidate: Path) -> Sources:
+    """Both files and the modules beside them. Raises BadInput bundle_too_large, unreadable."""
+    workload, candidate = workload.absolute(), candidate.absolute()
+    own = _search_folders(candidate)
+    one_tree = own[-1] == workload.parent
+    trees = {workload.parent: "code" if one_tree else "workload"}
+    trees.setdefault(own[-1], "candidate")
+    collected = _Collected(trees)
+    collected.take(workload, (workload.parent,))
+    collected.take(candidate, (*own, workload.parent))
+    return Sources(collected.name(workload), collected.name(candidate), dict(sorted(collected.files.items())),
+                   tuple(dict.fromkeys([*own, workload.parent])))
+
+
+def _search_folders(candidate: Path) -> tuple[Path, ...]:
+    folder = candidate.parent
+    return (folder, folder.parent) if folder.name == CANDIDATES else (folder,)
+
+
+class _Collected:
+    """Member name -> bytes; follows what each file names."""
+
+    def __init__(self, trees: dict[Path, str]) -> None:
+        self.trees = trees
+        self.files: dict[str, bytes] = {}
+        self._total = 0
+
+    def name(self, path: Path) -> str:
+        """The member that a file becomes: its path below the nearest of the trees."""
+        root = max((root for root in self.trees if path.is_relative_to(root)), key=lambda found: len(found.parts))
+        return f"{self.trees[root]}/{path.relative_to(root).as_posix()}"
+
+    def take(self, path: Path, folders: tuple[Path, ...]) -> None:
+        """The file, and (once) those that it names in these folders."""
+        waiting = [path]
+        while waiting:
+            file = waiting.pop()
+            if self.name(file) in self.files:
+                continue
+            data = _read(file)
+            self.files[self.name(file)] = data
+            self._total += len(data)
+            if len(self.files) > MAX_FILES or self._total > MAX_TOTAL_BYTES:
+                raise BadInput("bundle_too_large", f"more than {MAX_FILES} files or {MAX_TOTAL_BYTES >> 20} MiB of source belong to it",
+                               where=str(path), fix="keep the workload, the candidate and what they import in a folder of their own")
+            if file.suffix == ".py" or file == path:
+                waiting += [found for found in _named(data, file, folders) if self.name(found) not in self.files]
+
+
+def _named(data: bytes, file: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
+    """Files in the folders that this source imports or names."""
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # newer Python than ours, or none: it goes alone
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [node.module] if node.module and not node.level else []
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
+            modules = [node.value] if node.value.isidentifier() else []  # importlib.import_module("helper")
+            if node.value.endswith(BESIDE):
+                yield from (found for folder in (file.parent, *folders) for found in _inside(folder / node.value, folder))
+        else:
+            continue
+        for module in modules:
+            yield from _module(module.partition(".")[0], folders)
+
+
+def _module(name: str, folders: tuple[Path, ...]) -> Iterator[Path]:
+    for folder in folders:
+        if (folder / name).is_dir() and (folder / name / "__init__.py").is_file():
+            yield from (found for path in sorted((folder / name).rglob("*")) if path.suffix in BESIDE for found in _inside(path, folder))
+            return
+        if (folder / f"{name}.py").is_file():
+            yield from _inside(folder / f"{name}.py", folder)
+            return
+
+
+def _inside(path: Path, folder: Path) -> list[Path]:
+    """[path] where it is a regular file below the folder, links followed: a candidate cannot name a file of the user's from elsewhere."""
+    try:
+        fine = ".." not in path.parts and path.is_file() and path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):
+        return []
+    return [path] if fine and path.is_relative_to(folder) else []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_regular(path, follow=True) as file:
+            return file.read(MAX_TOTAL_BYTES + 1)
+    except OSError as error:
+        raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=str(path), fix="make it readable") from error

@@ -1,0 +1,80 @@
+"""The candidate called again on inputs that it has had before: at once, and after many calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..model.verdict import Steadiness
+from .correctness import errors_of, same_values, structure_problem
+from .replies import Churned
+from .results import WRITTEN, RoundResult, smallest, written_inputs
+from .tensors import Leaf
+
+if TYPE_CHECKING:
+    from .rounds import Rounds
+
+CHURN_CALLS, CHURN_S = 50, 0.3
+
+
+def repeat(rounds: Rounds) -> None:
+    """A round again, under the same seed: bits that differ are a note, an output outside its limit is wrong."""
+    base = _base(rounds)
+    if base is None:
+        return
+    got, result = _again(rounds, base)
+    first = [leaf for leaf in base.got if not leaf.path.startswith(WRITTEN)]
+    same = same_values(got, first)
+    difference = None
+    if not same and structure_problem(got, first) is None:
+        difference = max((min(errors_of(two, one, one).norm, 1e308) for one, two in zip(first, got, strict=True)), default=0.0)
+    rounds.steadiness = Steadiness(repeatable=same, difference=difference, reference_repeatable=rounds.survey.deterministic)
+    if not result.passed:
+        _fail(rounds, result, len(rounds.results))
+    elif not same and rounds.survey.deterministic and difference is not None:
+        rounds.notes.append(f"not deterministic: two calls on the same inputs differ by {difference:.2g}, within the limit "
+                            "(the reference's do not differ)")
+
+
+def drift(rounds: Rounds) -> None:
+    """A round again after many calls that nobody checks."""
+    base = _base(rounds)
+    if base is None:
+        return
+    churned = rounds.candidate.ask("churn", Churned, rounds=list(range(rounds.count)), calls=CHURN_CALLS, seconds=CHURN_S,
+                                   seed=rounds.seeds.of("churn"))
+    _, result = _again(rounds, base)
+    calls = len(rounds.results) + 1 + churned.calls
+    rounds.steadiness = (rounds.steadiness or Steadiness()).model_copy(update={"calls": calls})
+    if not result.passed:
+        _fail(rounds, result, calls)
+
+
+def _base(rounds: Rounds) -> RoundResult | None:
+    """The first round that is evidence, to be called again; None where the reference itself gives something else then.
+
+    It does where it changes buffers, or was seen to (random numbers follow the seed).
+    """
+    if not rounds.options.steadiness or rounds.expectations.stateful or rounds.survey.deterministic is False:
+        return None
+    return next((result for result in rounds.results[: rounds.count] if result.evidence), None)
+
+
+def _again(rounds: Rounds, base: RoundResult) -> tuple[list[Leaf], RoundResult]:
+    """Another call on a round's inputs: its outputs, and how they compare with what that round expected."""
+    seed = rounds.seeds.of(f"sample {base.number}")
+    rounds.call(base.number, refill=True)
+    outputs = rounds.candidate.export("outputs", seed)
+    written = written_inputs(base.expected.reference)
+    after = {leaf.path: leaf for leaf in rounds.candidate.export("inputs", seed)} if written else {}
+    got = [*outputs, *(replace(after[path], path=f"{WRITTEN}{path}") for path in written if path in after)]
+    return outputs, rounds.compare(base.number, got, base.expected)
+
+
+def _fail(rounds: Rounds, result: RoundResult, calls: int) -> None:
+    detail = result.problem or next(error.note for error in result.errors if not error.passed)
+    others = [other for other in rounds.results if other.got and other.number != result.number]
+    stale = any(same_values(other.got, result.got) for other in others)
+    rounds.late = (f"state drifts after {calls} calls: called again on the first inputs it is wrong: {detail}"
+                   + ("; it returned another round's output" if stale else ""))
+    rounds.reproducer = smallest([result], state=True)

@@ -1,0 +1,281 @@
+"""What the judge sees beside the generator's rounds, for real on the CPU: two processes, small workloads made here."""
+
+import sys
+
+import pytest
+import torch
+
+from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, steady
+from kernelwright.judge.options import ReferenceFailed
+from kernelwright.model.workload import WorkloadRef
+from warm_start import warm_start
+
+WORKLOADS = {
+    "softmax": """
+import torch
+def get_model_and_input():
+    return torch.nn.Softmax(-1).eval(), torch.randn(48, 256)
+""",
+    "tables": """
+import torch
+class Tables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.unused = (torch.nn.Parameter(torch.randn(64, 64)) for _ in range(2))
+    def forward(self, x, noise):
+        return (x @ self.weight + 0 * (noise @ self.unused)).mean(-1, keepdim=True).repeat(1, 64)
+def get_model_and_input():
+    return Tables().eval(), (torch.randn(96, 64), torch.randn(96, 64))
+""",
+    "copied": """
+import torch
+class Copied(torch.nn.Module):
+    def forward(self, x):
+        return x * 1.0
+def get_model_and_input():
+    return Copied().eval(), torch.randn(40, 30)
+""",
+    "dropped": """
+import random, torch
+class Cancels(torch.nn.Module):
+    def forward(self, x):
+        big = x[0, 0].abs() * 1e6
+        return (x + big) - big
+def get_model_and_input():
+    x = torch.randn(64, 64)
+    x[0, 0] = 1.0 if random.random() < CHANCE else 0.0
+    return Cancels().eval(), x
+""",
+    "learns": """
+import torch
+class Learns(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(24, 24), torch.nn.BatchNorm1d(24), torch.nn.Linear(24, 1)
+    def forward(self, x):
+        return torch.tanh(self.last(self.norm(self.first(x)))).square().mean()
+def get_model_and_input():
+    return Learns().train(), torch.randn(64, 24, requires_grad=True)
+""",
+}
+HEAD = "import torch\ndef optimize(model, inputs):\n"
+CANDIDATES = {
+    "same": "    return lambda *xs: model(*xs)\n",
+    "unguarded": "    return lambda x: torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)\n",
+    "sniffs": """
+    def call(x):
+        if x[0].abs().max() < 6:
+            powers = torch.exp(x)
+            return powers / powers.sum(-1, keepdim=True)
+        return model(x)
+    return call
+""",
+    "raises_when_large": """
+    def call(x):
+        if x.abs().max() > 50:
+            raise ValueError("no kernel for such values")
+        return model(x)
+    return call
+""",
+    "own_buffer": """
+    out = torch.empty(48, 256)
+    def call(x):
+        return out.copy_(model(x))
+    return call
+""",
+    "unwritten_row": """
+    def call(x):
+        out = torch.empty_like(x)
+        out[:-1] = model(x[:-1])
+        return out
+    return call
+""",
+    "adds_into_fresh_memory": """
+    def call(x):
+        out = torch.empty_like(x)
+        out += model(x)
+        return out
+    return call
+""",
+    "wears_out": """
+    calls = 0
+    def call(x):
+        nonlocal calls
+        calls += 1
+        return model(x) * (1 + 1e-3 * (calls > 18))
+    return call
+""",
+    "wears_out_at_once": """
+    calls = 0
+    def call(x):
+        nonlocal calls
+        calls += 1
+        return model(x) * (1 + 1e-3 * (calls > 3))
+    return call
+""",
+    "unsteady": """
+    calls = 0
+    def call(x):
+        nonlocal calls
+        calls += 1
+        return model(x) * (1 + 1.2e-7 * (calls % 2))
+    return call
+""",
+    "transposed": "    return lambda x: torch.softmax(x.t().contiguous(), 0).t()\n",
+    "off_in_one_place": """
+    def call(x):
+        out = model(x)
+        out[7, 11] += 0.25
+        return out
+    return call
+""",
+    "forgets_noise": "    return lambda x, noise: (x @ model.weight).mean(-1, keepdim=True).repeat(1, 64)\n",
+    "expanded": "    return lambda x, noise: (x @ model.weight).mean(-1, keepdim=True).expand(-1, 64)\n",
+    "hands_back": "    return lambda x: x\n",
+    "keeps_the_input_s_gradient": "    return lambda x: model(x.detach().requires_grad_())\n",
+}
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory):
+    """One live reference for each workload, started when it is first asked for."""
+    folder, live = tmp_path_factory.mktemp("workloads"), {}
+
+    def session(name, **changes):
+        key = (name, tuple(changes.items()))
+        if key not in live:
+            path = folder / f"{name}{len(live)}.py"
+            path.write_text(WORKLOADS[name].replace("CHANCE", str(changes.pop("chance", 1))))
+            options = JudgeOptions(device="cpu", python=sys.executable, timing=False, timeout_s=60, **changes)
+            live[key] = ReferenceSession(WorkloadRef(path=path, name=name), options).__enter__()
+        return live[key]
+
+    with pytest.MonkeyPatch.context() as patch, warm_start():
+        patch.setenv("OMP_NUM_THREADS", "1")
+        for module, name in ((distributions, "MIN_BUDGET_S"), (distributions, "MAX_BUDGET_S"), (steady, "CHURN_S")):
+            patch.setattr(module, name, 20.0)  # a busy machine must not leave out what a test is about
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # what the forks inherit
+        yield session
+        torch.set_num_threads(threads)
+        for one in live.values():
+            one.close()
+
+
+@pytest.fixture
+def verdict_on(sessions, tmp_path):
+    def verdict(workload, candidate, *, changes=None, **options):
+        session = sessions(workload, **options)
+        path = tmp_path / f"{candidate}.py"
+        path.write_text(HEAD + CANDIDATES[candidate])
+        return judge(session.workload, path, session.options.model_copy(update=changes or {}), session=session)
+
+    return verdict
+
+
+def test_a_right_program_is_right_on_other_distributions_and_when_called_again(verdict_on):
+    verdict = verdict_on("softmax", "same")
+    found = verdict.correctness
+    assert found.passed and found.rounds == 3 and not found.warnings and not found.dropped_rounds, verdict.reasons
+    status = {other.kind: other.status for other in found.distributions}
+    assert len(status) == 8 and all(how == "passed" for kind, how in status.items() if kind != "nonfinite"), status
+    assert all(other.changed for other in found.distributions) and all(error.passed for error in found.errors if error.distribution)
+    assert found.steadiness.repeatable and found.steadiness.reference_repeatable and found.steadiness.calls > 12
+    assert verdict.reproducer is None
+
+
+def test_other_distributions_can_be_left_out(verdict_on):
+    verdict = verdict_on("softmax", "unguarded", changes={"distributions": False, "steadiness": False})
+    assert verdict.correctness.passed and not verdict.correctness.distributions and verdict.correctness.steadiness is None
+
+
+@pytest.mark.parametrize("name", ["unguarded", "sniffs"])
+def test_a_program_for_the_generators_distribution_alone_is_wrong(name, verdict_on):
+    verdict = verdict_on("softmax", name)
+    assert verdict.verdict == "WRONG" and verdict.reasons[0].startswith("on "), verdict.reasons
+    shown = verdict.reproducer
+    assert shown.kind == "value" and shown.distribution in ("large", "spikes", "mixed", "nonfinite") and shown.changed
+    assert shown.shape == (48, 256) and len(shown.index) == 2 and shown.wrong_elements >= 1 and shown.compared_elements == 48 * 256
+    assert [other.status for other in verdict.correctness.distributions][-1] == "failed"
+
+
+def test_a_program_that_raises_where_the_reference_runs_has_failed(verdict_on):
+    verdict = verdict_on("softmax", "raises_when_large")
+    assert verdict.verdict == "FAILED" and "where the reference does not: ValueError: no kernel" in verdict.reasons[0], verdict.reasons
+
+
+def test_an_output_that_the_next_call_overwrites_is_wrong(verdict_on):
+    verdict = verdict_on("softmax", "own_buffer")
+    assert verdict.verdict == "WRONG" and "changes when it is called again" in verdict.reasons[0], verdict.reasons
+    assert verdict.reproducer.kind == "structure" and verdict.reproducer.round == 1
+
+
+@pytest.mark.parametrize("name", ["unwritten_row", "adds_into_fresh_memory"])
+def test_memory_that_was_never_written_is_no_result(name, verdict_on):
+    verdict = verdict_on("softmax", name)
+    assert verdict.verdict == "WRONG" and "nan where the reference is" in verdict.reasons[0], verdict.reasons
+    assert verdict.reproducer.got == "nan" and isinstance(verdict.reproducer.expected, float)
+
+
+@pytest.mark.parametrize("name", ["wears_out", "wears_out_at_once"])
+def test_a_program_that_is_wrong_after_some_calls_is_wrong(name, verdict_on):
+    verdict = verdict_on("softmax", name)
+    assert verdict.verdict == "WRONG" and "state drifts after" in verdict.reasons[0], verdict.reasons
+    assert verdict.reproducer.kind == "state" and verdict.reproducer.round == 0 and verdict.reproducer.limit < 1e-5
+
+
+def test_a_program_that_is_not_deterministic_gets_a_note_with_the_difference(verdict_on):
+    verdict = verdict_on("softmax", "unsteady")
+    assert verdict.correctness.passed and not verdict.correctness.steadiness.repeatable, verdict.reasons
+    assert 1e-8 < verdict.correctness.steadiness.difference < 1e-6
+    assert any("not deterministic: two calls on the same inputs differ by" in reason for reason in verdict.reasons)
+
+
+def test_another_memory_format_is_a_note(verdict_on):
+    verdict = verdict_on("softmax", "transposed")
+    assert verdict.correctness.passed and any("strides [1, 48], the reference's [256, 1]" in reason for reason in verdict.reasons)
+
+
+def test_the_reproducer_names_the_one_element_that_is_off(verdict_on):
+    shown = verdict_on("softmax", "off_in_one_place").reproducer
+    assert shown.index == (7, 11) and shown.wrong_elements == 1 and shown.round == 0 and shown.distribution == ""
+    assert shown.got - shown.expected == pytest.approx(0.25, abs=1e-6) and shown.reference == pytest.approx(shown.expected, rel=1e-5)
+    assert shown.error > shown.limit and shown.inputs_seed > 0
+
+
+def test_inputs_and_weights_that_no_output_depends_on_are_named(verdict_on):
+    verdict = verdict_on("tables", "forgets_noise")
+    assert verdict.correctness.passed
+    words = " ".join(verdict.correctness.warnings)
+    assert "input 0.1" in words and "weight unused" in words and "input 0.0" not in words and "weight weight" not in words
+    assert all(warning in verdict.reasons for warning in verdict.correctness.warnings)
+
+
+@pytest.mark.parametrize(("workload", "name", "words"), [("tables", "expanded", "is an expanded view"),
+                                                         ("copied", "hands_back", "lies in the memory of input '0.0'")])
+def test_an_output_without_memory_of_its_own_is_wrong(workload, name, words, verdict_on):
+    verdict = verdict_on(workload, name)
+    assert verdict.verdict == "WRONG" and words in verdict.reasons[0], verdict.reasons
+    assert verdict_on(workload, "same").correctness.passed
+
+
+def test_ill_conditioned_rounds_are_dropped_and_drawn_again(verdict_on):
+    verdict = verdict_on("dropped", "same", chance=0.4, seed=2)
+    found = verdict.correctness
+    assert found.passed and 0 < len(found.dropped_rounds) < 3 and found.rounds == 3 + len(found.dropped_rounds), verdict.reasons
+    assert any("drawn again" in reason for reason in verdict.reasons)
+
+
+def test_a_workload_that_is_ill_conditioned_in_every_round_is_no_verdict(verdict_on):
+    with pytest.raises(ReferenceFailed, match="above 1%") as error:
+        verdict_on("dropped", "same", chance=1)
+    assert error.value.code == "ill_conditioned"
+
+
+def test_gradients_of_inputs_are_compared_and_zero_gradients_may_be_noise(verdict_on):
+    right, wrong = verdict_on("learns", "same"), verdict_on("learns", "keeps_the_input_s_gradient")
+    assert right.correctness.passed, right.reasons
+    noise = [error for error in right.correctness.errors if error.path == "grad.first.bias" and not error.distribution]
+    assert noise and all("ill-conditioned" in error.note for error in noise)  # zero in exact arithmetic: BatchNorm takes the bias away
+    assert "grad input 0.0" in {error.path for error in right.correctness.errors}
+    assert wrong.verdict == "WRONG" and "grad input 0.0" in wrong.reasons[0], wrong.reasons

@@ -1,0 +1,2 @@
+def optimize(model, inputs):
+    return lambda indices: model.table(indices).mean(1)

@@ -1,0 +1,2 @@
+def optimize(model, inputs):
+    return lambda x: x.max(-1).indices

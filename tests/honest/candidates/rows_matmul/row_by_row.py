@@ -1,0 +1,12 @@
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(features, features) / 8)
+        self.bias = nn.Parameter(torch.randn(features))
+
+    def forward(self, x):
+        return torch.cat([torch.relu(torch.matmul(rows, self.weight) + self.bias) for rows in x.split(1)])

@@ -1,0 +1,6 @@
+PRECISION = "bf16"
+
+
+def optimize(model, inputs):
+    model = model.bfloat16()
+    return lambda x: model(x.bfloat16()).float()

@@ -1,0 +1,107 @@
+"""The worker's timer and its conditions, in this process: which inputs each call gets, where they lie, and what memory holds meanwhile."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelwright.probe.judge_conditions import COLD, GRAPH, WHOLE, Condition, NotHere
+from kernelwright.probe.judge_program import POISON, Timer
+
+POOL = [((torch.full((64,), float(index)),), {}) for index in range(3)]
+
+
+class Program:
+    """Calls `fn`; stands in for judge_program.Program on the CPU."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.workload = SimpleNamespace(device="cpu", training=False, caller=self._caller,
+                                        step=lambda fn, args, kwargs: fn(*args, **kwargs))
+
+    def _caller(self, fn, args, kwargs):
+        return lambda: fn(*args, **kwargs)
+
+    def synchronize(self):
+        pass
+
+    def leaves(self, output, buffers=True):
+        return [("", output)]
+
+
+def logging(calls):
+    def fn(x):
+        calls.append((float(x[0]), x.data_ptr()))
+        return x + 1
+
+    return Program(fn)
+
+
+def test_a_block_ends_after_the_calls_that_it_was_told_and_each_call_has_its_pool_entry():
+    calls = []
+    timer = Timer(logging(calls), POOL, 4)
+    events, hosts = timer.block(3, 5, 2)
+    assert events == [] and len(hosts) == 3 and all(value > 0 for value in hosts)
+    assert [value for value, _ in calls] == [(5 + number) % 3 for number in range(4 + 4 + 2)]
+    assert float(timer.last_output[0]) == (5 + 9) % 3 + 1
+
+
+def test_renewed_inputs_lie_elsewhere_and_hold_what_they_should():
+    calls = []
+    timer = Timer(logging(calls), POOL, 4)
+    timer.block(1, 0, 4)
+    timer.renew()
+    timer.block(1, 4, 4)
+    before, after = calls[:4], calls[4:]
+    assert not {place for _, place in before} & {place for _, place in after}
+    assert [value for value, _ in after] == [(4 + number) % 3 for number in range(4)]
+
+
+def test_what_the_last_outputs_occupied_is_poisoned_before_the_next_sample(monkeypatch):
+    filled = []
+    plain = torch.Tensor.fill_
+
+    def fill(self, value):
+        filled.append((self.numel() * self.element_size(), self.dtype, value))
+        return plain(self, value)
+
+    monkeypatch.setattr(torch.Tensor, "fill_", fill)
+    timer = Timer(logging([]), POOL, 2)
+    timer.block(1, 0, 2)
+    assert filled == []
+    timer.block(1, 2, 2)
+    assert filled == [(256, torch.uint8, POISON)] * 2
+    assert bool(torch.full((4,), POISON, dtype=torch.uint8).view(torch.float32).isnan().all())
+
+
+def test_outputs_that_would_take_long_to_poison_are_left_alone(monkeypatch):
+    monkeypatch.setattr("kernelwright.probe.judge_program.MAX_POISON_BYTES", {"cpu": 255, "cuda": 255})
+    timer = Timer(logging([]), POOL, 2)
+    timer.block(2, 0, 2)
+    assert timer._output_bytes == []
+
+
+@pytest.mark.parametrize("name", [COLD, WHOLE])
+def test_a_condition_times_every_call_on_the_values_it_should_have(name, monkeypatch):
+    monkeypatch.setattr("kernelwright.probe.judge_conditions.l2_bytes", lambda device: 1 << 16)
+    calls = []
+    condition = Condition(name, Timer(logging(calls), POOL, 8))
+    events, hosts = condition.block(3, 1)
+    assert events == [] and len(hosts) == 3 and condition.calls == {COLD: 4, WHOLE: 1}[name]
+    assert [value for value, _ in calls] == [(1 + number) % 3 for number in range(3 * condition.calls)]
+
+
+def test_end_to_end_gives_every_call_new_tensors():
+    calls = []
+    timer = Timer(logging(calls), POOL, 2)
+    Condition(WHOLE, timer).block(3, 0)
+    own = {tensor.data_ptr() for args, _ in [*POOL, *timer.ring] for tensor in args}
+    assert not own & {place for _, place in calls}
+
+
+def test_a_graph_needs_a_gpu_and_an_unknown_condition_is_refused():
+    timer = Timer(logging([]), POOL, 2)
+    with pytest.raises(NotHere, match="need a GPU"):
+        Condition(GRAPH, timer)
+    with pytest.raises(NotHere, match="no condition is called lukewarm"):
+        Condition("lukewarm", timer)

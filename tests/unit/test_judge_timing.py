@@ -1,0 +1,212 @@
+"""The parts around the timed quads: dropped quads, further conditions, the profiler's window, checks of random calls. Stand-in workers."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.judge import conditions, timing, window
+from kernelwright.judge.channel import WorkerFailed
+from kernelwright.judge.replies import ConditionReady, Done, Prepared, Times
+from kernelwright.judge.sm_clocks import MAX_DROPPED_SHARE, Reading, SmClocks, kept_quads
+from kernelwright.judge.statistics import MIN_QUADS
+from kernelwright.model.verdict import ConditionTiming
+
+CALL_NS = 1e6
+MOST = 4
+"""Input sets of a ring."""
+
+
+class StandIn:
+    """A worker that answers at once and says that a call takes call_ns; `asked` is what it was told."""
+
+    def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None):
+        self.worker = SimpleNamespace(role=role, process=SimpleNamespace(pid=0))
+        self.call_ns, self.device, self.conditions, self.dies_at, self.ring = call_ns, device, conditions, dies_at, 1
+        self.asked = []
+        self.noise = np.random.default_rng(len(role))
+
+    def ask(self, op, shape, **fields):
+        self.asked.append((op, fields))
+        if op == "prepare_timing":
+            self.ring = min(fields["calls"], MOST)
+            return Prepared(ring=self.ring, pool=3, device=self.device, threads=1, call_s=self.call_ns / 1e9)
+        if op == "prepare_condition":
+            if fields["condition"] == self.dies_at:
+                raise WorkerFailed("died", "was killed", role=self.worker.role)
+            applicable = fields["condition"] in self.conditions
+            return ConditionReady(applicable=applicable, reason="" if applicable else "CUDA graphs need a GPU", calls=2, sample_s=1e-3)
+        if op in ("time", "time_condition"):
+            calls = [self.ring if op == "time" else 2] * fields["samples"]
+            if op == "time":
+                calls[-1] = fields["last_calls"]
+            return Times(events_ns=[], host_ns=[self.call_ns * count * math.exp(self.noise.normal(0, 1e-3)) for count in calls])
+        assert shape is Done
+        return Done()
+
+
+@pytest.fixture
+def walls(monkeypatch):
+    """The parent's clock goes on by itself a little at each look, so that blocks have a length."""
+    now = [0.0]
+
+    def monotonic():
+        now[0] += 0.02
+        return now[0]
+
+    monkeypatch.setattr(timing.time, "monotonic", monotonic)
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
+
+
+def compared(reference, candidate, **options):
+    return timing.compare(reference, candidate, 6.0, **options)
+
+
+def test_outputs_of_random_timed_calls_are_asked_for_after_their_blocks(walls):
+    exported = []
+    candidate = StandIn("candidate", CALL_NS / 50)
+
+    def export(pool_index):
+        exported.append((pool_index, candidate.asked[-1]))
+        return []
+
+    timed = compared(StandIn("reference", CALL_NS / 50), candidate, export=export)
+    assert 9 <= len(timed.checked) == len(exported) <= 13
+    for (index, (op, fields)), checked in zip(exported, timed.checked, strict=True):
+        last = fields["first"] + (fields["samples"] - 1) * candidate.ring + fields["last_calls"] - 1
+        assert op == "time" and index == checked.pool_index == last % 3
+
+
+def test_the_checked_blocks_differ_in_length_from_one_judgement_to_the_next_and_both_sides_get_the_same(walls):
+    seen = set()
+    for _ in range(5):
+        sides = StandIn("reference", CALL_NS / 50), StandIn("candidate", CALL_NS / 50)
+        compared(*sides, export=lambda index: [])
+        asked = [[(fields["samples"], fields["last_calls"]) for op, fields in side.asked if op == "time"] for side in sides]
+        assert sorted(asked[0]) == sorted(asked[1][: -timing.CLOSING_CHECKS])
+        assert [op for op, _ in sides[0].asked].count("renew") == [op for op, _ in sides[1].asked].count("renew") >= 2
+        usual = max(set(asked[1]), key=asked[1].count)
+        seen |= {(index, block) for index, block in enumerate(asked[1]) if block != usual}
+    assert len(seen) > 6
+
+
+def test_a_sample_cut_short_does_not_change_the_time_of_a_call():
+    block = timing.Block(1.0, [], [4e6, 4e6, 1e6], [4, 4, 1])
+    assert block.per_call_ns(False) == [1e6, 1e6]
+    assert timing.Block(1.0, [], [2e6], [2]).per_call_ns(False) == [1e6]
+
+
+def test_quads_during_which_the_gpu_throttled_do_not_count(walls, monkeypatch):
+    """The candidate's first two quads look three times as long, and NVML saw a thermal slowdown in them."""
+    sides = StandIn("reference"), StandIn("candidate")
+    plain, made = timing._block, []
+
+    def block(who, plan, first, cut=None):
+        found = plain(who, plan, first, cut)
+        made.append(found)
+        if len(made) <= 8 and who is sides[1]:
+            found.host_ns = [3 * value for value in found.host_ns]
+        return found
+
+    monkeypatch.setattr(timing, "_block", block)
+    monkeypatch.setattr(timing.SmClocks, "during",
+                        lambda self, start, end: Reading(1980, any(one.start_s == start for one in made[:8])))
+    for side in sides:
+        side.device = "cuda"
+    timed = compared(*sides)
+    assert timed.decision == "SAME" and timed.comparison.candidate.median_ns == pytest.approx(CALL_NS, rel=0.01)
+    assert "2 of" in timed.comparison.method and "dropped for the GPU's clock" in timed.comparison.method
+
+
+READINGS = st.one_of(st.none(), st.builds(Reading, st.sampled_from([345.0, 1980.0, 1965.0, 1500.0]), st.booleans()))
+
+
+@given(st.lists(st.tuples(READINGS, READINGS, READINGS, READINGS), min_size=1, max_size=30))
+def test_a_disturbed_quad_never_counts_and_a_quiet_one_does(quads):
+    sides = ([one for quad in quads for one in quad[:2]], [one for quad in quads for one in quad[2:]])
+    kept = kept_quads(*sides)
+    assert len(kept.quads) == len(quads)
+    for counts, quad in zip(kept.quads, quads, strict=True):
+        if any(one is not None and one.disturbed for one in quad):
+            assert not counts
+        elif len({one.mhz for one in quad if one is not None}) <= 1:
+            assert counts
+    assert bool(kept.too_many) == (len(quads) - sum(kept.quads) > MAX_DROPPED_SHARE * len(quads))
+
+
+def test_a_candidate_that_draws_more_power_throughout_keeps_its_quads_and_the_page_says_so():
+    kept = kept_quads([Reading(1980, False)] * 20, [Reading(1500, False)] * 20)
+    assert all(kept.quads) and "-24% of the reference's SM clock" in kept.note
+    mixed = kept_quads([Reading(1980, False)] * 20, [Reading(1980, False)] * 16 + [Reading(1500, False)] * 4)
+    assert sum(mixed.quads) == 8 and not mixed.note and not mixed.too_many
+
+
+def test_without_nvml_nothing_is_dropped_and_that_is_said(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with SmClocks("cuda") as watched:
+        assert watched.during(0, 1e9) is None
+    assert "SM clocks were not watched" in watched.note
+    with SmClocks("cpu") as watched:
+        pass
+    assert watched.note == ""
+
+
+def test_each_condition_has_a_row_and_one_that_cannot_be_had_its_reason():
+    rows = conditions.measure(StandIn("reference", 2 * CALL_NS), StandIn("candidate"), ("cold L2", "end to end", "graph"))
+    assert [row.condition for row in rows] == ["cold L2", "end to end", "graph"]
+    for row in rows[:2]:
+        assert row.speedup == pytest.approx(2, rel=0.01) and row.interval[0] <= row.speedup <= row.interval[1]
+        assert (row.reference_ns, row.candidate_ns) == (pytest.approx(2 * CALL_NS, rel=0.01), pytest.approx(CALL_NS, rel=0.01))
+    assert rows[2].speedup is None and rows[2].not_applicable == "reference: CUDA graphs need a GPU"
+
+
+def test_a_process_that_a_capture_ends_costs_its_row_and_no_other_condition_may():
+    rows = conditions.measure(StandIn("reference", conditions=("graph",)), StandIn("candidate", dies_at="graph"), ("graph",))
+    assert rows[0].not_applicable == "candidate: was killed"
+    with pytest.raises(WorkerFailed):
+        conditions.measure(StandIn("reference"), StandIn("candidate", dies_at="cold L2"), ("cold L2",))
+
+
+def test_a_call_of_seconds_is_not_timed_again_under_every_condition():
+    reference, candidate = StandIn("reference"), StandIn("candidate")
+    rows = conditions.measure(reference, candidate, ("cold L2", "graph"), pair_s=4.0)
+    assert [row.not_applicable for row in rows] == ["a call takes too long for it (4 s on both sides together)"] * 2
+    assert not reference.asked and not candidate.asked
+
+
+@given(st.floats(1e-6, 100), st.floats(0.01, 10))
+def test_a_condition_keeps_to_its_budget_where_the_fewest_quads_allow_it(pair_s, budget_s):
+    samples, quads = conditions.plan(pair_s, budget_s)
+    assert samples >= 1 and quads >= MIN_QUADS
+    assert 2 * pair_s * samples * quads <= budget_s * 1.001 or (samples, quads) == (1, MIN_QUADS)
+
+
+def test_a_gain_that_cold_caches_take_away_is_named():
+    def row(interval):
+        return ConditionTiming(condition="cold L2", speedup=0.8, interval=interval)
+
+    assert "slower" in conditions.slower_cold("FASTER", [row((0.7, 0.9))])
+    assert conditions.slower_cold("FASTER", [row((0.7, 1.1))]) is None and conditions.slower_cold("SLOWER", [row((0.7, 0.9))]) is None
+    assert conditions.slower_cold("FASTER", []) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12), st.integers(0, 30), st.integers(30, 70))
+def test_the_busy_time_is_the_length_of_the_union(spans, low, high):
+    starts, sizes = (np.array([span[column] for span in spans], dtype=np.int64) for column in (0, 1))
+    ends = starts + sizes
+    covered = {tick for start, size in spans for tick in range(start, start + size) if low <= tick < high}
+    assert window.union_ns(starts, ends, low, high) == len(covered)
+
+
+def seen(busy_ns):
+    return window.Seen(busy_ns, None)
+
+
+def test_kernels_that_ran_longer_than_the_timer_says_raise_a_doubt():
+    assert "kernels ran for 100 us a call, and its timer says 50 us" in window.doubt(seen(95e3), seen(100e3), 100e3, 50e3)
+    assert window.doubt(seen(95e3), seen(50e3), 100e3, 55e3) is None
+    assert window.doubt(seen(1e3), seen(1e3), 20e3, 10e3) is None, "calls that wait for the host are busy for less"
+    assert window.doubt(seen(300e3), seen(150e3), 100e3, 50e3) is None, "a GPU whose clock fell in both windows"
