@@ -49,7 +49,7 @@ def judged(session, tmp_path, text, **changes):
 ], ids=["stale", "uninitialised"])
 def test_a_candidate_that_works_only_while_it_is_checked_is_caught(session, tmp_path, body):
     lines = "\n        ".join(body.split("; "))
-    verdict = judged(session, tmp_path, f"""
+    verdict = judged(session, tmp_path, distributions=False, steadiness=False, text=f"""
 import torch
 
 def optimize(model, inputs):
@@ -68,8 +68,8 @@ def optimize(model, inputs):
     assert verdict.speedup is None and verdict.timings == ()
 
 
-def test_a_buffer_that_every_call_writes_anew_is_no_cheat(session, tmp_path):
-    """As torch.compile's CUDA graphs return it: the next call overwrites it."""
+def test_a_buffer_that_every_call_writes_anew_is_wrong_and_no_cheat(session, tmp_path):
+    """Whoever keeps an answer finds it changed; each of them was right when it was given."""
     verdict = judged(session, tmp_path, """
 import torch
 
@@ -82,7 +82,7 @@ def optimize(model, inputs):
 
     return call
 """)
-    assert verdict.verdict in ("FASTER", "SLOWER", "SAME", "AMBIGUOUS"), verdict.reasons
+    assert verdict.verdict == "WRONG" and "the next call overwrites it" in verdict.reasons[0], verdict.reasons
 
 
 def test_every_condition_gets_its_row_and_every_phase_its_seconds(session):

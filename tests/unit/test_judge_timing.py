@@ -24,7 +24,7 @@ class StandIn:
     """A worker that answers at once and says that a call takes call_ns; `asked` is what it was told."""
 
     def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None):
-        self.worker = SimpleNamespace(role=role, process=SimpleNamespace(pid=0))
+        self.worker = SimpleNamespace(role=role, pid=0)
         self.call_ns, self.device, self.conditions, self.dies_at, self.ring = call_ns, device, conditions, dies_at, 1
         self.asked = []
         self.noise = np.random.default_rng(len(role))
