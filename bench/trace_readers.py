@@ -2,8 +2,9 @@
 
 Traces of 0.1, 1 and 3 million events, as Kineto writes them, are made here (seeded) in a temporary folder. Each reading is a process of
 its own, the readers in turn, so that a busy machine slows them alike. HTA is given by --hta (a Python that has it), else it is installed
-into an environment of its own in the temporary folder; without it its rows are left out, and the reason is printed. One of 10 million
-events is read by ours alone, where the disk has room for it (4 GB). "again" is ours once more, from its cache.
+into an environment of its own in the temporary folder; without it its rows are left out, and the reason is printed. Those of 3 and
+10 million events are read by ours alone as well, three times in turn, where the disk has room for them (5 GB): of a machine whose speed
+changes in between, single readings would tell nothing of growth. "again" is ours once more, from its cache.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (100_000, 1_000_000, 3_000_000)
-ALONE = (10_000_000,)
-"""Read by ours alone."""
+ALONE = (3_000_000, 10_000_000)
+"""Read by ours alone, in turn."""
+TURNS = 3
 EVENT_BYTES = 340
 """About; the cache's entry is a tenth of it."""
 SEED = 1
@@ -103,9 +105,9 @@ def main(argv: list[str] | None = None) -> int:
         hta = (args.hta or install_hta(Path(folder) / "hta")) if args.sizes else None
         peers = {"json": sys.executable, **({"hta": hta} if hta is not None else {})}
         rows = [row for size in args.sizes for row in measure(size, args.rounds, pythons | peers, Path(folder) / f"{size}.json")]
-        rows += [row for size in args.alone if has_room(Path(folder), size)
-                 for row in measure(size, args.rounds, pythons, Path(folder) / f"{size}.json")]
-    table = markdown(rows) + "\n" + "".join(f"{line}\n" for line in growth(rows))
+        alone = in_turn(args.alone, Path(folder)) if has_room(Path(folder), sum(args.alone)) else []
+    table = markdown(rows + alone) + "\n" + "".join(f"{line}\n" for line in [*growth(rows), *growth(alone)])
+    rows += alone
     print(f"\n{table}")
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -129,6 +131,28 @@ def misses(rows: list[dict[str, Any]]) -> list[str]:
             if ratio is not None and ratio < least]
 
 
+def in_turn(sizes: list[int], folder: Path) -> list[dict[str, Any]]:
+    """One row a size of ours alone: medians over TURNS readings of each, the sizes in turn."""
+    paths = [folder / f"{size}.json" for size in sizes]
+    counts = [write_trace(path, size) for path, size in zip(paths, sizes, strict=True)]
+    runs: list[list[dict[str, Any]]] = [[] for _ in sizes]
+    for _ in range(TURNS):
+        for path, found in zip(paths, runs, strict=True):
+            shutil.rmtree(os.environ["KERNELWRIGHT_CACHE"], ignore_errors=True)
+            found.append(read("kernelwright", sys.executable, path))
+            print(f"  {path.name}: {found[-1]}", file=sys.stderr, flush=True)
+    return [row_of("kernelwright", count, path.stat().st_size, found) for count, path, found in zip(counts, paths, runs, strict=True)]
+
+
+def row_of(name: str, count: int, size_bytes: int, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over a reader's runs."""
+    error = next((run["error"] for run in found if "error" in run), None)
+    row: dict[str, Any] = {"reader": name, "trace_events": count, "trace_bytes": size_bytes, "error": error, "runs": found}
+    if error is None:
+        row |= {key: statistics.median(run[key] for run in found) for key in ("wall_s", "cpu_s", "peak_bytes", "events")}
+    return row
+
+
 def measure(size: int, rounds: int, pythons: dict[str, str], path: Path) -> list[dict[str, Any]]:
     """One row a reader: medians over the rounds, and ratios to ours."""
     count = write_trace(path, size)
@@ -144,13 +168,10 @@ def measure(size: int, rounds: int, pythons: dict[str, str], path: Path) -> list
     path.unlink()
     rows: list[dict[str, Any]] = []
     for name, found in runs.items():
-        error = next((run["error"] for run in found if "error" in run), None)
-        row: dict[str, Any] = {"reader": name, "trace_events": count, "trace_bytes": size_bytes, "error": error}
-        if error is None:
-            row |= {key: statistics.median(run[key] for run in found) for key in ("wall_s", "cpu_s", "peak_bytes", "events")}
-            if rows and rows[0]["error"] is None:
-                row |= {f"{key}_ratio": row[key] / rows[0][key] for key in ("wall_s", "cpu_s", "peak_bytes")}
-        rows.append(row | {"runs": found})
+        row = row_of(name, count, size_bytes, found)
+        if row["error"] is None and rows and rows[0]["error"] is None:
+            row |= {f"{key}_ratio": row[key] / rows[0][key] for key in ("wall_s", "cpu_s", "peak_bytes")}
+        rows.append(row)
     return rows
 
 

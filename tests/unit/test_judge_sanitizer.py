@@ -26,7 +26,7 @@ BARRIER = (f"{HEAD}========= Barrier error detected. Invalid arguments.\n=======
            "=========         Device Frame: broken_sync(float *, unsigned long)+0xb0 in /input/kernel.cu:12\n"
            "========= Target application returned an error\n========= ERROR SUMMARY: 17 errors\n")
 OLD = (f"{HEAD}========= Invalid __global__ write of size 4 bytes\n"
-       "=========     at 0x3c8 in /home/user/a.cu:42:decrypt(int*,int*)\n========= ERROR SUMMARY: 1 error\n")
+       "=========     at 0x3c8 in /project/a.cu:42:decrypt(int*,int*)\n========= ERROR SUMMARY: 1 error\n")
 BARE = f"{HEAD}========= Uninitialized __global__ memory read of size 4 bytes\n=========     at 0x60 in Iota(unsigned char*)\n" \
        "========= ERROR SUMMARY: 3 errors\n"
 CUBLAS = f"{HEAD}========= Uninitialized __global__ memory read of size 4 bytes\n=========     at void cutlass::Kernel<x>(y)+0x60\n" \

@@ -16,7 +16,7 @@ from kernelwright.model.workload import WorkloadRef
 
 CHARACTERS_A_TOKEN = 4
 MOST_TOKENS = 900
-AGAIN = "python3 /plugins/kernelwright/scripts/judge.py /home/user/work/w.py /home/user/work/c.py --seed 281474976710655 --precision equal"
+AGAIN = "python3 /plugins/kernelwright/scripts/judge.py /project/work/w.py /project/work/c.py --seed 281474976710655 --precision equal"
 
 
 class Whole(Correctness):
@@ -58,7 +58,7 @@ def full(**changes):
     mechanism = [SimpleNamespace(name=name, held=True, detail="applied") for name in
                  ("two processes", "sealed replies", "no network", "seccomp", "landlock", "limits", "no new privileges")]
     values = {
-        "verdict": "FASTER", "precision": "equal", "workload": "/home/user/work/w.py", "candidate": "/home/user/work/c.py",
+        "verdict": "FASTER", "precision": "equal", "workload": "/project/work/w.py", "candidate": "/project/work/c.py",
         "reasons": ("speed-up 1.520x, 95% interval 1.500 to 1.540 over 16 pairs; a difference of 1.3% would have been seen",),
         "speedup": 1.52, "interval": (1.5, 1.54), "comparison": compared(), "seed": 281474976710655, "elapsed_s": 14.2,
         "candidate_setup_s": 2.5, "device_name": "NVIDIA H200", "torch_version": "2.11.0+cu130", "workload_sha256": "a" * 64,
