@@ -186,7 +186,7 @@ class Search:
         return Experiment(
             index=index, name=item.name, passes=item.passes, precision=item.precision, ladder_row=item.ladder_row, status="judged",
             candidate_file=f"candidates/{index:02d}_{item.name.replace('+', '__')}.py", started_utc=utc_now(),
-            predicted="; ".join(CATALOGUE[name].predict(self.context) for name in own),
+            predicted="; ".join(CATALOGUE[name].predict(self.context).words for name in own),
         )
 
 

@@ -16,7 +16,7 @@ from . import (
     no_grad,
     tf32,
 )
-from .base import Context, Pass
+from .base import Context, Move, Pass, Prediction
 
 _MODULES = (
     no_grad, cuda_graph, cudnn_benchmark, channels_last, fold_conv_bn, compile_default, compile_reduce_overhead,
@@ -25,4 +25,4 @@ _MODULES = (
 CATALOGUE: dict[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
 """Pass by name, cheap ones first."""
 
-__all__ = ["CATALOGUE", "Context", "Pass"]
+__all__ = ["CATALOGUE", "Context", "Move", "Pass", "Prediction"]

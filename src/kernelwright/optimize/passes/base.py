@@ -14,6 +14,35 @@ from ...model.workload import Precision, WorkloadFacts
 # Layers, innermost first: the model itself, its compilation, flags around the call, capture, grad mode.
 LAYER_FOLD, LAYER_LAYOUT, LAYER_CAST, LAYER_COMPILE, LAYER_FLAGS, LAYER_GRAPH, LAYER_GRAD = range(7)
 Cost = Literal["cheap", "compile", "autotune"]
+Level = Literal["module", "functional", "aten", "inductor", "runtime"]
+"""Where a rewrite works: on the model, on Dynamo's graph, on the ATen graph inside AOTAutograd's inner compile, as a patch of
+Inductor's configuration, or around the call."""
+Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithms", "attention", "host"]
+"""What the search chooses between."""
+Quantity = Literal["launches", "idle share", "kernel time", "DRAM bytes", "tensor-core share"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A measured quantity that a pass is expected to change: value after / value before, from low to high."""
+
+    quantity: Quantity
+    low: float
+    high: float
+    operators: str = ""
+    """Regular expression: of these operators alone. "": of the whole call."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a pass should give on this workload."""
+
+    words: str
+    """Short; no number that the profile does not hold."""
+    gain: tuple[float, float] | None = None
+    """Time of a call before / after, from low to high; None where the profile supports no number."""
+    moves: tuple[Move, ...] = ()
+    """How it should come about: held against the profile of what was kept."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +92,14 @@ class Pass:
     layer: int
     why: str
     """One line on what it does and why, written above its call in generated files."""
-    predict: Callable[[Context], str]
-    """Short words on what it should give, from the profile; no number that the profile does not hold."""
+    predict: Callable[[Context], Prediction]
+    """What it should give, from the profile."""
     refuse: Callable[[Context], str | None] = always
     """Why it does not apply to this workload, or None."""
     precision: Precision = "equal"
     cost: Cost = "cheap"
+    level: Level = "module"
+    dimension: Dimension = "fusion"
     training: bool = True
     """Whether it is valid for a training step."""
     copies_weights: bool = False

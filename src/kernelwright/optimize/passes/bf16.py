@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Pass
+from .base import LAYER_CAST, Context, Pass, Prediction
 from .conditions import first, needs_float32, needs_module
 
 
@@ -10,12 +10,13 @@ def _refuse(context: Context) -> str | None:
     return first(needs_module(context), needs_float32(context))
 
 
-def _predict(_context: Context) -> str:
-    return "half the bytes of weights and activations, bfloat16 products"
+def _predict(_context: Context) -> Prediction:
+    return Prediction("half the bytes of weights and activations, bfloat16 products")
 
 
 PASS = Pass(
-    name="bf16", layer=LAYER_CAST, precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    name="bf16", layer=LAYER_CAST, dimension="precision",
+    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True,
     conflicts=frozenset({"tf32", "bf16_autocast"}),
     why="Weights and inputs are cast to bfloat16, outputs back to float32.",
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FLAGS, Context, Pass
+from .base import LAYER_FLAGS, Context, Pass, Prediction
 from .conditions import needs_float32
 
 
-def _predict(_context: Context) -> str:
-    return "bfloat16 products; norms and softmax stay float32"
+def _predict(_context: Context) -> Prediction:
+    return Prediction("bfloat16 products; norms and softmax stay float32")
 
 
 PASS = Pass(
-    name="bf16_autocast", layer=LAYER_FLAGS, precision="bf16", refuse=needs_float32, predict=_predict,
+    name="bf16_autocast", layer=LAYER_FLAGS, level="runtime", dimension="precision",
+    precision="bf16", refuse=needs_float32, predict=_predict,
     conflicts=frozenset({"tf32", "bf16"}),
     why="Matrix products and convolutions run in bfloat16 under autocast; outputs go back to float32.",
 )

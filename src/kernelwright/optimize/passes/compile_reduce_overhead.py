@@ -11,7 +11,8 @@ def _refuse(context: Context) -> str | None:
 
 
 PASS = Pass(
-    name="compile_reduce_overhead", layer=LAYER_COMPILE, cost="compile", refuse=_refuse, predict=launch_words,
+    name="compile_reduce_overhead", layer=LAYER_COMPILE, level="runtime", dimension="graph capture",
+    cost="compile", refuse=_refuse, predict=launch_words,
     conflicts=frozenset({"cuda_graph"}),
     why="torch.compile with CUDA graphs: fused kernels, one launch; outputs are cloned.",
 )

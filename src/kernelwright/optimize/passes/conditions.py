@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...roofline.knowledge import bottlenecks
-from .base import Context
+from .base import Context, Move, Prediction
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 NORMS = (r"^aten::((native_|cudnn_|miopen_)?(layer|batch|group|instance)_norm|(_fused_)?rms_norm|native_batch_norm_legit_no_training"
@@ -42,20 +42,25 @@ def first(*reasons: str | None) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def share_words(share_pct: float | None, what: str) -> str:
-    """Prediction from a share of time: at most that share can go."""
-    return f"{what}: share not measured" if share_pct is None else f"{what} hold {share_pct:.0f}% of the measured time"
+def share_words(share_pct: float | None, what: str, *, removed: bool = False) -> Prediction:
+    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl)."""
+    if share_pct is None:
+        return Prediction(f"{what}: share not measured")
+    gain = (1.0, 100.0 / (100.0 - share_pct)) if removed and share_pct < 100.0 else None
+    return Prediction(f"{what} hold {share_pct:.0f}% of the measured time", gain)
 
 
-def launch_words(context: Context) -> str:
+def launch_words(context: Context) -> Prediction:
     """Prediction for passes that remove launches."""
     timeline = context.profile.timeline
     if timeline is None or timeline.idle_share_pct is None:
-        return "removes launches; idle share not measured"
-    return f"removes launches; the device idles {timeline.idle_share_pct:.0f}% of the span"
+        return Prediction("removes launches; idle share not measured")
+    idle = timeline.idle_share_pct
+    gain = (1.0, 100.0 / (100.0 - idle)) if idle < 100.0 else None
+    return Prediction(f"removes launches; the device idles {idle:.0f}% of the span", gain, (Move("idle share", 0.0, 0.5),))
 
 
-def fusion_words(context: Context) -> str:
+def fusion_words(context: Context) -> Prediction:
     """Prediction for compile modes."""
     pattern = f"{bottlenecks().rules['elementwise_fusion'].patterns['operators']}|{NORMS}"
-    return share_words(context.share_matching_pct(pattern), "elementwise operators and norms, which can be fused,")
+    return share_words(context.share_matching_pct(pattern), "elementwise operators and norms, which can be fused,", removed=True)

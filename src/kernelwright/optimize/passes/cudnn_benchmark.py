@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FLAGS, Context, Pass
+from .base import LAYER_FLAGS, Context, Pass, Prediction
 from .conditions import CONVOLUTIONS, first, needs_convolution, needs_gpu, share_words
 
 
@@ -11,11 +11,12 @@ def _refuse(context: Context) -> str | None:
     return first(needs_gpu(context), needs_convolution(context), on)
 
 
-def _predict(context: Context) -> str:
+def _predict(context: Context) -> Prediction:
     return share_words(context.share_pct(*CONVOLUTIONS), "convolutions")
 
 
 PASS = Pass(
-    name="cudnn_benchmark", layer=LAYER_FLAGS, refuse=_refuse, predict=_predict,
+    name="cudnn_benchmark", layer=LAYER_FLAGS, level="runtime", dimension="algorithms",
+    refuse=_refuse, predict=_predict,
     why="cuDNN measures its algorithms for these shapes once; the flag is set during the call only.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Pass
+from .base import LAYER_FOLD, Context, Pass, Prediction
 from .conditions import first, needs_convolution, share_words
 
 
@@ -10,11 +10,12 @@ def _refuse(context: Context) -> str | None:
     return first(needs_convolution(context), None if context.runs("batch_norm") else "the profile shows no batch norm")
 
 
-def _predict(context: Context) -> str:
-    return share_words(context.share_pct("batch_norm"), "batch norms")
+def _predict(context: Context) -> Prediction:
+    return share_words(context.share_pct("batch_norm"), "batch norms", removed=True)
 
 
 PASS = Pass(
-    name="fold_conv_bn", layer=LAYER_FOLD, training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    name="fold_conv_bn", layer=LAYER_FOLD, dimension="fusion",
+    training=False, refuse=_refuse, predict=_predict, copies_weights=True,
     why="Each batch norm is folded into the convolution that it directly follows (eval mode).",
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from .base import LAYER_GRAD, Context, Pass
+from .base import LAYER_GRAD, Context, Pass, Prediction
 
 
-def _predict(_context: Context) -> str:
-    return "no autograd bookkeeping; small on large operators"
+def _predict(_context: Context) -> Prediction:
+    return Prediction("no autograd bookkeeping; small on large operators")
 
 
 PASS = Pass(
-    name="no_grad", layer=LAYER_GRAD, training=False, predict=_predict,
+    name="no_grad", layer=LAYER_GRAD, level="runtime", dimension="host",
+    training=False, predict=_predict,
     why="No gradients are recorded: saves autograd's bookkeeping on every operator.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FLAGS, Context, Pass
+from .base import LAYER_FLAGS, Context, Pass, Prediction
 from .conditions import first, needs_float32, needs_gpu
 
 
@@ -12,13 +12,14 @@ def _refuse(context: Context) -> str | None:
     return first(needs_gpu(context), needs_float32(context), on)
 
 
-def _predict(context: Context) -> str:
+def _predict(context: Context) -> Prediction:
     off = [name for name, on in (("matmul", context.environment.matmul_tf32), ("cuDNN", context.environment.cudnn_tf32)) if not on]
-    return f"tensor cores for float32 in {' and '.join(off)}"
+    return Prediction(f"tensor cores for float32 in {' and '.join(off)}")
 
 
 PASS = Pass(
-    name="tf32", layer=LAYER_FLAGS, precision="tf32", refuse=_refuse, predict=_predict,
+    name="tf32", layer=LAYER_FLAGS, level="runtime", dimension="precision",
+    precision="tf32", refuse=_refuse, predict=_predict,
     conflicts=frozenset({"bf16", "bf16_autocast"}),
     why="float32 products use TF32 tensor cores (10 mantissa bits); the flags are set during the call only.",
 )
