@@ -1,52 +1,54 @@
 """How often the judge errs on a program against itself, and how reliably it finds a planted slowdown.
 
-Four parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
+Three parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
 
   aa         complete judgements, everything on, of the same program on both sides: none may be FASTER or SLOWER
-  record     pairs of fresh processes, the same program on both sides, timed for --record-s without stopping early: their quads' log ratios
-  resample   decisions drawn from the recorded pairs: a pair at random, its quads by circular blocks of 4, the judge's own looks and
-             rules, and a second pair where the judge would ask for one. At most 1% may be FASTER or SLOWER
+  resample   decisions drawn from the pairs of processes that those recorded: pairs at random, their quads by circular blocks of 4, the
+             judge's own looks and rules. At most 1% may be FASTER or SLOWER
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
 
-The workload is a chain of equal steps (a matrix product and an activation, about 1 ms in all on a CPU; 3 ms on an
-H200, so that its kernels, not their launches, take the time). The planted slowdown is exact in work: 2% is
-1 more step for 50, on a side tensor; one long timing at the start of that part says what it comes to in time.
+The workload is a chain of equal steps (a matrix product and an activation; about 1 ms in all on a CPU, 3 ms on an H200, so that its
+kernels, not their launches, take the time). The planted slowdown is exact in work: 2% is 1 more step for 50, on a side tensor; one long
+timing at the start of that part says what it comes to in time.
 
-  python bench/judge_aa.py --part aa --count 40 --out build/judge_aa.json
-  python bench/judge_aa.py --part record --count 60 --append --limit-s 550 --out build/judge_aa.json
-  python bench/judge_aa.py --part resample --count 2000 --append --out build/judge_aa.json
-  python bench/judge_aa.py --part planted --count 30 --append --out build/judge_aa.json
+  python bench/judge_aa.py --part aa --limit-s 550 --append --out build/judge_aa.json
+  python bench/judge_aa.py --part resample --append --out build/judge_aa.json
+  python bench/judge_aa.py --part planted --append --out build/judge_aa.json
 
---append continues the file (a part that has its --count already does nothing more); --limit-s ends the command in time.
-Progress goes to stderr. With --check, exit 1 when a limit was missed: 0 of aa, 1% of resample, 28 of 30 of planted within 30 s each.
+--append continues the file (a part that has its --count already does nothing more); --limit-s ends the command in time; --lanes N makes N
+judgements at once, which wait for each other's timing as any two judgements on a machine do (that wait is not counted in the 30 s of a
+planted one); --add FILE takes over the rows of another machine of the same kind. Progress goes to stderr. With --check, exit 1 when a
+limit was missed: 0 of aa, 1% of resample, 28 of 30 of planted within 30 s each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import platform
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from kernelwright.judge import JudgeOptions, judge, timing  # noqa: E402
-from kernelwright.judge.confirm_pair import asks_again, together  # noqa: E402
-from kernelwright.judge.statistics import ALPHA, MIN_QUADS, Decision, decide, estimate, plan_looks, settled  # noqa: E402
+from kernelwright.judge import JudgeOptions, judge, pairs  # noqa: E402
+from kernelwright.judge.statistics import ALPHA, MIN_QUADS, Estimate, decide, estimate, plan_looks, settled  # noqa: E402
+from kernelwright.judge.timing import MAX_QUADS  # noqa: E402
 from kernelwright.model.verdict import Verdict  # noqa: E402
 from kernelwright.model.workload import WorkloadRef  # noqa: E402
 
-PARTS = ("aa", "record", "resample", "planted")
-COUNTS = {"aa": 40, "record": 60, "resample": 2000, "planted": 30}
+PARTS = ("aa", "resample", "planted")
+COUNTS = {"aa": 40, "resample": 2000, "planted": 30}
 BLOCK_QUADS = 4
 FOUND_WITHIN_S = 30.0
 WRONG = ("FASTER", "SLOWER")
@@ -102,7 +104,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace, document: dict[str, Any], folder: Path) -> None:
         self.args, self.document = args, document
         self.stop_at_s = time.monotonic() + args.limit_s
-        self.longest_s = 0.0
+        self.longest_s, self.writing = 0.0, threading.Lock()
         steps = round(100 / args.planted_pct)
         width, rows = args.width or (1024 if args.device == "cuda" else 192), args.rows or (1024 if args.device == "cuda" else 64)
         self.workload = WorkloadRef(path=folder / "chain.py", name="chain")
@@ -114,33 +116,22 @@ class Bench:
 
     def aa(self) -> None:
         """Complete judgements of the same program."""
-        for number in self._missing("aa"):
-            self._add("aa", number, _row(self._judge(self.same, self.args.max_timing)))
-
-    def record(self) -> None:
-        """Log ratios of pairs' quads."""
-        with mock.patch.object(timing, "settled", lambda _: False):
-            for number in self._missing("record"):
-                verdict = self._judge(self.same, self.args.record_s, confirm=False, conditions=(), cross_check=False)
-                ratios = verdict.comparison.log_ratios if verdict.comparison is not None else ()
-                self._add("record", number, {**_row(verdict), "log_ratios": list(ratios)})
+        self._each("aa", self.same)
 
     def resample(self) -> None:
         """Decisions from the recorded pairs."""
-        pairs = [np.asarray(row["log_ratios"]) for row in self.document["record"] if len(row["log_ratios"]) >= MIN_QUADS]
-        if len(pairs) < 2:
-            raise SystemExit("judge_aa: --part resample needs at least 2 recorded pairs (fix: --part record --append first)")
+        recorded = [pair for row in self.document["aa"] for pair in row["pairs"] if len(pair) >= MIN_QUADS]
+        if len(recorded) < pairs.MAX_PAIRS:
+            raise SystemExit(f"judge_aa: --part resample needs {pairs.MAX_PAIRS} recorded pairs (fix: --part aa --append first)")
         rng = np.random.default_rng(self.args.seed)
-        quads = int(np.median([len(pair) for pair in pairs]))
-        single, confirmed = 0, 0
-        for _ in range(self.args.count or COUNTS["resample"]):
-            first, second = rng.choice(len(pairs), 2, replace=False)
-            found = sequential(resampled(pairs[first], quads, rng))
-            single += found[0] in WRONG
-            if asks_again(*found):
-                confirmed += together(found, sequential(resampled(pairs[second], quads, rng)), self.args.device) in WRONG
-        self.document["resample"] = [{"decisions": self.args.count or COUNTS["resample"], "pairs": len(pairs), "quads": quads,
-                                      "one_pair": single, "two_pairs": confirmed, "seed": self.args.seed}]
+        single, together, count = 0, 0, self.args.count or COUNTS["resample"]
+        for _ in range(count):
+            drawn = [sequential(resampled(np.asarray(recorded[index]), MAX_QUADS, rng))
+                     for index in rng.choice(len(recorded), pairs.MAX_PAIRS, replace=False)]
+            single += decide(drawn[0]) in WRONG
+            together += decided(drawn, self.args.device) in WRONG
+        self.document["resample"] = [{"decisions": count, "pairs": len(recorded), "one_pair": single, "together": together,
+                                      "seed": self.args.seed}]
 
     def planted(self) -> None:
         """Judgements of the slower candidate, after one long timing that says how much slower it is."""
@@ -148,8 +139,16 @@ class Bench:
             long = self._judge(self.slow, 5 * self.args.max_timing, confirm=False, conditions=(), cross_check=False)
             self.document["planted_long"] = _row(long)
             _say(f"planted: long timing {self.document['planted_long']}")
-        for number in self._missing("planted"):
-            self._add("planted", number, _row(self._judge(self.slow, self.args.max_timing)))
+        self._each("planted", self.slow)
+
+    def _each(self, part: str, candidate: Path) -> None:
+        """Judge it until the part has its count or time is short."""
+        with ThreadPoolExecutor(self.args.lanes) as lanes:
+            list(lanes.map(lambda _: self._one(part, candidate), range(len(self.document[part]), self.args.count or COUNTS[part])))
+
+    def _one(self, part: str, candidate: Path) -> None:
+        if time.monotonic() + self.longest_s < self.stop_at_s:
+            self._add(part, _row(self._judge(candidate, self.args.max_timing)))
 
     def _judge(self, candidate: Path, max_timing_s: float, **options: Any) -> Verdict:
         start = time.monotonic()
@@ -159,19 +158,13 @@ class Bench:
         self.document["device_name"], self.document["torch_version"] = verdict.device_name, verdict.torch_version
         return verdict
 
-    def _missing(self, part: str) -> range:
-        """Numbers of the rows still to make; ends early when another would not fit before the limit."""
-        return range(len(self.document[part]), self.args.count or COUNTS[part])
-
-    def _add(self, part: str, number: int, row: dict[str, Any]) -> None:
-        self.document[part].append(row)
-        self.document["summary"] = summary(self.document)
-        _write(self.args.out, self.document)
-        shown = {key: value for key, value in row.items() if key not in ("log_ratios", "phases_s")}
-        _say(f"{part} {number + 1} of {self.args.count or COUNTS[part]}: {shown}")
-        if time.monotonic() + self.longest_s > self.stop_at_s:
-            _say(f"{part}: stopped before --limit-s; continue with --append")
-            raise SystemExit(0)
+    def _add(self, part: str, row: dict[str, Any]) -> None:
+        with self.writing:
+            self.document[part].append(row)
+            self.document["summary"] = summary(self.document)
+            _write(self.args.out, self.document)
+            shown = {key: value for key, value in row.items() if key not in ("pairs", "phases_s")}
+            _say(f"{part} {len(self.document[part])} of {self.args.count or COUNTS[part]}: {shown}")
 
 
 def resampled(values: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -181,15 +174,24 @@ def resampled(values: np.ndarray, count: int, rng: np.random.Generator) -> np.nd
     return values[places.reshape(-1)[:count]]
 
 
-def sequential(values: np.ndarray) -> tuple[Decision, float, tuple[float, float]]:
-    """The judge's decision on these quads, with speed-up and interval: its looks, its rules."""
+def sequential(values: np.ndarray) -> Estimate:
+    """What the judge finds in one pair's quads: its looks, its rule to stop."""
     looks = plan_looks(values.size, ALPHA)
     found = estimate(values[: looks[0]], len(looks))
     for look in looks:
         found = estimate(values[:look], len(looks))
         if settled(found):
             break
-    return decide(found), found.speedup, (found.low, found.high)
+    return found
+
+
+def decided(found: list[Estimate], device: str) -> str:
+    """The judge's decision where its pairs of processes, as many as it asks for, find this."""
+    drawn = [pairs.Pair.of(one) for one in found]
+    used = drawn[:1]
+    while pairs.worth_another(used, device, ALPHA):
+        used = drawn[: len(used) + 1]
+    return decide(found[0]) if len(used) == 1 else pairs.pool(used, device, ALPHA).decision
 
 
 def summary(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -197,20 +199,19 @@ def summary(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     said: dict[str, dict[str, Any]] = {}
     if document["aa"]:
         wrong = sum(row["verdict"] not in ("SAME", "AMBIGUOUS") for row in document["aa"])
-        said["aa"] = {"judgements": len(document["aa"]), "wrong": wrong, **_counts(document["aa"]), "median_s": _median(document["aa"]),
-                      "kept": wrong == 0}
-    if document["record"]:
-        estimates = [float(np.median(row["log_ratios"])) for row in document["record"] if row["log_ratios"]]
+        estimates = [float(np.median(pair)) for row in document["aa"] for pair in row["pairs"]]
         spread = 100 * float(np.std(estimates, ddof=1)) if len(estimates) > 1 else None
-        said["record"] = {"pairs": len(estimates), "spread_of_pairs_pct": spread, "kept": True}
+        said["aa"] = {"judgements": len(document["aa"]), "wrong": wrong, "pairs": len(estimates), "spread_of_pairs_pct": spread,
+                      **_counts(document["aa"]), "median_s": _median(document["aa"]),
+                      "kept": wrong == 0}
     for row in document["resample"]:
         said["resample"] = {**row, "one_pair_pct": 100 * row["one_pair"] / row["decisions"],
-                            "two_pairs_pct": 100 * row["two_pairs"] / row["decisions"], "kept": row["two_pairs"] <= 0.01 * row["decisions"]}
+                            "together_pct": 100 * row["together"] / row["decisions"], "kept": row["together"] <= 0.01 * row["decisions"]}
     if document["planted"]:
         rows = document["planted"]
-        found = sum(row["verdict"] == "SLOWER" and row["elapsed_s"] <= FOUND_WITHIN_S for row in rows)
+        found = sum(row["verdict"] == "SLOWER" and row["elapsed_s"] - row["waited_s"] <= FOUND_WITHIN_S for row in rows)
         said["planted"] = {"trials": len(rows), "found_in_time": found, **_counts(rows), "median_s": _median(rows),
-                           "longest_s": max(row["elapsed_s"] for row in rows), "kept": found >= len(rows) * 28 / 30}
+                           "longest_s": max(row["elapsed_s"] - row["waited_s"] for row in rows), "kept": found >= len(rows) * 28 / 30}
     return said
 
 
@@ -220,19 +221,33 @@ def _counts(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _median(rows: list[dict[str, Any]]) -> float:
-    return float(np.median([row["elapsed_s"] for row in rows]))
+    return float(np.median([row["elapsed_s"] - row["waited_s"] for row in rows]))
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
+    ratios, sizes = list(verdict.comparison.log_ratios) if verdict.comparison is not None else [], ()
+    if verdict.comparison is not None:
+        sizes = verdict.comparison.quads_of_pairs or (len(ratios),)
+    ends = np.cumsum([0, *sizes])
     return {"verdict": verdict.verdict, "speedup": verdict.speedup, "interval": verdict.interval, "elapsed_s": round(verdict.elapsed_s, 2),
-            "reason": verdict.reasons[0] if verdict.reasons else "", "phases_s": verdict.phases_s}
+            "waited_s": verdict.phases_s.get("waiting for the lock", 0.0), "reason": verdict.reasons[0] if verdict.reasons else "",
+            "phases_s": verdict.phases_s, "pairs": [ratios[begin:end] for begin, end in itertools.pairwise(ends)]}
 
 
 def _start(args: argparse.Namespace) -> dict[str, Any]:
     if args.append and args.out.exists():
         found: dict[str, Any] = json.loads(args.out.read_text())
-        return found
-    return {"benchmark": "judge_aa", "machine": platform.node(), "device": args.device, **{part: [] for part in PARTS}}
+        return _with(found, args.add)
+    return _with({"benchmark": "judge_aa", "machine": platform.node(), "device": args.device, **{part: [] for part in PARTS}}, args.add)
+
+
+def _with(document: dict[str, Any], files: list[Path]) -> dict[str, Any]:
+    for file in files:
+        other = json.loads(file.read_text())
+        for part in ("aa", "planted"):
+            document[part] += other[part]
+        document.setdefault("planted_long", other.get("planted_long"))
+    return document
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
@@ -247,13 +262,14 @@ def _say(words: str) -> None:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=(*PARTS, "all"), default="all")
-    parser.add_argument("--count", type=int, help="items of the part (default: 40 judgements, 60 pairs, 2000 decisions, 30 trials)")
+    parser.add_argument("--count", type=int, help="items of the part (default: 40 judgements, 2000 decisions, 30 trials)")
     parser.add_argument("--append", action="store_true", help="continue the file of --out")
+    parser.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help="take over the rows of FILE first")
+    parser.add_argument("--lanes", type=int, default=1, help="judgements at once (default: 1)")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no item that would not be done after this many seconds")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--python", help="interpreter with torch (default: this one)")
     parser.add_argument("--max-timing", type=float, default=6.0, help="seconds of timing of one pair (default: 6)")
-    parser.add_argument("--record-s", type=float, default=2.0, help="seconds of timing of a recorded pair (default: 2)")
     parser.add_argument("--planted-pct", type=float, help="planted slowdown, 100 / a whole number (default: 2 on a GPU, 5 on a CPU)")
     parser.add_argument("--width", type=int, help="of the steps' matrices")
     parser.add_argument("--rows", type=int, help="of the input")

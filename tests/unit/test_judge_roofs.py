@@ -1,17 +1,10 @@
-"""Impossible speed, and what two pairs of processes say together."""
+"""Impossible speed."""
 
-import math
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge.confirm_pair import asks_again, combine, together
 from kernelwright.judge.roofs import Finding, Need, Roofs, examine
-from kernelwright.judge.statistics import decide, estimate, plan_looks, settled
-from kernelwright.model.measurement import Measurement
-from kernelwright.model.verdict import Comparison
 from kernelwright.roofline.knowledge import datasheet
 
 H200 = Roofs(datasheet("NVIDIA H200"), 0, 50 * 2**20)
@@ -80,83 +73,3 @@ def test_a_candidate_at_the_datasheets_peaks_or_slower_is_never_doubted(outputs,
     honest_ns = (inputs + outputs) / sheet.bandwidth_gbs + flops / (peak * 1e3) + extra_ns
     need = Need(outputs, inputs, inputs + outputs, flops)
     assert examined(need, candidate_ns=honest_ns, reference_ns=reference_ns, ring=ring, precision=precision) == Finding()
-
-
-def comparison(speedup, low, high):
-    side = Measurement.of([1e6] * 9, timer="perf_counter")
-    return Comparison(reference=side, candidate=side, speedup=speedup, interval=(low, high), smallest_detectable_effect_pct=2.0, pairs=20,
-                      blocks=40, method="quads")
-
-
-def test_two_pairs_that_agree_stand_with_the_hull_of_their_intervals():
-    both = combine("FASTER", comparison(1.2, 1.15, 1.25), "FASTER", comparison(1.3, 1.22, 1.35), "cuda")
-    assert both.decision == "FASTER" and both.comparison.interval == (1.15, 1.35)
-    assert both.comparison.speedup == pytest.approx(math.sqrt(1.2 * 1.3)) and both.comparison.pairs == 40
-    assert "FASTER 1.200x [1.150, 1.250] and FASTER 1.300x [1.220, 1.350]" in both.words
-
-
-@pytest.mark.parametrize("again", ["SLOWER", "SAME", "AMBIGUOUS"])
-def test_two_pairs_that_disagree_are_ambiguous_with_both_figures(again):
-    both = combine("FASTER", comparison(1.2, 1.15, 1.25), again, comparison(1.0, 0.95, 1.05), "cuda")
-    assert both.decision == "AMBIGUOUS"
-    assert both.words.startswith("not confirmed by two pairs of processes, started in opposite orders: FASTER 1.200x")
-    assert f"and {again} 1.000x" in both.words
-
-
-@pytest.mark.parametrize(("first", "second", "expected"), [
-    (("SLOWER", 0.975, (0.97, 0.98)), ("SAME", 0.988, (0.983, 0.993)), "SLOWER"),  # one pair's luck hid a part of 2%
-    (("SAME", 0.988, (0.983, 0.993)), ("SLOWER", 0.975, (0.97, 0.98)), "SLOWER"),
-    (("SAME", 0.988, (0.983, 0.993)), ("SAME", 0.985, (0.981, 0.992)), "SAME"),  # neither decides by itself
-    (("FASTER", 1.02, (1.011, 1.03)), ("SAME", 0.995, (0.991, 0.999)), "AMBIGUOUS"),
-    (("FASTER", 1.02, (1.011, 1.03)), ("SLOWER", 0.98, (0.97, 0.989)), "AMBIGUOUS"),
-    (("FASTER", 1.013, (1.0101, 1.016)), ("SAME", 1.003, (1.001, 1.005)), "AMBIGUOUS"),  # together no more than processes differ
-    (("AMBIGUOUS", 1.02, (1.002, 1.04)), ("SAME", 1.0, (0.99, 1.01)), "AMBIGUOUS"),
-])
-def test_a_pairs_own_luck_neither_hides_nor_makes_a_difference(first, second, expected):
-    assert together(first, second, "cuda") == expected
-
-
-def test_a_cpu_where_processes_differ_by_more_needs_more():
-    both = combine("SLOWER", comparison(0.985, 0.98, 0.989), "SLOWER", comparison(0.984, 0.98, 0.988), "cpu")
-    assert both.decision == "AMBIGUOUS" and "no more than the 2% that two processes of one program may differ by here" in both.words
-    assert combine("SLOWER", comparison(0.985, 0.98, 0.989), "SLOWER", comparison(0.984, 0.98, 0.988), "cuda").decision == "SLOWER"
-    assert combine("SLOWER", comparison(0.955, 0.94, 0.97), "SLOWER", comparison(0.951, 0.94, 0.96), "cpu").decision == "SLOWER"
-
-
-@pytest.mark.parametrize(("device", "luck", "noise", "slower_by"), [("cuda", 0.004, 0.005, 0.02), ("cpu", 0.006, 0.01, 0.05)])
-def test_simulated_judgements_rarely_err_and_mostly_find(device, luck, noise, slower_by):
-    """luck: standard deviation between pairs of processes; noise: between quads. As good or worse than measured on quiet machines."""
-    rng = np.random.default_rng(2)
-
-    def judged(effect):
-        pairs = []
-        for _ in range(2):
-            values = -effect + rng.normal(0, luck) + rng.normal(0, noise, 40)
-            looks = plan_looks(40)
-            for look in looks:
-                found = estimate(values[:look], len(looks))
-                if settled(found):
-                    break
-            pairs.append((decide(found), found.speedup, (found.low, found.high)))
-            if not asks_again(*pairs[0]):
-                return pairs[0][0]
-        return together(*pairs, device)
-
-    assert sum(judged(0.0) in ("FASTER", "SLOWER") for _ in range(300)) <= 3
-    assert sum(judged(math.log1p(slower_by)) == "SLOWER" for _ in range(100)) >= 93
-
-
-@given(*[st.tuples(st.sampled_from(["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]), st.floats(0.5, 2), st.floats(0, 0.3))] * 2)
-def test_nothing_is_faster_or_slower_that_either_pair_contradicts(one, two):
-    pairs = [(decision, speedup, (speedup * (1 - half), speedup * (1 + half))) for decision, speedup, half in (one, two)]
-    said = together(*pairs, "cuda")
-    assert said == together(*reversed(pairs), "cuda")
-    if said == "FASTER":
-        assert all(low > 1 for _, _, (low, _) in pairs) and any(decision == "FASTER" for decision, _, _ in pairs)
-    if said == "SLOWER":
-        assert all(high < 1 for _, _, (_, high) in pairs) and any(decision == "SLOWER" for decision, _, _ in pairs)
-
-
-def test_a_second_pair_is_asked_for_where_it_could_matter():
-    assert asks_again("SLOWER", 0.97, (0.96, 0.98)) and asks_again("SAME", 0.988, (0.983, 0.993))
-    assert not asks_again("SAME", 1.003, (1.001, 1.005)) and not asks_again("AMBIGUOUS", 1.1, (0.9, 1.3))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernelwright.judge import timing
-from kernelwright.judge.run import _words
+from kernelwright.judge.outcome import words as words_of
 from kernelwright.judge.sm_clocks import nothing_watched
 from kernelwright.judge.statistics import (
     MIN_QUADS,
@@ -81,7 +81,7 @@ def test_signed_rank_levels_are_those_of_the_tables():
     (0.981, 0.986, "SLOWER"), (0.95, 1.05, "AMBIGUOUS"),
     (1.005, 1.20, "AMBIGUOUS"), (1.015, 1.03, "FASTER")])
 def test_decisions(low, high, expected):
-    assert decide(Estimate(math.sqrt(low * high), low, high, 1.0, 8, 0.99, "")) == expected
+    assert decide(Estimate(math.sqrt(low * high), low, high, 0.005, 1.0, 8, 0.99, "")) == expected
 
 
 def test_looks_are_few_growing_and_end_at_the_limit():
@@ -126,7 +126,7 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
     timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0), 1, 30.0, 0.05, None, nothing_watched)
-    assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in _words(timed)
+    assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in words_of(timed)
 
 
 def test_too_little_or_broken_data_is_refused():
@@ -150,19 +150,22 @@ def test_the_smallest_effect_of_few_quads_uses_students_quantiles():
 
 
 def test_an_effect_below_what_the_noise_lets_see_is_ambiguous() -> None:
-    wild = Estimate(speedup=2.921, low=1.053, high=6.622, smallest_effect_pct=246.4, quads=8, level=0.99, method="")
+    wild = Estimate(speedup=2.921, low=1.053, high=6.622, standard_error=0.3, smallest_effect_pct=246.4, quads=8, level=0.99, method="")
     assert decide(wild) == "AMBIGUOUS"
-    assert decide(Estimate(speedup=1.06, low=1.04, high=1.08, smallest_effect_pct=2.5, quads=8, level=0.99, method="")) == "FASTER"
+    clear = Estimate(speedup=1.06, low=1.04, high=1.08, standard_error=0.006, smallest_effect_pct=2.5, quads=8, level=0.99, method="")
+    assert decide(clear) == "FASTER"
 
 
 def _timed(speedup: float, interval: tuple[float, float], smallest: float, decision: str) -> Timed:
     side = Measurement.of([1e6] * 9, timer="perf_counter")
     return Timed(Comparison(reference=side, candidate=side, speedup=speedup, interval=interval, smallest_detectable_effect_pct=smallest,
-                            pairs=20, blocks=40, method=""), decision, None)
+                            pairs=20, blocks=40, method=""),
+                 Estimate(speedup, *interval, standard_error=0.01, smallest_effect_pct=smallest, quads=10, level=0.99, method=""),
+                 decision, None)
 
 
 def test_an_interval_beyond_1_that_is_ambiguous_says_why() -> None:
-    words = _words(_timed(2.85, (1.15, 7.08), 243.0, "AMBIGUOUS"))
+    words = words_of(_timed(2.85, (1.15, 7.08), 243.0, "AMBIGUOUS"))
     assert "which excludes 1; but the effect of 185.0% is below the smallest one that this much noise would reliably show, 243.0%" in words
-    assert "excludes 1" not in _words(_timed(1.05, (0.9, 1.2), 20.0, "AMBIGUOUS"))
-    assert "excludes 1" not in _words(_timed(2.0, (1.9, 2.1), 5.0, "FASTER"))
+    assert "excludes 1" not in words_of(_timed(1.05, (0.9, 1.2), 20.0, "AMBIGUOUS"))
+    assert "excludes 1" not in words_of(_timed(2.0, (1.9, 2.1), 5.0, "FASTER"))

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Mapping
+
 from ..model.verdict import Audit
+from ..model.workload import Precision
+from ..roofline.knowledge import datasheet
+from . import roofs
+from .channel import WorkerFailed
+from .exchange import Exchange
+from .replies import OutputBytes, Work
 from .roofs import Finding
+from .rounds import Rounds
 from .timing import Timed
 
 
@@ -39,3 +50,25 @@ def possible_speed(timed: Timed, found: Finding) -> Audit:
     if timed.decision != "FASTER":
         return Audit(name=name, result="not_applicable", detail="only a faster candidate is asked")
     return Audit(name=name, result="passed", detail="slower than every limit that is known of this device")
+
+
+def impossible(
+    timed: Timed, reference: Exchange, mine: Exchange, rounds: Rounds, environment: Mapping[str, object], declared: Precision
+) -> Finding:
+    """Whether a faster candidate is faster than can be. Raises WorkerFailed, OutOfTime."""
+    if timed.decision != "FASTER":
+        return Finding()
+    on_gpu = environment.get("device") == "cuda"
+    sheet = datasheet(str(environment.get("device_name", ""))) if on_gpu else None
+    needed, own = reference.ask("output_bytes", OutputBytes), mine.ask("output_bytes", OutputBytes)
+    work = Work()
+    if sheet is not None:
+        with contextlib.suppress(WorkerFailed):  # what torch cannot count is no floor
+            work = reference.ask("count_work", Work)
+    cache = environment.get("l2_bytes")
+    device = roofs.Roofs(sheet, 0 if on_gpu else os.cpu_count() or 1, cache if isinstance(cache, int) else None)
+    dtypes = {leaf.dtype for leaf in rounds.results[0].expected.reference if leaf.floating}
+    return roofs.examine(
+        roofs.Need(needed.output_bytes, needed.input_bytes, work.min_bytes, work.flops), device,
+        candidate_ns=timed.comparison.candidate.median_ns, reference_ns=timed.comparison.reference.median_ns,
+        own_output_bytes=own.output_bytes, ring=timed.ring, precision=declared, all_float32=dtypes == {"float32"})

@@ -62,7 +62,7 @@ class JudgeOptions(Record):
     cross_check: bool = True
     """On a GPU: compare the timer with what torch.profiler records of the kernels."""
     confirm: bool = True
-    """FASTER and SLOWER must be found again by a fresh pair of processes, started in the other order."""
+    """What is said rests on two pairs of processes, or three, started in opposite orders. False: on one pair, which decides by itself."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
     sanitize: tuple[SanitizerTool, ...] = ()

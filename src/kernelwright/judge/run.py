@@ -15,19 +15,18 @@ from ..capture.lock import device_lock
 from ..model.errors import BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
-from ..model.verdict import ACCEPTABLE, Audit, ConditionTiming, Correctness, Reproducer, Verdict, VerdictName
+from ..model.verdict import ACCEPTABLE, Audit, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
-from ..roofline.knowledge import datasheet
-from . import guards, kernels, roofs, sanitizer, screening
+from . import guards, kernels, pairs, roofs, sanitizer, screening
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
-from .confirm_pair import asks_again, combine
 from .correctness import PRECISION_ORDER
 from .exchange import Exchange, Seeds
 from .machine import environment_of
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
+from .outcome import timings, words
 from .reasons import verdict_of
-from .replies import Built, Done, Loaded, OutputBytes, StateTaken, Surveyed, Work
+from .replies import Built, Done, Loaded, StateTaken, Surveyed
 from .rounds import Rounds
 from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
@@ -36,6 +35,7 @@ from .untrusted import remove
 
 CONFIRMING_ROUNDS = 2
 """Rounds of fresh inputs of the second pair: the second refills the tensors of the first."""
+WAITING = "waiting for the lock"
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 
@@ -61,7 +61,7 @@ def judge(
     with contextlib.ExitStack() as stack:
         if session is None:
             session = stack.enter_context(ReferenceSession(workload, options, say=say))
-        return _Judgement(workload, candidate, options, session, deadline, say).verdict()
+        return _Judgement(workload, candidate, options, session, deadline, say, alone=not options.confirm).verdict()
 
 
 class _Refused(Exception):
@@ -81,6 +81,8 @@ class _Judgement:
     session: ReferenceSession
     deadline: Deadline
     say: Say
+    alone: bool
+    """No other pair of processes will be asked."""
     declared: Precision = "equal"
     setup_s: float | None = None
     correctness: Correctness | None = None
@@ -102,9 +104,8 @@ class _Judgement:
         name: VerdictName
         try:
             name, reasons = self._run()
-            if self.options.confirm and name in ACCEPTABLE and self._needs_another_pair():
-                with self._phase("confirmation"):
-                    name, reasons = self._again(name, reasons)
+            if self.options.confirm and name in ACCEPTABLE and self.timed is not None:
+                name, reasons = self._by_pairs(name, reasons)
             if name in ACCEPTABLE:
                 self._sanitize()  # last: its process is not confined, and there is nothing left that it could sway
         except _Refused as refused:
@@ -125,7 +126,7 @@ class _Judgement:
             device_name=str(environment.get("device_name", "")), torch_version=str(environment.get("torch_version", "")),
             environment=environment_of(environment), seed=self.session.seed, elapsed_s=time.monotonic() - start,
             candidate_setup_s=self.setup_s,
-            timings=_timings(self.timed), phases_s={part: round(spent, 3) for part, spent in self.phases_s.items()})
+            timings=timings(self.timed), phases_s={part: round(spent, 3) for part, spent in self.phases_s.items()})
 
     @contextlib.contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -136,38 +137,49 @@ class _Judgement:
         finally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - begin
 
-    def _needs_another_pair(self) -> bool:
-        timed = self.timed
-        return timed is not None and timed.doubt is None and asks_again(timed.decision, timed.comparison.speedup, timed.comparison.interval)
-
-    def _again(self, name: VerdictName, reasons: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
-        """A fresh pair of processes, the candidate's started first: its verdict where that is a refusal, else what both pairs say."""
+    def _by_pairs(self, name: VerdictName, reasons: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
+        """Further pairs of processes, until they decide together: the verdict of one that refuses, else what all say."""
         assert self.timed is not None
-        self.say(f"judging {self.candidate.name}: {name} by the first pair of processes; a second one")
-        if self.session.facts.environment.get("device") == "cuda":
-            self.session.rest()  # the device's memory is for one pair
+        device, alpha = "cuda" if self._on_gpu() else "cpu", self.options.alpha
+        found = [self.timed]
+        while self.timed.doubt is None and pairs.worth_another([pairs.Pair.of(one.found) for one in found], device, alpha):
+            self.say(f"judging {self.candidate.name}: {found[-1].decision} by pair {len(found)} of processes; another pair")
+            if self._on_gpu():
+                self.session.rest()  # the device's memory is for one pair
+            with self._phase("further pairs"):
+                again, why, timed = self._another_pair(len(found))
+            if again not in ACCEPTABLE or timed is None or timed.doubt:
+                return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
+            found.append(timed)
+        if len(found) == 1:
+            return name, reasons
+        pooled = pairs.pool([pairs.Pair.of(one.found) for one in found], device, alpha)
+        told = pairs.words(pooled, [(one.decision, one.comparison) for one in found])
+        self.timed.comparison = pairs.combined(pooled, [one.comparison for one in found])
+        self.timed.decision, self.timed.alpha, self.timed.stopped = pooled.decision, 1 - pooled.level, ""
+        first = (told, words(self.timed)) if told.startswith("not") else (words(self.timed), told)
+        return pooled.decision, (*first, *reasons[1:])
+
+    def _another_pair(self, earlier: int) -> tuple[VerdictName, tuple[str, ...], Timed | None]:
+        """A judgement by fresh processes, which of them starts first taking turns."""
         options = self.options.model_copy(update={
             "rounds": CONFIRMING_ROUNDS, "distributions": False, "steadiness": False, "degenerate": False, "conditions": (),
-            "cross_check": False, "confirm": False, "audits": False,
-            "seed": self.seeds.of("confirmation")})
-        with ReferenceSession(self.workload, options, say=self.say, start=False) as session:
-            fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent)
+            "cross_check": False, "confirm": False, "audits": False, "max_timing_s": self.options.max_timing_s / 2,
+            "seed": self.seeds.of(f"pair {earlier + 1}")})
+        with ReferenceSession(self.workload, options, say=self.say, start=earlier % 2 == 0) as session:
+            fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent, alone=False)
             fresh.hashes, fresh.own_files = self.hashes, self.own_files
             fresh.seeds = Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
             try:
                 again, why = fresh._run()
             except _Refused as refused:
                 again, why = refused.name, refused.reasons
-        self.phases_s["confirmation's start"] = fresh.phases_s.get("start", 0.0)
-        if again not in ACCEPTABLE:
-            return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
-        assert fresh.timed is not None
-        both = combine(self.timed.decision, self.timed.comparison, fresh.timed.decision, fresh.timed.comparison,
-                       "cuda" if self.session.facts.environment.get("device") == "cuda" else "cpu")
-        self.timed.comparison, self.timed.decision = both.comparison, both.decision
-        if both.decision == "AMBIGUOUS" and both.words.startswith("not"):
-            return both.decision, (both.words, *([why[0]] if fresh.timed.doubt else []), *reasons[1:])
-        return both.decision, (_words(self.timed), both.words, *reasons[1:])
+        for part, shown in (("start", "further pairs' start"), (WAITING, WAITING)):
+            self.phases_s[shown] = self.phases_s.get(shown, 0.0) + fresh.phases_s.get(part, 0.0)
+        return again, why, fresh.timed
+
+    def _on_gpu(self) -> bool:
+        return self.session.facts.environment.get("device") == "cuda"
 
     def _changed(self) -> str | None:
         names = [path.name for path, digest in self.hashes.items() if sha256_of(path) != digest]
@@ -180,6 +192,9 @@ class _Judgement:
             with self._phase("start"):
                 reference, mine, facts = self._started(stack, self.session.unconfinable)
                 self._same_weights(reference, mine, facts)
+            if surveyed_s := self.session.surveyed_s():
+                self.phases_s["start"] -= surveyed_s
+                self.phases_s["survey"] = surveyed_s
             with self._phase("build"):
                 self._build(mine)
             with self._phase("correctness"):
@@ -305,7 +320,8 @@ class _Judgement:
         left = self.deadline.left_s()
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(device_lock(f"judge {self.candidate.name}", self.say, timeout_s=left if left < math.inf else None))
+                with self._phase(WAITING):
+                    stack.enter_context(device_lock(f"judge {self.candidate.name}", self.say, timeout_s=left if left < math.inf else None))
             except MachineLacks as error:
                 if error.code != "busy":
                     raise
@@ -319,7 +335,7 @@ class _Judgement:
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
                     reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
-                    cross_check=self.options.cross_check)
+                    cross_check=self.options.cross_check, alone=self.alone)
             self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
             if self.timed.cheat is not None:
@@ -327,8 +343,9 @@ class _Judgement:
             with self._phase("audits"):
                 late = [found for one in self.timed.checked if (found := rounds.check_timed(one.pool_index, one.leaves))]
                 self.reproducer = rounds.reproducer
-                impossible = self._impossible(reference, mine, rounds) if not late else roofs.Finding()
-                on_gpu = self.session.facts.environment.get("device") == "cuda"
+                impossible = guards.impossible(self.timed, reference, mine, rounds, self.session.facts.environment, self.declared) \
+                    if not late else roofs.Finding()
+                on_gpu = self._on_gpu()
                 self.audits += [guards.timed_calls(self.timed, late), guards.possible_speed(self.timed, impossible),
                                 guards.independent_timer(self.timed, asked=self.options.cross_check, on_gpu=on_gpu)]
                 self.timed.cheat = late[0] if late else impossible.cheat
@@ -343,12 +360,12 @@ class _Judgement:
             if not usable and self.options.conditions:
                 self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
             elif self.options.conditions:
-                with self._phase("conditions"), self._lock():
+                with self._lock(), self._phase("conditions"):
                     self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
                 if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
                     self._after_capture()
         assert self.correctness is not None
-        return self.timed.decision, (self.timed.doubt or _words(self.timed), *self.correctness.reasons)
+        return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
 
     def _audit(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[str | None, bool]:
         """Audits that run the candidate once more, of one that nothing was found against: the reason for CHEAT, if any, and whether its
@@ -362,50 +379,5 @@ class _Judgement:
 
     def _after_capture(self) -> None:
         """A failed capture can leave a CUDA context in which nothing works any more: another candidate gets a new reference."""
-        if self.session.facts.environment.get("device") == "cuda":
+        if self._on_gpu():
             self.session.rest()
-
-    def _impossible(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> roofs.Finding:
-        """Whether a faster candidate is faster than can be."""
-        assert self.timed is not None
-        if self.timed.decision != "FASTER":
-            return roofs.Finding()
-        environment = self.session.facts.environment
-        on_gpu = environment.get("device") == "cuda"
-        sheet = datasheet(str(environment.get("device_name", ""))) if on_gpu else None
-        needed, own = reference.ask("output_bytes", OutputBytes), mine.ask("output_bytes", OutputBytes)
-        work = Work()
-        if sheet is not None:
-            with contextlib.suppress(WorkerFailed):  # what torch cannot count is no floor
-                work = reference.ask("count_work", Work)
-        cache = environment.get("l2_bytes")
-        device = roofs.Roofs(sheet, 0 if on_gpu else os.cpu_count() or 1, cache if isinstance(cache, int) else None)
-        dtypes = {leaf.dtype for leaf in rounds.results[0].expected.reference if leaf.floating}
-        return roofs.examine(
-            roofs.Need(needed.output_bytes, needed.input_bytes, work.min_bytes, work.flops), device,
-            candidate_ns=self.timed.comparison.candidate.median_ns, reference_ns=self.timed.comparison.reference.median_ns,
-            own_output_bytes=own.output_bytes, ring=self.timed.ring, precision=self.declared, all_float32=dtypes == {"float32"})
-
-
-def _timings(timed: Timed | None) -> tuple[ConditionTiming, ...]:
-    """A row for each condition, warm first; none where the times are void."""
-    if timed is None or timed.cheat is not None:
-        return ()
-    one = timed.comparison
-    warm = ConditionTiming(condition="warm", reference_ns=one.reference.median_ns, candidate_ns=one.candidate.median_ns,
-                           speedup=one.speedup, interval=one.interval, pairs=one.pairs, method=one.method)
-    return (warm, *timed.conditions)
-
-
-def _words(timed: Timed) -> str:
-    comparison, (low, high) = timed.comparison, timed.comparison.interval
-    level, stopped = f"{100 * (1 - timed.alpha):.4g}%", f"; {timed.stopped}" if timed.stopped else ""
-    interval = f"speed-up {comparison.speedup:.3f}x, {level} interval {low:.3f} to {high:.3f} over {comparison.pairs} pairs"
-    seen = f"a difference of {comparison.smallest_detectable_effect_pct:.1f}% would have been seen"
-    effect = 100 * math.expm1(abs(math.log(comparison.speedup)))
-    if timed.decision == "AMBIGUOUS" and not low <= 1 <= high and effect < comparison.smallest_detectable_effect_pct:
-        return (f"too noisy to tell: {interval}, which excludes 1; but the effect of {effect:.1f}% is below the smallest one that this "
-                f"much noise would reliably show, {comparison.smallest_detectable_effect_pct:.1f}%{stopped}")
-    if timed.decision == "AMBIGUOUS":
-        return f"too noisy to tell: {interval}; {seen}, a smaller one may be there{stopped}"
-    return f"{interval}; {seen}{stopped}"

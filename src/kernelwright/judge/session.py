@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class ReferenceSession:
         self.facts = Loaded(environment={}, training=False, form="", state={})
         self.survey: Surveyed | None = None
         """How the reference behaves on other inputs; None until a judgement has asked for it."""
+        self._survey_s = 0.0
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
@@ -131,13 +133,21 @@ class ReferenceSession:
             raise self.failure(error) from error
         if not survey or self.survey is not None:
             return side
+        begin = time.monotonic()
         try:
             self.survey = side.ask("survey", Surveyed, seed=Seeds(self.seed).of("survey"), **survey_seconds(deadline))
         except WorkerFailed as error:  # inputs that it was not written for may cost it its device or its life
             self.survey = Surveyed(applicable=False, reason=" ".join(error.message.split())[:200])
             self.failure(error)
             return self.ready(deadline)
+        finally:
+            self._survey_s = time.monotonic() - begin
         return side
+
+    def surveyed_s(self) -> float:
+        """Seconds of the survey since this was last asked."""
+        spent, self._survey_s = self._survey_s, 0.0
+        return spent
 
     def failure(self, error: WorkerFailed) -> OfReference:
         """The reference failed: the workload's own failure, with the exit code the probe gave it."""

@@ -37,8 +37,7 @@ LOOK_GROWTH = 1.5
 MAX_LOOKS = 5
 STOP_HALF_WIDTH = 0.01
 STOP_SHARE_OF_EFFECT = 0.15
-"""A decided comparison goes on until the speed-up itself is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59):
-candidates are ranked by it."""
+"""A pair is timed until its speed-up is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59)."""
 POWER = 0.80
 """The smallest detectable effect is the one found with this probability."""
 
@@ -50,6 +49,8 @@ class Estimate:
     speedup: float
     low: float
     high: float
+    standard_error: float
+    """Of the logarithm of the speed-up: the half-width over its quantile."""
     smallest_effect_pct: float
     """A difference of this size would have been found with 80% probability."""
     quads: int
@@ -95,8 +96,9 @@ def estimate(values: Floats, looks: int, alpha: float = ALPHA) -> Estimate:
         averages = walsh_averages(values)
         centre, low, high = float(np.median(averages)), float(averages[index]), float(averages[-1 - index])
         method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA/BAAB log ratios"
-    smallest = _smallest_effect_pct(low, high, alpha, int(values.size) - 1 if index is None else None)
-    return Estimate(math.exp(centre), math.exp(low), math.exp(high), smallest, int(values.size),
+    error, power = _error_and_power(low, high, alpha, int(values.size) - 1 if index is None else None)
+    smallest = 100 * math.expm1((high - low) / 2 + power * error)
+    return Estimate(math.exp(centre), math.exp(low), math.exp(high), error, smallest, int(values.size),
                     1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
 
 
@@ -116,10 +118,16 @@ def decide(interval: Estimate) -> Decision:
     return "AMBIGUOUS"
 
 
-def settled(interval: Estimate) -> bool:
-    """No further look is needed: decided, and the speed-up known well enough. The level of the interval does not depend on this."""
+def settled(interval: Estimate, *, alone: bool = False) -> bool:
+    """No further look is needed: the speed-up is known well enough. The level of the interval does not depend on this.
+
+    alone: no other pair of processes will be asked, so it must be decided too. Else it need not: what more quads of the same two processes
+    could still tell is less than what these differ by for life.
+    """
     half_width = math.log(interval.high / interval.low) / 2
-    return decide(interval) != "AMBIGUOUS" and half_width <= max(STOP_HALF_WIDTH, STOP_SHARE_OF_EFFECT * abs(math.log(interval.speedup)))
+    if alone and decide(interval) == "AMBIGUOUS":
+        return False
+    return half_width <= max(STOP_HALF_WIDTH, STOP_SHARE_OF_EFFECT * abs(math.log(interval.speedup)))
 
 
 def walsh_averages(values: Floats) -> Floats:
@@ -153,10 +161,11 @@ def _student(values: Floats, alpha: float) -> tuple[float, float, float]:
     return centre, centre - half, centre + half
 
 
-def _smallest_effect_pct(low: float, high: float, alpha: float, degrees: int | None) -> float:
-    """Effect found with POWER: (q_alpha/2 + q_power) standard errors, the half-width being q_alpha/2 of them.
+def _error_and_power(low: float, high: float, alpha: float, degrees: int | None) -> tuple[float, float]:
+    """(standard error: the half-width over the quantile of alpha / 2, quantile of POWER): an effect of half-width + power x error is found
+    with POWER.
 
-    Quantiles q of Student's t with these degrees of freedom where the half-width is Student's, else of the normal distribution.
+    Quantiles of Student's t with these degrees of freedom where the half-width is Student's, else of the normal distribution.
     """
     if degrees is None:
         normal = NormalDist()
@@ -165,4 +174,4 @@ def _smallest_effect_pct(low: float, high: float, alpha: float, degrees: int | N
         from scipy.special import stdtrit
 
         two_sided, power = float(stdtrit(degrees, 1 - alpha / 2)), float(stdtrit(degrees, POWER))
-    return 100 * math.expm1((high - low) / 2 * (1 + power / two_sided))
+    return (high - low) / 2 / two_sided, power

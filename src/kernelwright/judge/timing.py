@@ -112,6 +112,8 @@ class Timed:
     """What the timing found."""
 
     comparison: Comparison
+    found: Estimate
+    """What the comparison says, as numbers."""
     decision: Decision
     cheat: str | None
     doubt: str | None = None
@@ -149,12 +151,12 @@ class Plan:
 
 def compare(
     reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA, *, export: Export | None = None,
-    cross_check: bool = False,
+    cross_check: bool = False, alone: bool = False,
 ) -> Timed:
     """Time both against each other until the statistics stop it or max_timing_s is used up (warm-up not counted).
 
     export: asked for the outputs of randomly chosen timed calls; None: none are kept. cross_check: hold the timer against
-    torch.profiler, on a GPU. Raises WorkerFailed, OutOfTime.
+    torch.profiler, on a GPU. alone: no other pair of processes follows. Raises WorkerFailed, OutOfTime.
     """
     sides = (reference, candidate)
     begin = time.monotonic()
@@ -165,7 +167,8 @@ def compare(
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
         warmed = time.monotonic()
         with SmClocks(device) as watched:
-            timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched)
+            timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched,
+                         alone=alone)
         done = time.monotonic()
         timed.seconds |= {"warm-up": warmed - begin, "timing": done - warmed}
         timed.notes += [watched.note] if watched.note else []
@@ -211,7 +214,8 @@ def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
 
 
 def _run(
-    sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float, export: Export | None, watch: Watch
+    sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float, export: Export | None, watch: Watch,
+    *, alone: bool = False,
 ) -> Timed:
     begin = time.monotonic()
     stop_at_s = begin + max_timing_s
@@ -237,12 +241,12 @@ def _run(
         if len(values) < MIN_QUADS and time.monotonic() < stop_at_s and look != plan.looks[-1]:
             continue
         found = estimate(values if len(values) >= MIN_QUADS else _values(blocks, use_host, None), len(plan.looks), alpha)
-        if settled(found) or time.monotonic() >= stop_at_s:
+        if settled(found, alone=alone) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
     if export is not None:
         _closing(sides[1], plan, first, checks)
-    stopped = _why_stopped(found, plan, time.monotonic() - begin, max_timing_s)
+    stopped = _why_stopped(settled(found, alone=alone), plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     notes += [kept.note] if kept.note else []
     decision = decide(found)
@@ -254,7 +258,7 @@ def _run(
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
-    return Timed(_comparison(counting, seen, method, use_host), "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
+    return Timed(_comparison(counting, seen, method, use_host), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
                  stopped, checks.taken, plan.ring)
 
 
@@ -306,8 +310,8 @@ def _method(plan: Plan, blocks: tuple[list[Block], list[Block]], use_host: bool,
     return f"{plan.samples} samples a block, {plan.ring} calls a sample, {timer}{lost}"
 
 
-def _why_stopped(found: Estimate, plan: Plan, used_s: float, max_timing_s: float) -> str:
-    if settled(found) and used_s < max_timing_s:
+def _why_stopped(clear: bool, plan: Plan, used_s: float, max_timing_s: float) -> str:
+    if clear and used_s < max_timing_s:
         return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: the answer was clear"
     if used_s >= max_timing_s:
         return f"timing used up its {max_timing_s:g} s"

@@ -30,6 +30,8 @@ class Comparison(Record):
     method: str
     log_ratios: tuple[float, ...] = ()
     """Natural logarithm of each counted quad's ratio, in the order run."""
+    quads_of_pairs: tuple[int, ...] = ()
+    """How many of them came from each pair of processes; empty: all from one."""
 
 
 class OutputError(Record):
