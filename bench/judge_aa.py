@@ -7,7 +7,7 @@ Three parts, each appended to one JSON file, so that they can be spread over sev
              judge's own looks and rules. At most 1% may be FASTER or SLOWER
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
 
-The workload is a chain of equal steps (a matrix product and an activation; about 1 ms in all on a CPU, 3 ms on an H200, so that its
+The workload is a chain of equal steps (a matrix product and an activation; about 1 ms in all on a CPU, 20 ms on an H200, so that its
 kernels, not their launches, take the time). The planted slowdown is exact in work: 2% is 1 more step for 50, on a side tensor; one long
 timing at the start of that part says what it comes to in time.
 
@@ -106,7 +106,7 @@ class Bench:
         self.stop_at_s = time.monotonic() + args.limit_s
         self.longest_s, self.writing = 0.0, threading.Lock()
         steps = round(100 / args.planted_pct)
-        width, rows = args.width or (1024 if args.device == "cuda" else 192), args.rows or (1024 if args.device == "cuda" else 64)
+        width, rows = args.width or (2048 if args.device == "cuda" else 192), args.rows or (2048 if args.device == "cuda" else 64)
         self.workload = WorkloadRef(path=folder / "chain.py", name="chain")
         self.workload.path.write_text(WORKLOAD.format(width=width, rows=rows, steps=steps))
         self.same, self.slow = folder / "same.py", folder / "planted.py"

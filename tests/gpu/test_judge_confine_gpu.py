@@ -44,8 +44,9 @@ def verdict_on(session, tmp_path, text, **changes):
 
 @pytest.mark.parametrize("text", [PLAIN, COMPILED, TUNED, LEAVES_A_CHILD], ids=["plain", "compiled", "tuned", "leaves_a_child"])
 def test_cuda_and_its_compilers_work_in_confinement(session, tmp_path, text):
-    verdict = verdict_on(session, tmp_path, text)
-    assert verdict.correctness is not None and verdict.correctness.passed, verdict.reasons
+    verdict = verdict_on(session, tmp_path, text, keep_dir=tmp_path)
+    logs = [log.read_text()[-4000:] for log in session.shared.glob("*.log")]
+    assert verdict.correctness is not None and verdict.correctness.passed, (verdict.reasons, logs)
     assert session.unconfinable == "", "the confined process could not start CUDA"
     held = {mechanism.name for mechanism in verdict.separation.held}
     assert {"nothing left running", "limits", "no new privileges"} <= held, verdict.separation

@@ -79,7 +79,7 @@ def optimize(model, inputs):
 
 @pytest.fixture(scope="module")
 def session():
-    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=200, confirm=False, conditions=())
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=4.0, timeout_s=200, confirm=False, conditions=())
     with ReferenceSession(WorkloadRef(path=EXAMPLES / "mlp_activations.py", name="mlp_activations"), options) as session:
         yield session
 

@@ -17,7 +17,7 @@ from ..model.verdict import Comparison
 from .statistics import POWER, Decision, Estimate
 
 MAX_PAIRS = 3
-PAIR_SPREAD = {"cuda": 0.005, "cpu": 0.008}
+PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.008}
 """Standard deviation of the log speed-up of a program against itself between pairs of processes, at least (docs/judge-timing.md has the
 measurements)."""
 EQUIVALENCE = {"cuda": 0.02, "cpu": 0.04}
