@@ -1,10 +1,11 @@
 """How often the judge errs on a program against itself, and how reliably it finds a planted slowdown.
 
-Three parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
+Its parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
 
   aa         complete judgements, everything on, of the same program on both sides: none may be FASTER or SLOWER
   resample   decisions drawn from the pairs of processes that those recorded: pairs at random, their quads by circular blocks of 4, the
              judge's own looks and rules. At most 1% may be FASTER or SLOWER
+  simulate   (no machine) what the rules do to normal luck and noise, as a table
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
 
 The workload is a chain of equal steps (a matrix product and an activation; about 1 ms in all on a CPU, 20 ms on an H200, so that its
@@ -87,6 +88,9 @@ def optimize(model, inputs):
 def main(argv: list[str] | None = None) -> int:
     """Run one part (or all), print its summary, write JSON."""
     args = _arguments(argv)
+    if args.part == "simulate":
+        print("\n".join(simulate(args.count or 1500, args.seed)))
+        return 0
     document = _start(args)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, document, Path(folder))
@@ -194,6 +198,30 @@ def decided(found: list[Estimate], device: str) -> str:
     return decide(found[0]) if len(used) == 1 else pairs.pool(used, device, ALPHA).decision
 
 
+def simulate(count: int, seed: int) -> list[str]:
+    """Markdown rows of simulated decisions: luck of pairs and noise of quads normal, 40 quads at most."""
+    rng = np.random.default_rng(seed)
+
+    def told(device: str, luck: float, noise: float, slower: float) -> tuple[str, str, int]:
+        found: list[Estimate] = []
+        while not found or pairs.worth_another([pairs.Pair.of(one) for one in found], device, ALPHA):
+            found.append(sequential(-slower + rng.normal(0, luck) + rng.normal(0, noise, MAX_QUADS)))
+        return decide(found[0]), decided(found, device), len(found)
+
+    rows = ["| Device | Pairs | Quads | A/A FASTER or SLOWER, one pair | together | slower by 2%: found | by 5%: found "
+            "| pairs a decision |",
+            "|---|---|---|---|---|---|---|---|"]
+    for device, luck, noise in (("cuda", 0.002, 0.005), ("cuda", 0.0045, 0.005), ("cuda", 0.0075, 0.01), ("cpu", 0.006, 0.01),
+                                ("cpu", 0.01, 0.02), ("cpu", 0.01, 0.05), ("cpu", 0.02, 0.05)):
+        same = [told(device, luck, noise, 0.0) for _ in range(count)]
+        shares = [sum(one[place] in WRONG for one in same) / count for place in (0, 1)]
+        shares += [sum(told(device, luck, noise, math.log1p(slower))[1] == "SLOWER" for _ in range(count)) / count
+                   for slower in (0.02, 0.05)]
+        rows.append(f"| {device} | {luck:.2%} | {noise:.2%} | {' | '.join(f'{share:.1%}' for share in shares)} "
+                    f"| {sum(one[2] for one in same) / count:.2f} |")
+    return rows
+
+
 def summary(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What each part came to, against its limit."""
     said: dict[str, dict[str, Any]] = {}
@@ -261,7 +289,7 @@ def _say(words: str) -> None:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=(*PARTS, "all"), default="all")
+    parser.add_argument("--part", choices=(*PARTS, "simulate", "all"), default="all")
     parser.add_argument("--count", type=int, help="items of the part (default: 40 judgements, 2000 decisions, 30 trials)")
     parser.add_argument("--append", action="store_true", help="continue the file of --out")
     parser.add_argument("--add", type=Path, action="append", default=[], metavar="FILE", help="take over the rows of FILE first")

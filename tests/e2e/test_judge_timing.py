@@ -117,7 +117,7 @@ def test_a_fresh_pair_decides_with_the_first(session, monkeypatch, again, expect
     assert verdict.verdict == expected and any(words in reason for reason in verdict.reasons), verdict.reasons
     assert len(made) == 2 and len({pid for pair in made for pid in pair}) == 4
     assert "two pairs of processes" in verdict.comparison.method and len(verdict.comparison.log_ratios) == verdict.comparison.pairs // 2
-    assert verdict.phases_s["confirmation"] > verdict.phases_s["confirmation's start"] > 0
+    assert verdict.phases_s["further pairs"] > verdict.phases_s["further pairs' start"] > 0
 
 
 def test_a_window_of_timed_samples_is_recorded_and_read(session):

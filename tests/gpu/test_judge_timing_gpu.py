@@ -115,7 +115,7 @@ def test_a_slower_candidate_is_found_by_two_pairs_within_20_s_beyond_their_start
     verdict = judged(session, tmp_path, TWICE, max_timing_s=6.0)
     assert verdict.verdict == "SLOWER", verdict.reasons
     assert any("two pairs of processes" in reason for reason in verdict.reasons)
-    starts = verdict.phases_s["start"] + verdict.phases_s["confirmation's start"]
+    starts = verdict.phases_s["start"] + verdict.phases_s["further pairs' start"]
     assert verdict.elapsed_s - starts < 20, verdict.phases_s
     assert "cross-check" in verdict.phases_s
 

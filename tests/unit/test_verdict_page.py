@@ -72,7 +72,7 @@ def full(**changes):
         "separation": SimpleNamespace(tier="hostile", held=mechanism, missing=[
             SimpleNamespace(name="user namespace", detail="unshare: not permitted")]),
         "timings": (condition("warm"), condition("cold L2"), condition("end to end"), condition("graph", not_applicable="capture failed")),
-        "phases_s": {"start": 3.1, "load": 0.5, "build": 2.2, "correctness": 0.6, "timing": 6.0, "conditions": 1.1, "confirmation": 4.0},
+        "phases_s": {"start": 3.1, "load": 0.5, "build": 2.2, "correctness": 0.6, "timing": 6.0, "conditions": 1.1, "further pairs": 4.0},
         "audits": tuple(Audit(name=name, result=result, detail=detail) for name, result, detail in (
             ("screening", "passed", "nothing in the source asks for a look"), ("kernels seen", "passed", "the profiler saw fused_add run"),
             ("ghost replay", "passed", "outputs change when fused_add does nothing"), ("independent timer", "passed", "within 2%"),

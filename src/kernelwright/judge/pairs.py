@@ -17,7 +17,7 @@ from ..model.verdict import Comparison
 from .statistics import POWER, Decision, Estimate
 
 MAX_PAIRS = 3
-PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.008}
+PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.01}
 """Standard deviation of the log speed-up of a program against itself between pairs of processes, at least (docs/judge-timing.md has the
 measurements)."""
 EQUIVALENCE = {"cuda": 0.02, "cpu": 0.04}
@@ -84,9 +84,9 @@ def combined(pooled: Pooled, found: Sequence[Comparison]) -> Comparison:
     return first.model_copy(update={
         "speedup": pooled.speedup, "interval": (pooled.low, pooled.high), "pairs": sum(one.pairs for one in found),
         "blocks": sum(one.blocks for one in found), "log_ratios": tuple(ratio for one in found for ratio in one.log_ratios),
-        "quads_of_pairs": tuple(len(one.log_ratios) for one in found),
+        "quads_of_pairs": tuple(len(one.log_ratios) for one in found), "level_pct": 100 * pooled.level,
         "smallest_detectable_effect_pct": pooled.smallest_effect_pct,
-        "method": f"{first.method}; {len(found)} pairs of processes as random effects, {100 * pooled.level:.3g}% interval"})
+        "method": f"{first.method}; {len(found)} pairs of processes as random effects"})
 
 
 def words(pooled: Pooled, found: Sequence[tuple[Decision, Comparison]]) -> str:

@@ -258,7 +258,7 @@ def _run(
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
-    return Timed(_comparison(counting, seen, method, use_host), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
+    return Timed(_comparison(counting, seen, method, use_host, alpha), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
                  stopped, checks.taken, plan.ring)
 
 
@@ -377,11 +377,13 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     return hidden[1] - hidden[0] > max(HIDDEN_SHARE * event, HIDDEN_NS)
 
 
-def _comparison(blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool) -> Comparison:
+def _comparison(
+    blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool, alpha: float,
+) -> Comparison:
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
     sides = [Measurement.of([value for block in side for value in block.per_call_ns(use_host)], timer=timer) for side in blocks]
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {method}", log_ratios=tuple(round(float(value), 6) for value in quad_values(
+        method=f"{found.method}; {method}", level_pct=100 * (1 - alpha), log_ratios=tuple(round(float(value), 6) for value in quad_values(
             *(_block_times(side, use_host) for side in blocks))))

@@ -28,6 +28,8 @@ class Comparison(Record):
     pairs: int
     blocks: int
     method: str
+    level_pct: float = 95.0
+    """Of the interval, over all looks together."""
     log_ratios: tuple[float, ...] = ()
     """Natural logarithm of each counted quad's ratio, in the order run."""
     quads_of_pairs: tuple[int, ...] = ()
