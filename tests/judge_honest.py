@@ -109,7 +109,7 @@ TOO_ROUGH: tuple[Honest, ...] = (
 """Honest, and less accurate than the limit allows: WRONG, never CHEAT."""
 GPU_HONEST: tuple[Honest, ...] = (
     Honest("mlp_activations", "graph", "a CUDA graph, inputs copied in, output copied out", FASTER),
-    Honest("mlp_activations", "graph_with_side_stream", "a CUDA graph captured from two streams that are joined", FASTER),
+    Honest("mlp_activations", "graph_with_side_stream", "a CUDA graph captured from two streams that are joined"),
     Honest("mlp_activations", "tf32_declared", "TF32, declared", FASTER, precision="tf32"),
     Honest("mlp_activations", "bf16_declared", "bf16, declared", FASTER, precision="bf16"),
     Honest("mlp_activations", "compiled", "torch.compile"),

@@ -30,7 +30,7 @@ def comparison(speedup, low, high, ratios=(0.1, 0.2)):
     ([FAST, EVEN], "AMBIGUOUS"),  # they contradict each other: a third one decides, or nothing
     ([FAST, EVEN, FAST], "AMBIGUOUS"),
     ([Pair(math.log(1.5), 0.03), Pair(math.log(1.4), 0.02), Pair(math.log(1.45), 0.03)], "FASTER"),
-    ([Pair(0.008, 0.0005), Pair(0.008, 0.0005)], "SAME"),  # however sharp: less than what two processes of one program differ by
+    ([Pair(0.004, 0.0005), Pair(0.004, 0.0005)], "SAME"),  # however sharp: less than what two processes of one program differ by
     ([Pair(0.0, 0.02), Pair(0.0, 0.02)], "AMBIGUOUS"),
     ([Pair(-0.0026, 0.003), Pair(-0.025, 0.003), Pair(-0.018, 0.003)], "AMBIGUOUS"),
 ])
@@ -48,7 +48,7 @@ def test_figures_of_the_pool():
 
 
 def test_a_cpu_where_processes_differ_by_more_needs_more():
-    one = [Pair(-0.014, 0.003)] * 2
+    one = [Pair(-0.018, 0.003)] * 2
     assert pool(one, "cuda", ALPHA).decision == "SLOWER" and pool(one, "cpu", ALPHA).decision != "SLOWER"
 
 

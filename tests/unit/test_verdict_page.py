@@ -106,7 +106,7 @@ def test_a_passing_verdict_with_everything_checked_is_short():
     assert found["Determinism"][1] == "same bits" and found["Drift"][:2] == ["round 1 again after 64 calls", "passed"]
     assert found["Timing, warm"][1] == "1.520x" and found["Timing, cold L2"][1] == "1.400x"
     assert found["Timing, graph"][1:] == ["n/a", "capture failed"]
-    assert found["Fresh pair of processes"][1] == "made" and found["Clocks"][1] == "locked" and "1495 to 1500 MHz" in found["Clocks"][2]
+    assert found["Further pairs of processes"][1] == "made" and found["Clocks"][1] == "locked" and "1495 to 1500 MHz" in found["Clocks"][2]
     assert found["sanitizer: racecheck"] == ["compute-sanitizer", "n/a", "not finished within 600 s"]
     assert found["impossible speed"][1] == "passed" and found["Files"][1] == "unchanged"
     assert text.rstrip().endswith(f"Again: `{AGAIN}`")
@@ -121,7 +121,7 @@ def test_what_was_not_checked_is_said_with_the_reason():
         assert words in found, words
     right = full(audits=(), timings=(), phases_s={}, verdict="SAME")
     found = rows(page(right))["Not checked"][2]
-    assert "compute-sanitizer (ask with --sanitize)" in found and "fresh pair (FASTER and SLOWER ask for it)" in found
+    assert "compute-sanitizer (ask with --sanitize)" in found and "further pairs of processes" in found
 
 
 def test_what_failed_comes_first_with_the_smallest_reproducer_and_the_command():

@@ -258,8 +258,8 @@ def _run(
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
-    return Timed(_comparison(counting, seen, method, use_host, alpha), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha,
-                 stopped, checks.taken, plan.ring)
+    return Timed(_comparison(counting, seen, method, use_host, alpha), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes,
+                 alpha, stopped, checks.taken, plan.ring)
 
 
 def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:

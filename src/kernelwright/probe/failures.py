@@ -68,7 +68,8 @@ def describe(error: BaseException, workload: str) -> ProbeFailure:
 
 def _classify(error: BaseException, workload: str) -> ProbeFailure:
     whole = _words(error)
-    text = whole if len(whole) <= MAX_CHARACTERS else whole[:MAX_CHARACTERS] + " ..."
+    half = MAX_CHARACTERS // 2  # of another process's traceback, the end says most
+    text = whole if len(whole) <= MAX_CHARACTERS else f"{whole[:half]} ... {whole[-half:]}"
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, KeyboardInterrupt):
         return ProbeFailure("interrupted", "interrupted", exit_code=EXIT_INTERRUPTED, fix="run the same command again")
