@@ -36,7 +36,8 @@ def caches(tmp_path_factory):
 
 
 def profile(out: Path, caches: dict[str, str], *argv: str) -> dict:
-    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), *argv, "--device", "cpu", "--json", "--out", str(out), "--python", sys.executable]
+    command = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py"), *argv, "--device", "cpu", "--json", "--out", str(out),
+               "--python", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, cwd=out.parent, timeout=280, env={**os.environ, **caches})
     assert done.returncode == 0, done.stderr
     document = json.loads((out / "profile.json").read_text())
