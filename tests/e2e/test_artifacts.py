@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
+from published_schemas import check_document
+
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 MAX_AUTOTUNE = """
 import torch
@@ -41,7 +41,7 @@ def profile(out: Path, caches: dict[str, str], *argv: str) -> dict:
     done = subprocess.run(command, capture_output=True, text=True, cwd=out.parent, timeout=280, env={**os.environ, **caches})
     assert done.returncode == 0, done.stderr
     document = json.loads((out / "profile.json").read_text())
-    jsonschema.validate(document, SCHEMA)
+    check_document(document)
     return document
 
 
