@@ -41,6 +41,8 @@ class Bench:
         monkeypatch.setattr(profile_module, "run_probe", self._probe)
         monkeypatch.setattr(profile_module, "gpu_visible", lambda: True)
         monkeypatch.setattr(counter_module, "real_system", self.view)
+        # The picture of the roofline takes longer than all the rest together, and has tests of its own.
+        monkeypatch.setattr("kernelwright.report.write.write_roofline", lambda *_: ())
 
     def view(self):
         return dataclasses.replace(real_system(), root=self.machine, uid=self.uid, env={"PATH": ""})

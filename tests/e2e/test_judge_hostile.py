@@ -35,13 +35,6 @@ def optimize(model, inputs):
         return model(x)
     return call
 """
-CHEAPLY = """
-import torch
-import torch._inductor.config as settings
-settings.cpp_cache_precompile_headers = False
-settings.cpp.vec_isa_ok = False
-"""
-"""Inductor then starts the C++ compiler once or twice, not a dozen times for what this processor can do."""
 TRY = """
 def attempts(*actions):
     through = []
@@ -76,8 +69,8 @@ def session(place):
         patch.chdir(place)
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("KERNELWRIGHT_LOCK", str(place / "lock"))
-        options = JudgeOptions(device="cpu", python=sys.executable, timing=False, timeout_s=30, memory_limit_bytes=3 * GIB // 2,
-                               process_limit=64)
+        options = JudgeOptions(device="cpu", python=sys.executable, timing=False, distributions=False, steadiness=False, timeout_s=30,
+                               memory_limit_bytes=3 * GIB // 2, process_limit=64)
         with ReferenceSession(WorkloadRef(path=WIDE, name="wide"), options) as session:
             yield session
 
@@ -284,7 +277,7 @@ def test_a_workload_that_cannot_be_loaded_confined_is_judged_with_less(place, se
 
 def test_torch_compile_works_in_confinement(attacked, session, tmp_path):
     candidate = tmp_path / "compiled.py"
-    candidate.write_text(CHEAPLY + "def optimize(model, inputs):\n    return torch.compile(model)\n")
+    candidate.write_text("import torch\n\ndef optimize(model, inputs):\n    return torch.compile(model)\n")
     verdict = judge(session.workload, candidate, session.options.model_copy(update={"timeout_s": 240}), session=session)
     assert verdict.correctness is not None and verdict.correctness.passed, verdict.reasons
 

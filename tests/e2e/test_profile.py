@@ -8,17 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from contract_format import check_contract
 from kernelwright.cli.main import main
+from published_schemas import check_document
 from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
             "lstm_sequence_encoder")
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
+AS_A_USER = "mlp_activations"
 SECRET = "hunter2-do-not-tell"
 
 
@@ -38,14 +38,14 @@ def holding(text: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("mode", ["event", "annotation"])
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, monkeypatch, capsys):
-    argv = (str(ROOT / "examples" / f"{example}.py"), "--mode", mode, "--device", "cpu", "--python", sys.executable, "--json")
+    argv = [str(ROOT / "examples" / f"{example}.py"), "--mode", mode, "--device", "cpu", "--python", sys.executable, "--json"]
     monkeypatch.setenv("MY_DB_PASSWORD", SECRET)
-    if example == EXAMPLES[0]:  # as a user runs it; the others without waiting for torch each time
+    if example == AS_A_USER:  # the others without waiting for torch each time, and shorter
         status, out, err = verb("profile_kernel.py", *argv, cwd=tmp_path)
     else:
         monkeypatch.chdir(tmp_path)
         with warm_start():
-            status = main(["profile_kernel", *argv])
+            status = main(["profile_kernel", *argv, "--steps", "2" if mode == "annotation" else "20"])
         out, err = capsys.readouterr()
     assert status == 0, err
     answer = json.loads(out)
@@ -55,7 +55,7 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
         assert (folder / name).exists(), name
     assert check_contract((folder / "contract.md").read_text()) == []
     profile = json.loads((folder / "profile.json").read_text())
-    jsonschema.validate(profile, SCHEMA)
+    check_document(profile)
     assert profile["timing"]["median_ns"] > 0 and answer["duration_us"] == profile["timing"]["median_ns"] / 1000
     assert profile["findings"]
     assert holding(SECRET, folder) == [], "nothing of the environment is kept"
@@ -78,22 +78,30 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
     assert profile["memory"][0]["peak_bytes"] > 0 and (folder / "memory_timeline.csv").read_text().startswith("device,time_ns,")
 
 
-def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path):
+def test_without_json_the_contract_is_all_that_stdout_holds(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     workload = str(ROOT / "examples" / "mlp_activations.py")
-    status, out, err = verb("profile_kernel.py", workload, "--mode", "event", "--device", "cpu", cwd=tmp_path)
+    with warm_start():
+        status = main(["profile_kernel", workload, "--mode", "event", "--device", "cpu", "--steps", "20", "--python", sys.executable])
+    out, err = capsys.readouterr()
     assert status == 0 and check_contract(out) == []
     told = r"\nreport: .*report\.md\none call: [\d.]+ us median \(95% [\d.]+ to [\d.]+ us\), \d+ samples, perf_counter.*\n\Z"
     assert re.search(told, err), err
 
 
-def test_parameters_versions_and_baseline(tmp_path):
+def test_parameters_versions_and_baseline(tmp_path, monkeypatch, capsys):
+    def verb(*argv):
+        with warm_start():
+            return main(["profile_kernel", *argv, "--python", sys.executable]), *capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
     script = str(ROOT / "examples" / "triton_softmax.py")
     common = ["--mode", "event", "--device", "cpu", "--rows=64", "--cols=128", "--json"]
-    status, out, err = verb("profile_kernel.py", script, "v1", *common, cwd=tmp_path)
+    status, out, err = verb(script, "v1", *common)
     assert status == 0, err
     first = Path(json.loads(out)["out_dir"])
     assert "rows=64_cols=128" in first.parent.name
-    status, out, err = verb("profile_kernel.py", script, "v1", *common, "--baseline", str(first), cwd=tmp_path)
+    status, out, err = verb(script, "v1", *common, "--baseline", str(first))
     contract = (Path(json.loads(out)["out_dir"]) / "contract.md").read_text()
     assert status == 0 and "### vs Baseline" in contract and check_contract(contract) == []
     assert "| 64 | 128 |" in contract

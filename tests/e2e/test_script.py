@@ -10,15 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from contract_format import check_contract
+from published_schemas import check_document
 from stop_at_step import STOP_AT_STEP
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "scripts"
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 VERB = [sys.executable, str(ROOT / "scripts" / "profile_kernel.py")]
 
 
@@ -77,7 +76,7 @@ def test_a_script_is_ended_as_sys_exit_would_end_it_and_the_table_adds_up(folder
     assert warning < next(number for number, line in enumerate(lines) if line.startswith("step 0 "))
 
     document = json.loads((out / "profile.json").read_text())
-    jsonschema.validate(document, SCHEMA)
+    check_document(document)
     assert document["capture_metadata"]["training"] and document["parameters"] == {"steps": "20"}
     contract = (out / "contract.md").read_text()
     assert check_contract(contract) == [] and "| steps | dtype |" in contract and "| 20 | float32 |" in contract

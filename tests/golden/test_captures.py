@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from contract_format import check_contract
@@ -18,10 +17,10 @@ from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.assemble import Run, assemble, with_recording
 from kernelwright.report import render_contract, write_profile
 from kernelwright.report.document import render_report
+from published_schemas import check_document
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURES = sorted((ROOT / "tests" / "data" / "captures" / "h200").iterdir())
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 
 def run_of(folder: Path) -> Run:
@@ -79,7 +78,7 @@ def test_each_finding_of_the_report_names_its_playbook(capture):
 
 def test_document_holds_to_the_schema_and_time_adds_up(capture):
     _name, profile = capture
-    jsonschema.validate(json.loads(profile.model_dump_json()), SCHEMA)
+    check_document(json.loads(profile.model_dump_json()))
     attributed = sum(kernel.duration_ns for operator in profile.operators for kernel in operator.kernels)
     unattributed = sum(kernel.duration_ns for kernel in profile.unattributed_kernels)
     assert profile.timeline is not None

@@ -7,7 +7,6 @@ import io
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from contract_format import check_contract
@@ -22,9 +21,9 @@ from kernelwright.report.nsys_views import function_name
 from kernelwright.report.nsys_write import write_nsys_profile
 from nsys_profiles import profiled
 from nsys_recordings import NAMES, WITH_STATS, stats
+from published_schemas import check_document
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 
 def causes(name: str) -> dict[str, tuple[float, str | None]]:
@@ -46,7 +45,7 @@ def test_report_and_contract_are_short_and_unchanged(name: str):
 def test_document_holds_to_the_schema_and_time_adds_up(name: str):
     profile, _trace = profiled(name)
     text = profile.model_dump_json()
-    jsonschema.validate(json.loads(text), SCHEMA)
+    check_document(json.loads(text))
     assert Profile.model_validate_json(text) == profile
     timeline, flow = profile.timeline, profile.flow
     assert timeline is not None and flow is not None

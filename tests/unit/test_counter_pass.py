@@ -7,7 +7,6 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from counter_bench import ROOT, Bench
@@ -20,9 +19,8 @@ from kernelwright.pipeline.counters import CounterOptions
 from kernelwright.pipeline.profile import ProfileOptions, profile
 from kernelwright.roofline.counters import metric_names
 from ncu_reports import DATA
+from published_schemas import check_document
 from stand_in_ncu import DENIED, StandInNcu, good, stand_in_sudo
-
-SCHEMA = json.loads((ROOT / "docs" / "schema" / "profile.schema.json").read_text())
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
     assert heaviest.aggregated.achieved_occupancy and any(row.aggregated.total_dram_bytes_read for row in done.profile.operators)
     assert any(stage.dram_pct is not None for stage in done.profile.stages)
     assert done.profile.evidence["counters"] == "counters"
-    jsonschema.validate(json.loads(files["profile"].read_text()), SCHEMA)
+    check_document(json.loads(files["profile"].read_text()))
     assert done.params["options"]["counters"] == {"choice": "default", "budget_s": 30.0, "executable": str(ncu.path), "sudo": False}
     page = files["timeline"].read_text()
     assert "(counters)" in page and "(counters of a launch like it)" in page
@@ -79,7 +77,7 @@ def told_once(bench, done, files, code):
     assert "## Counters" in report and "Fix: " in report
     document = json.loads(files["profile"].read_text())
     assert document["no_counters"]["code"] == code and document["operators"] and document["stages"]
-    jsonschema.validate(document, SCHEMA)
+    check_document(document)
     return why
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import jsonschema
 import pytest
 
 from doctor_machine import ALL_MODES, H200, Machine
@@ -20,6 +18,7 @@ from kernelwright.cli import doctor as verb
 from kernelwright.model.errors import BadInput, KernelwrightError, MachineLacks
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.setup import build, torch_install
+from published_schemas import check_document
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -368,7 +367,7 @@ def test_the_document_holds_to_its_schema_and_has_the_facts(h200: Machine) -> No
     h200.processes = (GpuProcess(0, 7, "other", 2**30),)
     report = examine(h200.view(), ("event", "annotation"))
     document = report.model_dump(mode="json")
-    jsonschema.validate(document, json.loads((ROOT / "docs" / "schema" / "doctor.schema.json").read_text()))
+    check_document(document, "doctor")
     gpu = document["facts"]["gpus"][0]
     assert (gpu["compute_capability"], gpu["driver_cuda"], gpu["memory_free_bytes"]) == ("9.0", "13.0", 140 * 2**30)
     assert document["facts"]["torch"]["triton"] == "3.5.0" and document["facts"]["lock_holder"] is None

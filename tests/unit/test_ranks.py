@@ -7,7 +7,6 @@ import io
 import json
 from dataclasses import replace
 
-import jsonschema
 import pytest
 
 from kernelwright.capture.ranks import free_port, rank_variables
@@ -16,8 +15,8 @@ from kernelwright.model.ranks import Ranks
 from kernelwright.pipeline.ranks import rank_files
 from kernelwright.report.ranks import MOST_DRAWN, render_ranks, tables, write_ranks
 from kernelwright.report.ranks_figure import svg_and_png
-from kernelwright.report.schema import schemas
 from kernelwright.timeline.ranks import compare_ranks
+from published_schemas import check_document
 from ranks_made import Run, Talk, recordings
 from trace_builder import TraceBuilder
 
@@ -55,7 +54,7 @@ def test_a_folder_of_recordings_is_compared(tmp_path, capsys):
     code, answer = _run(tmp_path / "in", "--out", tmp_path / "out", capsys=capsys)
     assert code == 0 and [path.rsplit("/", 1)[1] for path in answer["recordings"]] == ["b.json", "a.json"]
     document = json.loads((tmp_path / "out" / "ranks.json").read_text())
-    jsonschema.validate(document, schemas()["ranks.schema.json"])
+    check_document(document, "ranks")
     assert document["waits_for"] == [[0, 800_000], [0, 0]] and document["matched_by"] == "sequence"
     kind, = document["kinds"]
     assert (kind["kind"], kind["group"], kind["transfer_ns"]) == ("all_reduce", "0 [0, 1]", 400_000)

@@ -59,8 +59,8 @@ class Slow:
         for name, start, until, on in self.calls:
             if name != SYNC or on != thread:
                 continue
-            best = (-10**9, -1)
-            for stream in sorted(set(self.stream)):
+            ended = []
+            for stream in set(self.stream):
                 rows = sorted((p for p in self.places if self.stream[p] == stream), key=self.order)
                 leading = []
                 for place in rows:
@@ -68,10 +68,10 @@ class Slow:
                         break
                     leading.append(place)
                 done = [p for p in leading if self.end[p] <= until]
-                if done and self.end[done[-1]] > best[0]:
-                    best = (self.end[done[-1]], done[-1])
-            if best[0] > start:
-                found.append((until, *best))
+                ended += done[-1:]
+            last = max(ended, key=self.order, default=-1)
+            if last >= 0 and self.end[last] > start:
+                found.append((until, self.end[last], last))
         for place in self.places:
             row = int(self.work.launch[place])
             if self.blocking[place] and self.trace.runtime.thread[row] == thread and self.end[place] > self.called[place]:
@@ -112,12 +112,12 @@ class Slow:
         handovers = {thread: self.handovers(thread, threads) for thread in threads}
         parts: Parts = []
         inferred = 0
-        place = max(self.places, key=lambda p: (self.end[p], -p), default=-1)
+        place = max(self.places, key=self.order, default=-1)
         place = place if place >= 0 and self.end[place] == high else -1
-        thread, now, strict = HOME, high, False
+        thread, now, strict, passed = HOME, high, False, (high + 1, 0, 0)
         while now > low:
             if place >= 0:
-                name = self.work.name(place)
+                name, passed = self.work.name(place), self.order(place)
                 begun = max(self.start[place], low)
                 parts.append(("work", begun, now, name))
                 why, before = self.cause(place)
@@ -131,7 +131,7 @@ class Slow:
                     strict = False
                 place = before
                 continue
-            wait = max((one for one in waits[thread] if one[0] <= now), default=None)
+            wait = max((one for one in waits[thread] if one[0] <= now and self.order(one[2]) < passed), default=None)
             handover = max((one for one in handovers[thread] if one[0] < now or (one[0] == now and not strict)), default=None)
             if wait is not None and (handover is None or wait[0] >= handover[0]):
                 since = max(wait[0], low)
@@ -236,6 +236,23 @@ def test_a_simulated_program_takes_as_long_as_its_longest_chain(program: list[tu
     found = critical_path(trace, work, Owners(trace, work))
     assert found.end_ns == end[0] == sum(found.by_category.values())
     assert set(found.by_category) <= {"kernel", "runtime call", "host"} and found.inferred_edges == 0
+
+
+def test_of_work_that_ended_together_the_last_began_last_and_was_launched_last() -> None:
+    """Two streams of two devices end at 10, where a call that waited for both returns; the busier stream is not the later one."""
+    made = Made().step(0, 20)
+    made.launch("busy", 0, 1, 1, 2, stream=7).launch("busy", 1, 2, 2, 3, stream=7)
+    made.launch("first", 4, 4, 6, 10, stream=7, thread=AUTOGRAD).launch("second", 5, 6, 6, 10, stream=8, device=1)
+    made.call("cudaStreamSynchronize", 9, 10)
+    found = critical_path(made.trace(), Work(made.trace()), Owners(made.trace(), Work(made.trace())))
+    assert [share.name for share in found.largest if share.category == "kernel"] == ["second"]
+
+
+def test_work_that_took_no_time_and_a_wait_inside_its_own_launch_end_the_walk() -> None:
+    made = Made().step(0, 30).launch("none", 8, 14, 10, 10).call("cudaStreamSynchronize", 9, 10)
+    trace = made.trace()
+    found = critical_path(trace, Work(trace), Owners(trace, Work(trace)))
+    assert sum(found.by_category.values()) == 30 and found.segments < 10
 
 
 def test_backward_on_a_thread_of_its_own_and_a_stream_that_waits() -> None:

@@ -69,14 +69,14 @@ def walk(trace: Trace, work: Work, device: DeviceEdges, host: HostEdges, low: in
     runtime = trace.runtime
     launch = work.launch
     last_step = int(np.argmax(trace.steps.end_ns))
-    place = int(np.argmax(work.end)) if len(work) else -1
+    place = int(device.by_end[-1]) if len(work) else -1
     thread: Thread = (int(trace.steps.process[last_step]), int(trace.steps.thread[last_step]))
     if place < 0 or ends[place] < high:
         place = -1
-    now, handed_over = high, False
+    now, handed_over, rank = high, False, len(work)
     while now > low:
         if place >= 0:
-            begun = max(starts[place], low)
+            begun, rank = max(starts[place], low), int(device.rank[place])
             found.work.append((place, begun, now))
             cause, since = why[place], arrival[place]
             if cause != LAUNCH:
@@ -94,7 +94,7 @@ def walk(trace: Trace, work: Work, device: DeviceEdges, host: HostEdges, low: in
                     thread = (int(runtime.process[row]), int(runtime.thread[row]))
                 place, handed_over = -1, False
             continue
-        cause_of = host.last(thread, now, handed_over=handed_over)
+        cause_of = host.last(thread, now, handed_over=handed_over, rank=rank)
         since = max(low, low if cause_of is None else cause_of.at if isinstance(cause_of, Handover) else cause_of.until)
         if since < now:
             found.host.setdefault(thread, []).append((since, now))

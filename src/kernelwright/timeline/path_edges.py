@@ -31,11 +31,13 @@ class DeviceEdges:
         """Its launch call returned only when the work had ended (copies from and to pageable memory)."""
         # A call hands its work over until it returns, at the latest when the work begins; a blocking one at some time after it began.
         self.arrival: Int64 = np.where(self.blocking, work.called, np.minimum(work.returned, work.start)).astype(np.int64)
-        by_end = np.lexsort((np.arange(len(work)), work.start, work.end)).astype(np.int64)
-        rank = np.empty(len(work), dtype=np.int64)
-        rank[by_end] = np.arange(len(work))
-        own = _latest_on_stream(work, by_end, rank)
-        other = _latest(by_end, work.end[by_end], work.start, rank)
+        self.by_end: Int64 = np.lexsort((np.arange(len(work)), work.start, work.end)).astype(np.int64)
+        """Places from the first that ended to the last; together: by their start, then by place."""
+        self.rank: Int64 = np.empty(len(work), dtype=np.int64)
+        """Where each place stands in that order."""
+        self.rank[self.by_end] = np.arange(len(work))
+        own = _latest_on_stream(work, self.by_end, self.rank)
+        other = _latest(self.by_end, work.end[self.by_end], work.start, self.rank)
         waits = (other >= 0) & (work.stream[other] != work.stream) & (work.called[other] < work.called) & _waits_for_event(trace, work)
         own_end = np.where(own >= 0, work.end[own], _NEVER)
         other_end = np.where(waits, work.end[other], _NEVER)
@@ -107,7 +109,7 @@ class HostEdges:
     """
 
     def __init__(self, trace: Trace, work: Work, device: DeviceEdges) -> None:
-        self.trace, self.work = trace, work
+        self.trace, self.work, self._rank = trace, work, device.rank
         runtime, steps = trace.runtime, trace.steps
         launch = work.launch[work.launch >= 0]
         busiest = sorted(by_thread(runtime.process[launch], runtime.thread[launch]), key=lambda group: -group[1].size)[:MOST_THREADS]
@@ -119,11 +121,16 @@ class HostEdges:
         self._wait_ends = {thread: [wait.until for wait in waits] for thread, waits in self._waits.items()}
         self._handover_times = {thread: [one.at for one in found] for thread, found in self._handovers.items()}
 
-    def last(self, thread: Thread, moment: int, *, handed_over: bool) -> Wait | Handover | None:
-        """The last wait or hand-over of a thread by a moment; hand-overs at that very moment do not count when it was reached by one."""
+    def last(self, thread: Thread, moment: int, *, handed_over: bool, rank: int) -> Wait | Handover | None:
+        """The last wait or hand-over of a thread by a moment; hand-overs at that very moment do not count when it was reached by one.
+
+        Nor do waits for work that stands at `rank` or later in the order of ends: the path has passed it.
+        """
         waits, ends = self._waits.get(thread, []), self._wait_ends.get(thread, [])
         times = self._handover_times.get(thread, [])
         wait = bisect_right(ends, moment) - 1
+        while wait >= 0 and self._rank[waits[wait].place] >= rank:
+            wait -= 1
         handover = (bisect_left if handed_over else bisect_right)(times, moment) - 1
         if wait >= 0 and (handover < 0 or ends[wait] >= times[handover]):
             return waits[wait]
@@ -135,14 +142,13 @@ class HostEdges:
         on_thread = (runtime.process == thread[0]) & (runtime.thread == thread[1])
         rows = np.flatnonzero(on_thread & chosen(runtime.names, synchronizes, runtime.name_id))
         begun, until = runtime.start_ns[rows], runtime.end_ns[rows]
-        since, place = np.full(rows.size, _NEVER), np.full(rows.size, -1, dtype=np.int64)
-        by_end = np.lexsort((np.arange(len(work)), work.start, work.end)).astype(np.int64)
-        for order in sorted(_by_stream(work, by_end), key=lambda rows: -rows.size)[:MOST_STREAMS]:
+        latest = np.full(rows.size, -1, dtype=np.int64)
+        for order in sorted(_by_stream(work, device.by_end), key=lambda rows: -rows.size)[:MOST_STREAMS]:
             called = np.maximum.accumulate(work.called[order])
             last = np.minimum(np.searchsorted(work.end[order], until, side="right"), np.searchsorted(called, begun)) - 1
-            end = np.where(last >= 0, work.end[order[np.maximum(last, 0)]], _NEVER)
-            later = end > since
-            since[later], place[later] = end[later], order[last[later]]
+            latest = np.maximum(latest, np.where(last >= 0, device.rank[order[np.maximum(last, 0)]], -1))
+        place = device.by_end[latest] if len(work) else latest
+        since = np.where(latest >= 0, work.end[place] if len(work) else _NEVER, _NEVER)
         waited = since > begun
         found = [Wait(*each) for each in zip(until[waited].tolist(), since[waited].tolist(), place[waited].tolist(),
                                              [runtime.name(row) for row in rows[waited].tolist()], strict=True)]
