@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -90,7 +91,8 @@ class Look:
         """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
         assert self.pair is not None
         one, two = (self._timer(program) for program in self.pair)
-        end, ratios, hopeless = time.perf_counter() + message["seconds"], [], message["hopeless"]
+        end, hopeless = time.perf_counter() + message["seconds"], message["hopeless"]
+        ratios: list[float] = []
         firsts: list[float] = []
         seconds: list[float] = []
         stopped = False
@@ -197,7 +199,8 @@ class Look:
         model = unwrap(self.workload.model)
         own: list[Any] = []
         if isinstance(model, torch.nn.Module):
-            own = [(name, tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.requires_grad) for name, tensor in model.named_parameters()]
+            own = [(name, tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+                   for name, tensor in model.named_parameters()]
             own += [(name, tensor.data_ptr(), tensor.stride()) for name, tensor in model.named_buffers()]
             own += [(type(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks), "forward" in vars(module))
                     for module in model.modules()]
@@ -301,7 +304,7 @@ class Screen:
         device = environment.resolve_device(message["device"])
         self.threads = torch.get_num_threads()
         if device == "cpu":
-            os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # its pool of processes takes each fork longer to start than it saves
+            os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool of processes for each fork costs more than it saves
             torch.set_num_threads(1)
         self.workload = loaders.load(message["path"], message["version"], message["params"], device, message["seed"])
         if device == "cpu" and torch.get_num_threads() != 1:  # the workload's own wish
@@ -315,7 +318,7 @@ class Screen:
             return self.look.prepare(message)
         if message["compiles"] and "torch._inductor.compile_fx" not in sys.modules:
             with contextlib.suppress(Exception):  # what is amiss with it is the candidate's to say
-                import torch._inductor.compile_fx
+                importlib.import_module("torch._inductor.compile_fx")
         self._end_fork()
         self.fork = Fork(self.workload, self.threads)
         return self._of_fork("prepare", message)
