@@ -104,11 +104,6 @@ class Screener:
     def __enter__(self) -> Screener:
         self._interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say).path
         self._scratch = Scratch("screen")
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -204,8 +199,12 @@ class Screener:
 
     def _start(self) -> None:
         self._worker = self._spawn("screen")
-        self._worker.send("load", **self._load_request())
         self._loading = True
+        try:
+            self._worker.send("load", **self._load_request())
+        except WorkerFailed as error:
+            self._rest()
+            raise Unusable(verdict_of(error)[1]) from error
 
     def _rest(self) -> None:
         if self._worker is not None:

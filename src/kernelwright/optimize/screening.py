@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +37,9 @@ class Screening(Protocol):
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
         """Have these compiled meanwhile."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Nothing is compiled inside it."""
 
 
 @dataclass
@@ -131,7 +135,8 @@ class ScreenedSearch(Search):
         queue = self._queue(self.view())
         judging = sum(judge_estimate_s(row, rows) for row in queue[:2])
         if top is None:
-            return self.budget.left_s() - min(2.0 * (judging or judge_estimate_s(self._nobody(), rows)), JUDGING_SHARE * self.budget.total_s)
+            held = 2.0 * (judging or judge_estimate_s(self._nobody(), rows))
+            return self.budget.left_s() - min(held, JUDGING_SHARE * self.budget.total_s)
         open_ = self._ablation()
         ablating = sum(screen_estimate_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
@@ -194,7 +199,8 @@ class ScreenedSearch(Search):
         row = screened.model_copy(update={"index": self.ledger.next_index(), "status": "judged", "reason": "", "started_utc": utc_now(),
                                           "tags": {name: value for name, value in screened.tags.items() if name != CAUSE}})
         self.say(f"judging {row.name}")
-        row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
+        with self.screening.quiet() if self.screening is not None else nullcontext():
+            row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
             self._cut_short.add(row.name)
             row = row.model_copy(update={"status": "screened", "reason": f"not judged: {row.reason}"})
