@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..capture.interpreter import find_interpreter, gpu_visible
 from ..devlog import DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
+from ..judge.options import CONDITIONS
 from ..model.measurement import Measurement
 from ..model.profile import Profile
 from ..model.saying import Say
@@ -24,6 +25,8 @@ from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
 from .confirm import Effort
 from .paired import restated
+from .screen import Screener
+from .screening import Screening
 from .search import JudgeCandidate
 
 OPTIMIZED_VERSION = "optimized"
@@ -61,6 +64,9 @@ class Stages(Protocol):
     def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
 
+    def screening(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[Screening | None]:
+        """A quick screen of candidates; None where there is none. Its processes are gone at the end, however it comes."""
+
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
         """Append (profile, insights, extra) to the development log, but for entries whose extra it has already; the Markdown file."""
 
@@ -97,17 +103,29 @@ class RealStages:
     @contextlib.contextmanager
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
         """See Stages."""
-        options = JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
-                               timeout_s=self.options.timeout_s or self.options.budget_s,
-                               # Its candidates are our own, and share what was compiled; the search confirms its own choice.
-                               compile_cache="user", conditions=(), cross_check=False, confirm=False)
-        with ReferenceSession(workload, options, say=self.say) as session:
+        options = self._judge_options()
+        # The reference starts with the first judgement: while candidates are screened it would take memory and cores.
+        with ReferenceSession(workload, options, say=self.say, start=False) as session:
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
-                allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s})
+                audits = {"conditions": CONDITIONS, "cross_check": True} if effort.audits else {}
+                allowed = options.model_copy(update={
+                    "precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s, **audits})
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 
             yield judge_candidate
+
+    @contextlib.contextmanager
+    def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
+        """See Stages."""
+        with Screener(workload, self._judge_options(), say=self.say) as screener:
+            yield screener
+
+    def _judge_options(self) -> JudgeOptions:
+        return JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
+                            timeout_s=self.options.timeout_s or self.options.budget_s,
+                            # Its candidates are our own, and share what was compiled; the search confirms its own choice.
+                            compile_cache="user", conditions=(), cross_check=False, confirm=False)
 
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
         """See Stages."""

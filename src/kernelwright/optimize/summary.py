@@ -10,6 +10,7 @@ from typing import Any
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import ClockReading, Profile
+from ..model.trial import Hypothesis
 from ..model.verdict import Comparison, Experiment, Verdict
 from ..model.workload import WorkloadRef
 from ..report.baseline import idle_row
@@ -65,6 +66,13 @@ class Ending:
     notes: Sequence[str]
     clocks: ClockReading | None = None
     """Of the whole run; None where nobody watched."""
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """Predictions of the kept passes against what was measured."""
+    ablation: tuple[Experiment, ...] = ()
+    """One row for each pass that the winner was timed without."""
+    screened: int = 0
+    """Candidates that were screened, and the seconds that took."""
+    screening_s: float = 0.0
 
 
 def result_line(end: Ending) -> str:
