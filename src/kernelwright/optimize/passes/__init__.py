@@ -14,6 +14,7 @@ NAMES = (
     "channels_last",
     "fold_conv_bn",
     "freeze_weights",
+    "split_products",
     "compile_default",
     "compile_reduce_overhead",
     "compile_max_autotune_no_cudagraphs",

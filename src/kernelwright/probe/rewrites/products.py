@@ -195,7 +195,8 @@ def split_rows(x: torch.Tensor, blocks: Sequence[int], dtype: torch.dtype) -> tu
     return torch.cat([F.pad(part, (0, padding)) if padding else part for part in chosen], dim=1), scale
 
 
-@torch.library.custom_op("tensor_core_products::split", mutates_args=(), schema="(Tensor x, int[] blocks, bool half) -> (Tensor, Tensor)")
+@torch.library.custom_op(  # type: ignore[untyped-decorator]
+    "tensor_core_products::split", mutates_args=(), schema="(Tensor x, int[] blocks, bool half) -> (Tensor, Tensor)")
 def split(x: torch.Tensor, blocks: Sequence[int], half: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """split_rows as one kernel; scale is empty for bfloat16."""
     dtype = torch.float16 if half else torch.bfloat16
@@ -213,14 +214,14 @@ def split(x: torch.Tensor, blocks: Sequence[int], half: bool) -> tuple[torch.Ten
     return parts, scale
 
 
-@split.register_fake
+@split.register_fake  # type: ignore[untyped-decorator]
 def _(x: torch.Tensor, blocks: Sequence[int], half: bool) -> tuple[torch.Tensor, torch.Tensor]:
     width = x.shape[1] + -x.shape[1] % WIDTH
     parts = x.new_empty((x.shape[0], len(blocks) * width), dtype=torch.float16 if half else torch.bfloat16)
     return parts, x.new_empty(x.shape[0] if half else 0)
 
 
-@torch.library.custom_op("tensor_core_products::product", mutates_args=(), schema=(
+@torch.library.custom_op("tensor_core_products::product", mutates_args=(), schema=(  # type: ignore[untyped-decorator]
     "(Tensor a, Tensor w, Tensor? row_scale, Tensor? column_scale, Tensor? bias, str activation, int[] terms, int[] tile) -> Tensor"))
 def product(
     a: torch.Tensor, w: torch.Tensor, row_scale: torch.Tensor | None, column_scale: torch.Tensor | None, bias: torch.Tensor | None,
@@ -259,11 +260,12 @@ def product(
         partial, splits = torch.mm(a, w.t(), out_dtype=torch.float32), 1
         if row_scale is None and bias is None and activation == "none":
             return partial
-    finish_kernel[(triton.cdiv(rows * columns, 1024),)](partial, out, *pointers, rows, columns, rows * columns, splits, **flags, BLOCK=1024, num_warps=4)
+    size = rows * columns
+    finish_kernel[(triton.cdiv(size, 1024),)](partial, out, *pointers, rows, columns, size, splits, **flags, BLOCK=1024, num_warps=4)
     return out
 
 
-@product.register_fake
+@product.register_fake  # type: ignore[untyped-decorator]
 def _(
     a: torch.Tensor, w: torch.Tensor, row_scale: torch.Tensor | None, column_scale: torch.Tensor | None, bias: torch.Tensor | None,
     activation: str, terms: Sequence[int], tile: Sequence[int],
@@ -338,18 +340,26 @@ class ProductLinear(torch.nn.Module):  # type: ignore[misc]
 
 def tiles_for(rows: int, columns: int, depth: int, processors: int, mode: str) -> list[list[int]]:
     """Tiles worth trying for a product (M, N, K) on a device with this many multiprocessors: BM, BN, BK, warps, stages, splits."""
-    shapes = [[128, 256, 64, 8, 3], [128, 128, 64, 4, 4], [128, 128, 64, 8, 3], [256, 128, 64, 8, 3], [64, 128, 64, 4, 4], [64, 64, 64, 4, 5]]
+    shapes = [[128, 256, 64, 8, 3], [128, 128, 64, 4, 4], [128, 128, 64, 8, 3], [256, 128, 64, 8, 3],
+              [64, 128, 64, 4, 4], [64, 64, 64, 4, 5]]
     if mode == "tf32x3":
         shapes = [[128, 128, 32, 8, 3], [128, 64, 32, 4, 3], [64, 64, 32, 4, 4]]
     steps = len(MODES[mode][1]) * -(-depth // shapes[0][2])
     found = []
     for shape in shapes:
         count = -(-rows // shape[0]) * -(-columns // shape[1])
-        if shape[0] >= 2 * max(rows, 64) or shape[1] >= 2 * max(columns, 64) or (count > 16 * processors and shape[0] * shape[1] < 128 * 128):
+        too_small = count > 16 * processors and shape[0] * shape[1] < 128 * 128
+        if too_small or shape[0] >= 2 * max(rows, 64) or shape[1] >= 2 * max(columns, 64):
             continue
         wanted = {1} | ({-(-processors // count), max(1, processors // count), 2 * processors // count} if count < processors else set())
         found += [[*shape, splits] for splits in sorted(wanted) if 1 <= splits <= 16 and splits <= max(1, steps // 4)]
     return found
+
+
+def need_tensor_cores() -> None:
+    """Raises NotImplementedError where the kernels can't run."""
+    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
+        raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
 
 
 def errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
@@ -370,7 +380,7 @@ def seconds(function: Callable[[], Any], calls: int = 10) -> float:
         end.record()
         end.synchronize()
         found.append(start.elapsed_time(end) / calls / 1e3)
-    return statistics.median(found)
+    return float(statistics.median(found))
 
 
 class Chooser:
@@ -444,7 +454,7 @@ def with_products(
         if layer not in chosen and given and isinstance(given[0], torch.Tensor):
             chosen[layer] = choose(layer, given[0])
 
-    plain = [layer for layer in twin.modules() if type(layer) is torch.nn.Linear and not layer._forward_hooks and not layer._forward_pre_hooks]
+    plain = [layer for layer in twin.modules() if type(layer) is torch.nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)]
     watches = [layer.register_forward_pre_hook(look) for layer in plain]
     with torch.no_grad():
         twin(*args, **kwargs)

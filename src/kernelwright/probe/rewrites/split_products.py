@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from .products import Chooser, triton, with_products
+from .products import Chooser, need_tensor_cores, with_products
 
 
 def split_products(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its linear layers as sums of products of parts where that pays."""
-    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
-        raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
+    need_tensor_cores()
     if torch.get_float32_matmul_precision() != "highest":
         raise NotImplementedError("not applicable: the library's own products are less exact than float32 here")
     return with_products(model, args, kwargs, Chooser(("fp16x3", "bf16x6", "tf32x3")))
