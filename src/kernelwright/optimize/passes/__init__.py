@@ -23,6 +23,7 @@ NAMES = (
     "fuse_conv_relu",
     "fuse_linear_activation",
     "freeze_weights",
+    "split_products",
     "compile_default",
     "compile_reduce_overhead",
     "compile_max_autotune_no_cudagraphs",

@@ -1,0 +1,184 @@
+"""float32 products as sums of products of narrow parts, on the CPU: the arithmetic, what is replaced, and what is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from kernelwright.probe.rewrites import products
+from kernelwright.probe.rewrites.products import HI, HI_FINITE, LO, LOWEST, MODES, Product, ProductLinear, errors, split_rows, with_products
+from kernelwright.probe.rewrites.split_products import split_products
+
+SPLIT = ("fp16x3", "bf16x6", "bf16x9")
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+@pytest.mark.parametrize("tile", [[], [64, 64, 64, 4, 3, 1]], ids=["library", "kernel"])
+@pytest.mark.parametrize("shape", [(33, 70, 100), (64, 64, 512), (1, 5, 3)], ids=str)
+def test_compensated_products_err_like_float32(mode: str, tile: list[int], shape: tuple[int, int, int]) -> None:
+    rows, columns, depth = shape
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(rows, depth) * torch.logspace(-8, 8, rows)[:, None], torch.randn(columns, depth), torch.randn(columns)
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    how = Product(mode, tile)
+    ours = how(x, *how.prepare(weight), bias)
+
+    def of_rows(got: torch.Tensor) -> float:
+        return float(((got.double() - exact).norm(dim=1) / exact.norm(dim=1)).max())
+
+    assert of_rows(ours) < max(2e-7, 1.2 * of_rows(F.linear(x, weight, bias)))
+
+
+def test_one_product_of_parts_errs_like_tf32_and_leaving_out_a_small_one_shows() -> None:
+    x, weight = torch.randn(64, 256), torch.randn(48, 256)
+    exact = x.double() @ weight.double().t()
+    single = Product("fp16x1")
+    assert 1e-4 < errors(single(x, *single.prepare(weight), None), exact)[0] < 5e-4
+    how = Product("fp16x3", [64, 64, 64, 4, 3, 1])
+    how.terms = how.terms[2:]
+    assert errors(how(x, *how.prepare(weight), None), exact)[0] > 1e-4
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(width=32, allow_nan=False, min_value=-2.0**100, max_value=2.0**100), min_size=1, max_size=70))
+def test_parts_add_up_to_the_row(values: list[float]) -> None:
+    x = torch.tensor([values])
+    for dtype, blocks, unit in ((torch.float16, (HI, LO), 2.0**-21), (torch.bfloat16, (HI, LO, LOWEST), 2.0**-23)):
+        parts, scale = split_rows(x, blocks, dtype)
+        assert parts.shape == (1, 64 * len(blocks) * -(-len(values) // 64))
+        total = parts.double().view(len(blocks), -1).sum(0)[: len(values)] * (1.0 if scale is None else scale.double())
+        # Elements far below the row's largest are rounded to its 2**-40; below float32's normal range nothing is promised.
+        room = x.double().abs() * unit + float(x.abs().max()) * 2.0**-39 + 2.0**-126
+        assert bool(((total - x.double()).abs() <= room).all())
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+def test_infinities_and_nan_stand_where_the_library_has_them(mode: str) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(6, 40), torch.randn(30, 40)
+    x[1, 3], x[2, 4], x[3, 5], x[4] = float("inf"), float("nan"), -float("inf"), 0.0
+    how = Product(mode, [64, 64, 64, 4, 3, 1])
+    ours, library = how(x, *how.prepare(weight), None), F.linear(x, weight)
+    assert torch.equal(ours.isnan(), library.isnan()) and torch.equal(ours[library.isinf()], library[library.isinf()])
+    parts, _scale = split_rows(x, (HI_FINITE, LO), torch.float16)
+    assert not parts[1:4].any() and bool(parts[0].any())
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(32, 64), nn.LayerNorm(64), nn.Linear(64, 16, bias=False)
+        self.unused = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.norm(F.gelu(self.first(x))))
+
+
+def test_chosen_layers_are_replaced_in_a_copy_that_shares_the_weights() -> None:
+    torch.manual_seed(0)
+    net, x, seen = Net().eval(), torch.randn(4, 8, 32), {}
+
+    def choose(layer: nn.Linear, given: torch.Tensor) -> Product | None:
+        seen[layer.out_features] = tuple(given.shape)
+        return Product("fp16x3") if layer.bias is not None else None
+
+    fast = with_products(net, (x,), {}, choose)
+    assert seen == {64: (4, 8, 32), 16: (4, 8, 64)}
+    assert isinstance(fast.first, ProductLinear) and type(fast.second) is nn.Linear and type(net.first) is nn.Linear
+    assert fast.first.weight is net.first.weight and fast.second.weight is net.second.weight
+    exact = net.double()(x.double())
+    net.float()
+    assert fast(x).shape == exact.shape and errors(fast(x), exact)[0] < 4e-7
+    assert torch.equal(fast(x.bfloat16().float()), fast(x.bfloat16().float()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert fast.first(x).dtype == torch.bfloat16
+
+
+def test_a_single_linear_layer_is_a_model_too_and_nothing_to_replace_is_said() -> None:
+    linear, x = nn.Linear(8, 8), torch.randn(3, 8)
+    assert isinstance(with_products(linear, (x,), {}, lambda _layer, _x: Product("fp16x3")), ProductLinear)
+    with pytest.raises(NotImplementedError, match="no linear layer"):
+        with_products(linear, (x,), {}, lambda _layer, _x: None)
+    with pytest.raises(NotImplementedError, match=r"only an nn\.Module"):
+        with_products(torch.relu, (x,), {}, lambda _layer, _x: None)
+
+
+def test_dynamo_traces_a_product_without_a_break_and_dispatches_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    net, x = Net().eval(), torch.randn(8, 32)
+    fast = with_products(net, (x,), {}, lambda _layer, _x: Product("fp16x3", [64, 64, 64, 4, 3, 1]))
+    with torch.no_grad():
+        compiled = torch.compile(fast, backend="aot_eager", fullgraph=True)(x)
+        assert torch.equal(compiled, fast(x))
+
+
+def test_the_operators_pass_torchs_own_checks() -> None:
+    how = Product("fp16x3", [64, 64, 64, 4, 3, 1])
+    w, scale = how.prepare(torch.randn(6, 32))
+    a, rows = torch.ops.tensor_core_products.split(torch.randn(4, 32), how.a_blocks, True)
+    torch.library.opcheck(torch.ops.tensor_core_products.split.default, (torch.randn(4, 32), how.a_blocks, True))
+    torch.library.opcheck(torch.ops.tensor_core_products.product.default, (a, w, rows, scale, None, "gelu", how.terms, how.tile))
+
+
+def test_a_second_file_with_the_same_operators_can_be_loaded_beside() -> None:
+    spec = importlib.util.spec_from_file_location("products_again", products.__file__)
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    x, weight = torch.randn(4, 32), torch.randn(8, 32)
+    for file in (products, again):
+        how = file.Product("fp16x3")
+        assert errors(how(x, *how.prepare(weight), None), x.double() @ weight.double().t())[0] < 4e-7
+
+
+def test_refused_without_a_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(NotImplementedError, match="needs Triton and a GPU"):
+        split_products(nn.Linear(8, 8), (torch.randn(2, 8),), {})
+
+
+def test_every_mode_sums_what_it_must() -> None:
+    for mode, (_dtype, pairs) in MODES.items():
+        assert pairs[-1] == (HI, HI), "infinities go through the last product alone"
+        assert not any(left == HI for left, _right in pairs[:-1]), mode
+        assert len(pairs) == (int(mode[-1]) if mode != "tf32x3" else 1)
+
+
+INTERPRETED = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from kernelwright.probe.rewrites.products import Product, errors, product_kernel, finish_kernel, split_kernel, split_rows
+torch.manual_seed(0)
+x, weight, bias = torch.randn(20, 70), torch.randn(33, 70), torch.randn(33)
+how = Product("fp16x3", [16, 16, 32, 4, 3, 2])
+parts, scale = torch.empty(20, 3 * 128, dtype=torch.float16), torch.empty(20)
+split_kernel[(20,)](x, parts, scale, 70, 128, CODE=sum(b << 2 * i for i, b in enumerate(how.a_blocks)), BLOCKS=3, HALF=True, BLOCK=64)
+assert torch.equal(parts, split_rows(x, how.a_blocks, torch.float16)[0])
+w, columns = how.prepare(weight)
+partial, out = torch.empty(2, 20, 33), torch.empty(20, 33)
+a_code, w_code = (sum(c << 2 * i for i, c in enumerate(how.terms[s::2])) for s in (0, 1))
+flags = dict(SCALED=True, BIASED=True, ACTIVATION="gelu")
+product_kernel[(2 * 3, 2)](parts, w, partial, scale, columns, bias, 20, 33, 128, 384, 256, 2, A_CODE=a_code, W_CODE=w_code, TERMS=3,
+                           MASKED=False, PRECISION="tf32", PARTIAL=True, **flags, BM=16, BN=16, BK=32, GROUP=8)
+finish_kernel[(1,)](partial, out, scale, columns, bias, 20, 33, 660, 2, **flags, BLOCK=1024)
+exact = torch.nn.functional.gelu(torch.nn.functional.linear(x.double(), weight.double(), bias.double()))
+assert errors(out, exact)[0] < 4e-7, errors(out, exact)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton")
+def test_the_kernels_in_tritons_interpreter() -> None:
+    source = str(Path(products.__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", INTERPRETED, source], capture_output=True, text=True,
+                          env={**os.environ, "TRITON_INTERPRET": "1"})
+    assert done.returncode == 0, done.stderr
