@@ -110,10 +110,20 @@ def generated(tmp_path: Path, workload: Path, *names: str, **changes: object) ->
 
 
 def test_every_pass_has_its_rewrite_and_every_rewrite_its_pass() -> None:
-    files = {path.stem for path in REWRITES.glob("*.py")} - {"__init__", "trees"}
-    assert files == set(CATALOGUE)
-    for name in files:
+    files = {path.stem for path in REWRITES.glob("*.py")} - {"__init__"}
+    helpers = {helper for name in files for helper in rewrite_source(name).helpers} | {"graphs"}
+    assert files - helpers == set(CATALOGUE) and "trees" in helpers
+    for name in CATALOGUE:
         assert any(f"def {name}(" in function for function in rewrite_source(name).functions)
+
+
+def test_no_two_rewrites_define_one_name_differently() -> None:
+    seen: dict[str, str] = {}
+    for path in sorted(REWRITES.glob("*.py")):
+        for part in rewrite_source(path.stem).functions if path.stem != "__init__" else ():
+            for node in ast.parse(part).body:
+                for name in [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []:
+                    assert seen.setdefault(name, part) == part, f"{name} of {path.name} would hide another file's"
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))

@@ -20,7 +20,8 @@ from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.resources import resource
 from ..model.workload import ParamValue, Precision, WorkloadFacts, WorkloadRef
-from .passes.base import Pass
+from .passes import in_order, with_carrier
+from .passes.base import GRAPH_LEVELS, Pass
 
 REWRITES = Path(__file__).resolve().parents[1] / "probe" / "rewrites"
 _MARKS = re.compile(r"  # (?:type: ignore|noqa)[^\n]*")
@@ -37,18 +38,38 @@ class Source:
 
     imports: tuple[str, ...]
     functions: tuple[str, ...]
+    """Everything else at its top level, in order: functions with their decorators, classes, constants, guarded imports."""
+    helpers: tuple[str, ...]
+    """The files beside it that it imports from (`from .graphs import ...`): they are copied too."""
 
 
 @cache
 def rewrite_source(name: str) -> Source:
-    """Imports and functions of probe/rewrites/NAME.py, without its relative imports. Raises OSError when there is none."""
+    """Imports and definitions of probe/rewrites/NAME.py, without its relative imports. Raises OSError when there is none."""
     text = (REWRITES / f"{name}.py").read_text(encoding="utf-8")
     tree = ast.parse(text)
-    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import)]
-    imports += [ast.unparse(node) for node in tree.body
-                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "__future__"]
-    functions = [ast.get_source_segment(text, node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return Source(tuple(imports), tuple(_MARKS.sub("", function) for function in functions))
+    body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+    imports = [ast.unparse(node) for node in body if isinstance(node, ast.Import)]
+    imports += [ast.unparse(node) for node in body if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "__future__"]
+    definitions = [_segment(text, node) for node in body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+    helpers = dict.fromkeys(str(node.module) for node in body if isinstance(node, ast.ImportFrom) and node.level == 1)
+    return Source(tuple(imports), tuple(_MARKS.sub("", definition) for definition in definitions), tuple(helpers))
+
+
+def _segment(text: str, node: ast.stmt) -> str:
+    """The source of a statement, with its decorators."""
+    first = min((item.lineno for item in getattr(node, "decorator_list", ())), default=node.lineno)
+    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
+
+
+def _helper_sources(names: Iterable[str]) -> dict[str, Source]:
+    """The helper files that these files need, each after those that it needs itself."""
+    found: dict[str, Source] = {}
+    for name in names:
+        if name not in found:
+            source = rewrite_source(name)
+            found |= {**_helper_sources(source.helpers), name: source}
+    return found
 
 
 def render_source(
@@ -56,12 +77,13 @@ def render_source(
     headline: Sequence[str] = (), standalone: bool = False,
 ) -> str:
     """The Python source of a candidate, or (standalone) of optimized.py. Passes are put in their order, innermost first."""
-    ordered = sorted(passes, key=lambda item: item.layer)
+    ordered = in_order(with_carrier(passes))
     precision = lowest_precision(ordered)
     sources = [rewrite_source(item.rewrite) for item in ordered]
-    helpers = rewrite_source("trees")
+    in_graph = [item for item in ordered if item.in_graph]
+    helpers = _helper_sources(["trees", *(["graphs"] if in_graph else []), *(name for source in sources for name in source.helpers)])
     imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
-    imports.update(line for source in (helpers, *sources) for line in source.imports)
+    imports.update(line for source in (*helpers.values(), *sources) for line in source.imports)
     imports.update(_STANDALONE_IMPORTS if standalone else ())
     alters_model = facts.training and any(item.copies_weights for item in ordered)
     imports.update({"import copy"} if standalone and alters_model else ())
@@ -72,8 +94,12 @@ def render_source(
         torch_imports=_sorted(line for line in imports if " torch" in line),
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
-        helpers=helpers.functions, rewrites=[function for source in sources for function in source.functions],
-        passes=[{"why": _comment(item.why), "rewrite": item.rewrite} for item in ordered],
+        helpers=[function for source in helpers.values() for function in source.functions],
+        rewrites=[function for source in sources for function in source.functions],
+        passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier} for item in ordered if not item.in_graph],
+        in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
+                  for level in GRAPH_LEVELS} if in_graph else {},
+        compiles=any(item.carrier for item in ordered),
         weights=_weights(ordered, facts), alters_model=alters_model, standalone=standalone, form=facts.form, file_name=_comment(file_name),
         signature=", ".join(f"{name}={value}" for name, value in params.items()),
         forwarded=", ".join(f"{name}={name}" for name in params),

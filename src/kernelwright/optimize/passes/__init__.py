@@ -1,28 +1,44 @@
-"""The first catalogue: one file a pass. Each says when it applies and what it predicts; its rewrite is probe/rewrites/NAME.py."""
+"""The catalogue: one file a pass. Each says when it applies and what it predicts; its rewrite is probe/rewrites/NAME.py."""
 
 from __future__ import annotations
 
-from . import (
-    bf16,
-    bf16_autocast,
-    channels_last,
-    compile_default,
-    compile_max_autotune,
-    compile_max_autotune_no_cudagraphs,
-    compile_reduce_overhead,
-    cuda_graph,
-    cudnn_benchmark,
-    fold_conv_bn,
-    no_grad,
-    tf32,
-)
+from collections.abc import Iterable
+from importlib import import_module
+
 from .base import Context, Move, Pass, Prediction
 
-_MODULES = (
-    no_grad, cuda_graph, cudnn_benchmark, channels_last, fold_conv_bn, compile_default, compile_reduce_overhead,
-    compile_max_autotune_no_cudagraphs, compile_max_autotune, tf32, bf16, bf16_autocast,
+NAMES = (
+    "no_grad",
+    "cuda_graph",
+    "cudnn_benchmark",
+    "channels_last",
+    "fold_conv_bn",
+    "freeze_weights",
+    "compile_default",
+    "compile_reduce_overhead",
+    "compile_max_autotune_no_cudagraphs",
+    "compile_max_autotune",
+    "tf32",
+    "bf16",
+    "bf16_autocast",
 )
-CATALOGUE: dict[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
-"""Pass by name, cheap ones first."""
+"""Every pass, cheap ones first: a new one is one more line here, its file beside this one and its rewrite."""
+CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}
+"""Pass by name, in the order of NAMES."""
+CARRIER = "compile_default"
+"""The pass that compiles where a graph-level pass stands alone."""
 
-__all__ = ["CATALOGUE", "Context", "Move", "Pass", "Prediction"]
+
+def in_order(passes: Iterable[Pass]) -> list[Pass]:
+    """Passes in their order of application, innermost first; within a layer as in NAMES."""
+    return sorted(passes, key=lambda item: (item.layer, NAMES.index(item.name)))
+
+
+def with_carrier(passes: Iterable[Pass]) -> list[Pass]:
+    """The same passes; with a graph-level one and none that compiles, the default compilation is added."""
+    given = list(passes)
+    lacks = any(item.in_graph for item in given) and not any(item.carrier for item in given)
+    return [*given, CATALOGUE[CARRIER]] if lacks else given
+
+
+__all__ = ["CATALOGUE", "Context", "Move", "Pass", "Prediction", "in_order", "with_carrier"]

@@ -17,6 +17,8 @@ Cost = Literal["cheap", "compile", "autotune"]
 Level = Literal["module", "functional", "aten", "inductor", "runtime"]
 """Where a rewrite works: on the model, on Dynamo's graph, on the ATen graph inside AOTAutograd's inner compile, as a patch of
 Inductor's configuration, or around the call."""
+GRAPH_LEVELS: tuple[Level, ...] = ("functional", "aten", "inductor")
+"""The levels that stand in torch.compile's backend; a candidate with one of them needs a carrier, the pass that compiles."""
 Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithms", "attention", "host"]
 """What the search chooses between."""
 Quantity = Literal["launches", "idle share", "kernel time", "DRAM bytes", "tensor-core share"]
@@ -105,7 +107,14 @@ class Pass:
     copies_weights: bool = False
     """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
+    carrier: bool = False
+    """It compiles the model, and takes a backend made of the graph-level passes beside it."""
     conflicts: frozenset[str] = frozenset()
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether it works inside torch.compile's backend."""
+        return self.level in GRAPH_LEVELS
 
     @property
     def rewrite(self) -> str:

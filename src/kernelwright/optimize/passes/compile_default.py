@@ -6,7 +6,7 @@ from .base import LAYER_COMPILE, Pass
 from .conditions import fusion_words, not_yet_compiled
 
 PASS = Pass(
-    name="compile_default", layer=LAYER_COMPILE, level="runtime", dimension="fusion",
+    name="compile_default", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="fusion",
     cost="compile", refuse=not_yet_compiled, predict=fusion_words,
     why="torch.compile fuses elementwise chains into single kernels.",
 )

@@ -11,7 +11,7 @@ def _refuse(context: Context) -> str | None:
 
 
 PASS = Pass(
-    name="compile_max_autotune", layer=LAYER_COMPILE, level="runtime", dimension="graph capture",
+    name="compile_max_autotune", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="graph capture",
     cost="autotune", refuse=_refuse, predict=launch_words,
     conflicts=frozenset({"cuda_graph"}),
     why="torch.compile with measured kernels under CUDA graphs; outputs are cloned.",

@@ -11,7 +11,7 @@ def _refuse(context: Context) -> str | None:
 
 
 PASS = Pass(
-    name="compile_reduce_overhead", layer=LAYER_COMPILE, level="runtime", dimension="graph capture",
+    name="compile_reduce_overhead", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="graph capture",
     cost="compile", refuse=_refuse, predict=launch_words,
     conflicts=frozenset({"cuda_graph"}),
     why="torch.compile with CUDA graphs: fused kernels, one launch; outputs are cloned.",

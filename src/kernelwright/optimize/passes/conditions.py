@@ -6,6 +6,7 @@ from ...roofline.knowledge import bottlenecks
 from .base import Context, Move, Prediction
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
+PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
 NORMS = (r"^aten::((native_|cudnn_|miopen_)?(layer|batch|group|instance)_norm|(_fused_)?rms_norm|native_batch_norm_legit_no_training"
          r"|_native_batch_norm_legit(_no_training)?|_(log_)?softmax(_backward_data)?)(_backward)?$")
 """Whole names of norms and softmax; the elementwise operators are those of the rule elementwise_fusion."""

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 
-def compile_default(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Callable[..., Any]:
+def compile_default(
+    model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], backend: Any = "inductor",
+) -> Callable[..., Any]:
     """The compiled model; it is compiled at the first call."""
-    compiled: Callable[..., Any] = torch.compile(model)
+    compiled: Callable[..., Any] = torch.compile(model, backend=backend)
     return compiled

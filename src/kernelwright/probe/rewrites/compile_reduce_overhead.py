@@ -10,9 +10,11 @@ import torch
 from .trees import map_tensors
 
 
-def compile_reduce_overhead(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Callable[..., Any]:
+def compile_reduce_overhead(
+    model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], backend: Any = "inductor",
+) -> Callable[..., Any]:
     """The compiled model. Outputs are cloned: the graph's own memory is overwritten by the next call."""
-    compiled = torch.compile(model, mode="reduce-overhead")
+    compiled = torch.compile(model, backend=backend, mode="reduce-overhead")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()

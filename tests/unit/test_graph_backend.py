@@ -1,0 +1,99 @@
+"""torch.compile's backend of graph passes: what it changes, what it refuses, and how generated files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+
+from kernelwright.optimize.passes import CATALOGUE, in_order, with_carrier
+from kernelwright.probe.rewrites.graphs import GraphBackend, call_function, constant_node, tensor_of, weight_of
+
+
+class Eager(GraphBackend):
+    """The backend with AOTAutograd's own interpreter in Inductor's place: seconds less a test."""
+
+    def compiled(self, graph, example_inputs, options):
+        def inner(inner_graph, inner_inputs):
+            self._apply(self.aten, inner_graph, inner_inputs)
+            return inner_graph.forward
+
+        self.seen_options = options
+        return aot_autograd(fw_compiler=inner)(graph, example_inputs)
+
+
+def doubled_weights(graph: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> int:
+    places = 0
+    for node in list(graph.graph.nodes):
+        if node.op == "call_function" and node.target is torch._C._nn.linear:
+            weight = weight_of(node.args[1], graph, example_inputs)
+            assert weight is not None and tensor_of(node).shape == (2, 4)
+            double = constant_node(graph, "double", 2 * weight)
+            new = call_function(graph, node, nn.functional.linear, node.args[0], double, node.args[2])
+            assert tensor_of(new).shape == (2, 4)
+            node.replace_all_uses_with(new)
+            graph.graph.erase_node(node)
+            places += 1
+    return places
+
+
+def relu_to_neg(graph: torch.fx.GraphModule, _example_inputs: Sequence[torch.Tensor]) -> int:
+    nodes = [node for node in graph.graph.nodes if node.target is torch.ops.aten.relu.default]
+    for node in nodes:
+        node.target = torch.ops.aten.neg.default
+    return len(nodes)
+
+
+def nothing(_graph: torch.fx.GraphModule, _example_inputs: Sequence[torch.Tensor]) -> int:
+    return 0
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+
+
+@torch.no_grad()
+def test_functional_and_aten_passes_change_what_is_compiled(model: nn.Module) -> None:
+    x = torch.randn(2, 4)
+    backend = Eager([doubled_weights], [relu_to_neg], [lambda: {"epilogue_fusion": False}])
+    fast = backend.checked(torch.compile(model, backend=backend, mode="max-autotune-no-cudagraphs"))
+    assert torch.allclose(fast(x), -nn.functional.linear(x, 2 * model[0].weight, model[0].bias))
+    assert backend.found == {"doubled_weights": 1, "relu_to_neg": 1}
+    assert backend.seen_options["max_autotune"] is True and backend.seen_options["epilogue_fusion"] is False
+
+
+@torch.no_grad()
+def test_a_pass_that_finds_nothing_makes_the_candidate_not_applicable(model: nn.Module) -> None:
+    backend = Eager([doubled_weights, nothing])
+    with pytest.raises(NotImplementedError, match=r"not applicable: found nothing to change in the compiled graphs: nothing$"):
+        backend.checked(torch.compile(model, backend=backend))(torch.randn(2, 4))
+
+
+def test_an_option_that_this_inductor_lacks_makes_it_not_applicable() -> None:
+    with pytest.raises(NotImplementedError, match=r"not applicable: this torch's Inductor has no option triton\.no_such"):
+        GraphBackend(inductor=[lambda: {"triton.no_such": 1}])
+
+
+@torch.no_grad()
+def test_calls_for_their_effect_alone_survive_a_pass() -> None:
+    def effect(x):
+        y = x + 1
+        y.mul_(3)
+        return torch.relu(y)
+
+    torch._dynamo.reset()
+    backend = Eager([], [relu_to_neg])
+    assert backend.checked(torch.compile(effect, backend=backend))(torch.ones(2)).tolist() == [-6, -6]
+
+
+def test_graph_level_passes_get_a_carrier_and_keep_the_catalogues_order() -> None:
+    alone = with_carrier([CATALOGUE["freeze_weights"]])
+    assert [item.name for item in in_order(alone)] == ["freeze_weights", "compile_default"]
+    tuned = [CATALOGUE["compile_max_autotune"], CATALOGUE["freeze_weights"]]
+    assert with_carrier(tuned) == tuned
