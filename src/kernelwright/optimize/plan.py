@@ -38,6 +38,7 @@ class Candidate:
 def candidate(names: Iterable[str], context: Context, *, ladder_row: bool = False) -> Candidate:
     """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out."""
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
+    wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
     ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))
     shown = [name for name in ordered if name != "no_grad"] or ["no_grad"]
     return Candidate("+".join(shown), ordered, ladder_row)

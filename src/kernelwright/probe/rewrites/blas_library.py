@@ -27,7 +27,7 @@ def blas_library(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
     def milliseconds(call: Callable[..., Any]) -> float:
         """Shortest of ten calls: what disturbs a call only makes it longer."""
-        times = []
+        times: list[float] = []
         for _ in range(13):  # the first three warm up
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()

@@ -38,17 +38,22 @@ def remove_syncs(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     return traced
 
 
+def look_of(looks: Looks, part: Any) -> tuple[torch.dtype, tuple[int, ...], str] | None:
+    """(dtype, shape, device type) of an operator's argument; None where it is no tensor."""
+    return looks.get(part) if isinstance(part, torch.fx.Node) else None
+
+
 def keep_scalars(graph: torch.fx.Graph, looks: Looks) -> int:
     """x.item() whose value only meets tensors of the same floating dtype in + - * /: a tensor without dimensions in its place."""
     arithmetic = (operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul, torch.div, torch.true_divide)
     found = 0
     for node in list(graph.nodes):
         source = node.args[0] if node.op == "call_method" and node.target == "item" and node.args else None
-        dtype = looks[source][0] if source in looks else None
-        if dtype is None or not dtype.is_floating_point or not node.users:
+        look = look_of(looks, source)
+        if look is None or not look[0].is_floating_point or not node.users:
             continue
         if all(user.op == "call_function" and user.target in arithmetic and not user.kwargs and len(user.args) == 2
-               and any(looks[other][0] == dtype for other in user.args if other in looks) for user in node.users):
+               and any((look_of(looks, other) or (None,))[0] == look[0] for other in user.args) for user in node.users):
             with graph.inserting_before(node):
                 # A copy: what it is a view of may change before it is used.
                 value = graph.call_method("reshape", (graph.call_method("clone", (source,)), ()))
@@ -63,10 +68,9 @@ def reduce_by_mask(graph: torch.fx.Graph, looks: Looks) -> int:
     found = 0
     for node in list(graph.nodes):
         picks = node.op == "call_function" and node.target in (operator.getitem, torch.masked_select) and len(node.args) == 2
-        if not picks or not all(part in looks for part in node.args):
-            continue
-        x, mask = node.args
-        if looks[mask][0] != torch.bool or looks[mask][1] != looks[x][1] or not looks[x][0].is_floating_point:
+        x, mask = node.args if picks else (None, None)
+        of_x, of_mask = look_of(looks, x), look_of(looks, mask)
+        if of_x is None or of_mask is None or of_mask[:2] != (torch.bool, of_x[1]) or not of_x[0].is_floating_point:
             continue
         reductions = [user for user in node.users if len(user.args) == 1 and not user.kwargs and (
             (user.op == "call_method" and user.target in ("sum", "mean")) or user.target in (torch.sum, torch.mean))]
@@ -93,7 +97,8 @@ def stay_on_device(graph: torch.fx.Graph, looks: Looks) -> int:
     found = 0
     for node in list(graph.nodes):
         source = node.args[0] if node.op == "call_method" and node.target in ("cpu", "to") and node.args else None
-        if source not in looks or node not in looks or looks[source][2] == "cpu" or looks[node] != (*looks[source][:2], "cpu"):
+        look = look_of(looks, source)
+        if look is None or look[2] == "cpu" or look_of(looks, node) != (*look[:2], "cpu"):
             continue
         inside, ends, waiting, leaves_it = [node], [], list(node.users), False
         while waiting:
@@ -101,10 +106,11 @@ def stay_on_device(graph: torch.fx.Graph, looks: Looks) -> int:
             name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
             if user in inside or user in ends:
                 continue
-            back = user in looks and looks[user][0] == looks[source][0] and looks[user][2] == looks[source][2]
+            there = look_of(looks, user)
+            back = there is not None and (there[0], there[2]) == (look[0], look[2])
             if name in ("to", "cuda") and back and not any(reader.op == "output" for reader in user.users):
                 ends.append(user)
-            elif name in moves and user in looks and set(user.all_input_nodes) <= {*inside}:
+            elif name in moves and there is not None and set(user.all_input_nodes) <= {*inside}:
                 inside.append(user)
                 waiting += user.users
             else:

@@ -60,7 +60,8 @@ def rnn_steps(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[s
 
     def stacked(layers: list[list[Any]], xs: Any, states: list[Any], main: Any) -> Any:
         """Layers in one direction: each on a stream of its own, an eighth of the sequence behind the one below."""
-        pieces, ready, streams = list(xs.chunk(8 if len(layers) > 1 else 1)), [], forked(main, len(layers))
+        pieces, streams = list(xs.chunk(8 if len(layers) > 1 else 1)), forked(main, len(layers))
+        ready: list[Any] = []
         alive = [pieces]  # memory that another stream still reads must not be handed out again before all have met
         for index, stream in enumerate(streams):
             outputs, done = [], []

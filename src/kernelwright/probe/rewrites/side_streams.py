@@ -25,8 +25,8 @@ def lanes_of(graph: torch.fx.Graph, most: int = 4) -> dict[torch.fx.Node, int]:
              "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
     calls = [node for node in graph.nodes if node.op in ("call_function", "call_method", "call_module")]
     if any(changes_in_place(node) for node in calls):
-        return {node: 0 for node in graph.nodes}
-    lanes: dict[torch.fx.Node, int] = {node: 0 for node in graph.nodes}
+        return dict.fromkeys(graph.nodes, 0)
+    lanes: dict[torch.fx.Node, int] = dict.fromkeys(graph.nodes, 0)
     needs: dict[torch.fx.Node, int] = {}  # the calls before it that it depends on, one bit each
     last: list[int] = [0]  # of each lane: the bit of its last heavy operator
     for index, node in enumerate(calls):
@@ -38,7 +38,7 @@ def lanes_of(graph: torch.fx.Graph, most: int = 4) -> dict[torch.fx.Node, int]:
         lanes[node] = lanes[inputs[0]] if inputs else 0
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if node.op == "call_module":
-            name = type(graph.owning_module.get_submodule(str(node.target))).__name__.lower()  # type: ignore[union-attr]
+            name = type(graph.owning_module.get_submodule(str(node.target))).__name__.lower()
         if name not in heavy:
             continue
         free = [lane for lane in dict.fromkeys([*(lanes[source] for source in inputs), *range(len(last))]) if not last[lane] & ~needs[node]]
@@ -61,8 +61,8 @@ def side_streams(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
             self.lanes = lanes
             self.crossing = {node for node in graph.graph.nodes if any(lanes[user] != lanes[node] for user in node.users)}
             # What another stream reads lives until all have met: its memory must not be handed out again before.
-            self.user_to_last_uses = {user: [node for node in used if node not in self.crossing]
-                                      for user, used in self.user_to_last_uses.items()}
+            for user, used in self.user_to_last_uses.items():
+                self.user_to_last_uses[user] = [node for node in used if node not in self.crossing]
 
         def run(self, *values: Any, **options: Any) -> Any:
             main = torch.cuda.current_stream()

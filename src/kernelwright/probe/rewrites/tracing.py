@@ -68,10 +68,11 @@ def changes_in_place(node: torch.fx.Node) -> bool:
     """Whether an operator writes to memory that others may read: then the order of the program is the only safe one."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if node.op == "call_module":
-        module = node.graph.owning_module.get_submodule(str(node.target))  # type: ignore[union-attr]
+        module = node.graph.owning_module.get_submodule(str(node.target))
         return bool(getattr(module, "inplace", False))
     functional = getattr(node.target, "__module__", "") == "torch.nn.functional"
-    assigns = name in ("setitem", "delitem", "iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor")
+    assigns = name in ("setitem", "delitem", "iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior",
+                       "ixor")
     return (assigns or (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
             or (functional and any(argument is True for argument in node.args)))
 
@@ -83,7 +84,8 @@ def host_copies(
     found = []
     for node in graph.graph.nodes:
         source = node.args[0] if node.op == "call_method" and node.target in ("to", "cuda", "type_as") and node.args else None
-        if isinstance(source, torch.fx.Node) and source.op == "get_attr" and source in looks and node in looks:
-            if looks[source][2] == "cpu" and looks[node][2] != "cpu":
-                found.append((node, operator.attrgetter(str(source.target))(graph), looks[node][2], looks[node][0]))
+        if not isinstance(source, torch.fx.Node) or source.op != "get_attr" or source not in looks or node not in looks:
+            continue
+        if looks[source][2] == "cpu" != looks[node][2]:
+            found.append((node, operator.attrgetter(str(source.target))(graph), looks[node][2], looks[node][0]))
     return found
