@@ -274,7 +274,7 @@ class Keeps(nn.Module):
         self.other = torch.ones(3)
 
     def forward(self, x):
-        return self.linear(x) * self.table.to(x.device) + self.other.to(x.device)
+        return self.linear(x) * self.table.to(x.device) + self.other.to("meta")
 
 
 def on_meta() -> tuple[Keeps, torch.Tensor]:
@@ -288,6 +288,8 @@ def test_the_models_own_host_tensors_are_found() -> None:
     copies = host_copies(traced, looks_of(traced, (x,), {}))
     assert [(source is own, device, dtype) for (_, source, device, dtype), own in zip(copies, (model.table, model.other), strict=True)] == [
         (True, "meta", torch.float32)] * 2
+    again = traced_call(traced, (x,), {})
+    assert len(host_copies(again, looks_of(again, (x,), {}))) == 2, "a traced model keeps them as buffers"
 
 
 def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:

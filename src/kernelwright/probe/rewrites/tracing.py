@@ -25,9 +25,11 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
     class Tracer(torch.fx.Tracer):  # type: ignore[misc]
         def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-            elsewhere = isinstance(attr_val, torch.Tensor) and devices and attr_val.device not in devices
-            if elsewhere and attr_val in self.tensor_attrs:
-                return self.create_proxy("get_attr", self.tensor_attrs[attr_val], (), {})
+            if isinstance(attr_val, torch.Tensor) and devices and attr_val.device not in devices:
+                buffers = (name for name, buffer in self.root.named_buffers() if buffer is attr_val)
+                name = self.tensor_attrs.get(attr_val) or next(buffers, None)
+                if name is not None:
+                    return self.create_proxy("get_attr", name, (), {})
             return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     signature = inspect.signature(model.forward)
