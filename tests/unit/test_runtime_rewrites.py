@@ -292,6 +292,12 @@ def test_the_models_own_host_tensors_are_found() -> None:
     assert len(host_copies(again, looks_of(again, (x,), {}))) == 2, "a traced model keeps them as buffers"
 
 
+def test_a_random_number_is_no_constant() -> None:
+    with pytest.raises(NotImplementedError, match="random"):
+        traced_call(Uses(lambda x: x + torch.rand(2)), (torch.ones(2),), {})
+    assert traced_call(Uses(lambda x: x + torch.rand_like(x)), (torch.ones(2),), {}) is not None
+
+
 def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:
     model, x = on_meta()
     with mock.patch.object(torch.cuda, "mem_get_info", lambda: (1 << 20, 1 << 21)):

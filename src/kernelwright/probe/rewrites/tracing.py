@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.overrides import TorchFunctionMode
 
 from .trees import leaves
 
@@ -16,21 +17,24 @@ from .trees import leaves
 def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.GraphModule:
     """A torch.fx copy of the model that shares its weights. Raises NotImplementedError where the model can't be traced.
 
-    Arguments that hold no tensor are fixed while tracing: a None must stay None, else `if mask is None` goes the wrong way. Tensors
-    that the model keeps on another device than its inputs become nodes of the graph, as weights are.
+    Arguments that hold no tensor are fixed while tracing: a None must stay None, else `if mask is None` goes the wrong way.
     """
     if not isinstance(model, torch.nn.Module):
         raise NotImplementedError("not applicable: only an nn.Module can be traced")
     devices = {leaf.device for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
 
-    class Tracer(torch.fx.Tracer):  # type: ignore[misc]
-        def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-            if isinstance(attr_val, torch.Tensor) and devices and attr_val.device not in devices:
-                buffers = (name for name, buffer in self.root.named_buffers() if buffer is attr_val)
-                name = self.tensor_attrs.get(attr_val) or next(buffers, None)
-                if name is not None:
-                    return self.create_proxy("get_attr", name, (), {})
-            return super().getattr(attr, attr_val, parameter_proxy_cache)
+    tracer = torch.fx.Tracer()
+
+    class Constants(TorchFunctionMode):  # type: ignore[misc]
+        """What needs no input runs while tracing, and its result is a constant of the graph. Not so uploads, and random numbers."""
+
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name, own = getattr(function, "__name__", ""), args[0] if args and isinstance(args[0], torch.Tensor) else None
+            if name in ("to", "cuda") and own is not None and devices and own.device not in devices:
+                return tracer.create_proxy("call_method", name, args, kwargs or {})
+            if name in ("rand", "randn", "randint", "randperm", "normal") and not any(isinstance(part, torch.fx.Proxy) for part in args):
+                raise NotImplementedError("not applicable: a random number drawn while tracing would stay the same in every call")
+            return function(*args, **(kwargs or {}))
 
     signature = inspect.signature(model.forward)
     bound = signature.bind(*args, **kwargs)
@@ -38,9 +42,9 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     named = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     fixed = {name: bound.arguments[name] for name in named
              if not any(isinstance(leaf, torch.Tensor) for _path, leaf in leaves(bound.arguments[name]))}
-    tracer = Tracer()
     try:
-        graph = tracer.trace(model, concrete_args=fixed or None)
+        with Constants():
+            graph = tracer.trace(model, concrete_args=fixed or None)
         return torch.fx.GraphModule(tracer.root, graph, type(model).__name__)
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise NotImplementedError(f"not applicable: torch.fx can't trace the model ({type(error).__name__}: {error})") from error
