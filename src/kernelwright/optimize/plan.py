@@ -50,6 +50,7 @@ def candidate(
     """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out. Passes on a
     compiler's graph bring torch.compile along where none of the passes is a compile mode."""
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
+    wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
     if carrier_of(wanted) is None and any(CATALOGUE[name].level in GRAPH_LEVELS for name in wanted):
         wanted.add(PLAIN_CARRIER)
     ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))

@@ -110,6 +110,8 @@ class Pass:
     carrier: bool = False
     """It compiles the model, and takes a backend made of the graph-level passes beside it."""
     conflicts: frozenset[str] = frozenset()
+    partners: frozenset[str] = frozenset()
+    """Without these it does not pay: a candidate with it has them too."""
 
     @property
     def in_graph(self) -> bool:

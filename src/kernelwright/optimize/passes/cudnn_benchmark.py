@@ -18,5 +18,5 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="cudnn_benchmark", layer=LAYER_FLAGS, level="runtime", dimension="algorithms",
     refuse=_refuse, predict=_predict,
-    why="cuDNN measures its algorithms for these shapes once; the flag is set during the call only.",
+    why="cuDNN measures all its algorithms for these shapes once; the flags are set during the call only.",
 )

@@ -11,12 +11,16 @@ from .trees import leaves, map_tensors
 
 
 def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    """Replays the captured call on copies of the inputs; returns clones, so that results outlive the next call."""
+    """Replays the captured call on copies of the inputs; returns clones, so that results outlive the next call.
+
+    The weights are read where they lie. Random numbers go on from the generator's state at each call, as without a graph.
+    """
     given = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not all(tensor.is_cuda for tensor in given):
         raise NotImplementedError("not applicable: an input is not on the GPU, and a CUDA graph can't read it")
     fixed_args, fixed_kwargs = map_tensors(lambda tensor: tensor.detach().clone(), (args, kwargs))
     buffers = [leaf for _path, leaf in leaves((fixed_args, fixed_kwargs)) if isinstance(leaf, torch.Tensor)]
+    random_state = torch.cuda.get_rng_state()
     # Warm-up on a side stream, as capture demands: libraries choose their algorithms and workspaces now.
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -31,8 +35,13 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     if not all(torch.equal(bits(buffer), bits(tensor)) for buffer, tensor in zip(buffers, given, strict=True)):
         raise NotImplementedError("not applicable: the call changes its inputs in place, and the graph works on copies of them")
     graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        captured = model(*fixed_args, **fixed_kwargs)
+    torch.cuda.synchronize()
+    try:
+        with torch.no_grad(), torch.cuda.graph(graph):
+            captured = model(*fixed_args, **fixed_kwargs)
+    except RuntimeError as error:  # a synchronisation, a copy from pageable memory or a value read by the host
+        raise NotImplementedError(f"not applicable: the call can't be captured ({error})") from error
+    torch.cuda.set_rng_state(random_state)
     plain = (torch.Tensor, bool, int, float, str, type(None))
     strange = [type(leaf).__name__ for _path, leaf in leaves(captured) if not isinstance(leaf, plain)]
     if strange:
@@ -40,8 +49,12 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
     def call(*args: Any, **kwargs: Any) -> Any:
         values = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        for buffer, value in zip(buffers, values, strict=True):
-            buffer.copy_(value)
+        if len(values) != len(buffers) or any(value.shape != buffer.shape for value, buffer in zip(values, buffers, strict=True)):
+            raise ValueError("the graph was captured for inputs of other shapes")
+        if len(buffers) > 1:
+            torch._foreach_copy_(buffers, values)  # few launches for many inputs
+        elif buffers:
+            buffers[0].copy_(values[0])
         graph.replay()
         return map_tensors(torch.clone, captured)
 

@@ -5,7 +5,6 @@ Decided on the torch.fx graph: the convolution's result must go nowhere but into
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 import torch.fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from .trees import leaves
+from .tracing import traced_call
 
 
 def fold_conv_bn(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
@@ -21,17 +20,7 @@ def fold_conv_bn(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     if not isinstance(model, torch.nn.Module) or model.training:
         raise NotImplementedError("not applicable: folding needs an nn.Module in eval mode")
     pairs = {torch.nn.Conv1d: torch.nn.BatchNorm1d, torch.nn.Conv2d: torch.nn.BatchNorm2d, torch.nn.Conv3d: torch.nn.BatchNorm3d}
-    # Arguments that hold no tensor are fixed while tracing: a None must stay None, else `if mask is None` goes the wrong way.
-    signature = inspect.signature(model.forward)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    named = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    fixed = {name: bound.arguments[name] for name in named
-             if not any(isinstance(leaf, torch.Tensor) for _path, leaf in leaves(bound.arguments[name]))}
-    try:
-        traced = torch.fx.symbolic_trace(model, concrete_args=fixed or None)
-    except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise NotImplementedError(f"not applicable: torch.fx can't trace the model ({type(error).__name__}: {error})") from error
+    traced = traced_call(model, args, kwargs)
     modules = dict(traced.named_modules())
     called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     folded = 0

@@ -1,0 +1,35 @@
+"""Memory of large results is kept by the process (CPU)."""
+
+from __future__ import annotations
+
+from .base import LAYER_FLAGS, Context, Pass, Prediction
+
+LEAST_BYTES = 1 << 20
+"""A call whose results are all smaller than this gets no memory from the operating system."""
+
+
+def _refuse(context: Context) -> str | None:
+    if context.on_gpu:
+        return "for memory of the host; the GPU's is kept by PyTorch already"
+    allocated = _allocated_bytes(context)
+    return None if allocated is None or allocated >= LEAST_BYTES else f"a call allocates {allocated / 2**20:.2f} MiB only"
+
+
+def _allocated_bytes(context: Context) -> float | None:
+    timeline = context.profile.timeline
+    rows = [row.allocated_bytes for row in context.profile.memory if row.device == "cpu"]
+    return sum(rows) / timeline.steps if rows and timeline is not None and timeline.steps else None
+
+
+def _predict(context: Context) -> Prediction:
+    allocated = _allocated_bytes(context)
+    if allocated is None:
+        return Prediction("allocated memory not recorded")
+    return Prediction(f"a call allocates {allocated / 2**20:.3g} MiB, which the operating system clears anew where it was given back")
+
+
+PASS = Pass(
+    name="keep_heap", layer=LAYER_FLAGS, level="runtime", dimension="host",
+    refuse=_refuse, predict=_predict,
+    why="Large results reuse memory that the process keeps (malloc settings of the whole process), instead of new pages at each call.",
+)

@@ -1,0 +1,151 @@
+"""When the runtime and Inductor passes apply, and what they predict, from profiles made by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch._inductor
+
+import builders
+from kernelwright.model.activity import Activity, HostCopy, Synchronization
+from kernelwright.model.capture import ProbeEnvironment
+from kernelwright.model.profile import MemoryUse
+from kernelwright.model.workload import TensorSpec, WorkloadFacts
+from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.passes.base import GRAPH_LEVELS
+from kernelwright.optimize.passes.shares import half_empty_pct
+from kernelwright.optimize.plan import candidate, compatible, refusal
+from kernelwright.probe import rewrites
+
+INDUCTOR = sorted(name for name, item in CATALOGUE.items() if name.startswith("inductor_"))
+RELU, MATMUL, LSTM = "aten::relu", "aten::mm", "aten::_cudnn_rnn"
+
+
+def context(
+    *names: str, device: str = "cuda", shapes: tuple[tuple[int, ...], ...] = (), grid: tuple[int, int, int] | None = None,
+    activity: Activity | None = None, allocated: int | None = None, capability: str = "9.0", **facts: object,
+) -> Context:
+    on_cpu = device == "cpu"
+    operators = tuple(
+        operator.model_copy(update={"input_shapes": shapes, "kernels": (operator.kernels[0].model_copy(update={"grid": grid}),)})
+        for operator in builders.operators(names, 2, 300_000, on_cpu=on_cpu))
+    measured = sum(operator.aggregated.total_duration_ns for operator in operators)
+    timeline = builders.timeline(measured, measured, on_cpu=on_cpu, kernels=len(operators)).model_copy(update={"activity": activity})
+    memory = () if allocated is None else (MemoryUse(
+        device="cpu", complete=False, start_bytes=0, peak_bytes=0, peak_ns=0, peak_step=0, end_bytes=0, before_bytes=0, owners=(),
+        allocations=1, allocated_bytes=allocated, timeline=()),)
+    profile = builders.gpu_annotation(operators=operators, unattributed_kernels=(), timeline=timeline, timing=None, memory=memory)
+    environment = ProbeEnvironment(
+        device=device, device_name="a device", torch_version="2.13.0", cuda_version=None, python_version="3.12", triton_version=None,
+        compute_capability=None if on_cpu else capability, sm_count=None if on_cpu else 132, l2_bytes=None, device_memory_bytes=None,
+        cpu_threads=2, matmul_tf32=False, cudnn_tf32=True, cudnn_benchmark=False)
+    known = {"form": "model", "version": None, "params": {}, "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1,
+             "parameter_bytes": 4, "already_compiled": False, "inputs": (TensorSpec(path="", shape=(2,), dtype="float32", device=device),)}
+    return Context(facts=WorkloadFacts.model_validate({**known, **facts}), environment=environment, profile=profile)
+
+
+def why_not(name: str, about: Context) -> str | None:
+    return CATALOGUE[name].refusal(about)
+
+
+def waits(idle_ns: int = 0) -> Activity:
+    row = Synchronization(call="cudaStreamSynchronize", operators=("aten::item",), count=2, wait_ns=1000, idle_ns=idle_ns)
+    return Activity(synchronization_count=2, synchronization_wait_ns=1000, synchronization_idle_ns=idle_ns, synchronizations=(row,))
+
+
+def uploads(duration_ns: int) -> Activity:
+    return Activity(host_copies=(HostCopy(direction="HtoD", memory="pageable", count=2, bytes=8, duration_ns=duration_ns),))
+
+
+def test_recurrent_steps_come_with_a_graph_and_without_a_compiler() -> None:
+    assert why_not("rnn_steps", context(LSTM)) is None
+    assert why_not("rnn_steps", context(MATMUL)) == "the profile shows no LSTM or GRU"
+    assert why_not("rnn_steps", context(LSTM, *[RELU] * 30)) == "LSTMs and GRUs hold 3% of the measured time"
+    assert why_not("rnn_steps", context(LSTM, device="cpu")) == "needs a CUDA device"
+    assert why_not("rnn_steps", context(LSTM, training=True)) == "not valid for a training step"
+    assert candidate(["rnn_steps"], context(LSTM)).passes == ("rnn_steps", "cuda_graph", "no_grad")
+    assert refusal(candidate(["rnn_steps"], context(LSTM)), context(LSTM)) is None
+    assert not compatible(candidate(["rnn_steps", "compile_default"], context(LSTM)).passes)
+
+
+def test_streams_pay_where_kernels_leave_room() -> None:
+    small, large = context(MATMUL, RELU, grid=(16, 1, 1)), context(MATMUL, RELU, grid=(64, 4, 1))
+    assert half_empty_pct(small) == 100 and half_empty_pct(large) == 0 and half_empty_pct(context(MATMUL)) is None
+    assert why_not("side_streams", small) is None and why_not("side_streams", context(MATMUL)) is None
+    assert why_not("side_streams", large) == "kernels that leave multiprocessors free hold 0% of the measured time"
+    assert CATALOGUE["side_streams"].predict(small).gain == (1.0, 4.0), "at most four streams' worth"
+    assert CATALOGUE["side_streams"].predict(context(MATMUL)).gain is None
+
+
+def test_a_training_step_and_a_call_have_a_capture_each() -> None:
+    training, call = context(MATMUL, training=True), context(MATMUL)
+    assert why_not("graphed_training", training) is None and why_not("cuda_graph", training) is not None
+    assert why_not("cuda_graph", call) is None and "no training step" in str(why_not("graphed_training", call))
+    assert not compatible(("graphed_training", "compile_reduce_overhead"))
+
+
+def test_waits_and_copies_are_taken_from_the_profile() -> None:
+    for name in ("remove_syncs", "resident_constants", "pinned_copies"):
+        assert why_not(name, context(MATMUL)) is None, "not recorded: it may be"
+        assert "the profile shows no" in str(why_not(name, context(MATMUL, activity=Activity())))
+    assert why_not("remove_syncs", context(MATMUL, activity=waits())) is None
+    half = context(MATMUL, activity=waits(idle_ns=333_333))
+    prediction = CATALOGUE["remove_syncs"].predict(half)
+    assert prediction.gain == pytest.approx((1.0, 2.0), rel=0.01) and prediction.moves[0].quantity == "idle share"
+    copies = context(MATMUL, activity=uploads(333_333))
+    assert why_not("pinned_copies", copies) is None
+    assert CATALOGUE["pinned_copies"].predict(copies).gain == pytest.approx((1.0, 2.0), rel=0.01)
+    assert not compatible(("pinned_copies", "resident_constants"))
+
+
+def test_pieces_are_captured_only_where_the_whole_cannot_be() -> None:
+    assert why_not("piecewise_graphs", context(MATMUL, activity=waits())) is None
+    assert "captured whole" in str(why_not("piecewise_graphs", context(MATMUL, activity=Activity())))
+
+
+def test_the_heap_is_kept_where_a_cpu_call_allocates_much() -> None:
+    assert why_not("keep_heap", context(RELU, device="cpu", allocated=8 << 20)) is None
+    assert CATALOGUE["keep_heap"].predict(context(RELU, device="cpu", allocated=8 << 20)).words.startswith("a call allocates 4 MiB")
+    assert why_not("keep_heap", context(RELU, device="cpu", allocated=1 << 10)) == "a call allocates 0.00 MiB only"
+    assert "host" in str(why_not("keep_heap", context(RELU)))
+
+
+def test_inductor_settings_apply_where_their_operators_are() -> None:
+    few_shapes = context(MATMUL, shapes=((8, 8), (8, 8)))
+    assert why_not("inductor_search_products", few_shapes) is None
+    many = Context(few_shapes.facts, few_shapes.environment, few_shapes.profile.model_copy(update={"operators": tuple(
+        operator.model_copy(update={"input_shapes": ((n, 8), (8, 8))}) for n, operator in enumerate(few_shapes.profile.operators * 2))}))
+    assert str(why_not("inductor_search_products", many)).startswith("4 different matrix products")
+    assert why_not("inductor_tma_products", few_shapes) is None
+    assert "compute capability 8.0" in str(why_not("inductor_tma_products", context(MATMUL, capability="8.0")))
+    convolution = "aten::cudnn_convolution"
+    assert why_not("inductor_conv_1x1", context(convolution, shapes=((1, 8, 4, 4), (8, 8, 1, 1)))) is None
+    assert why_not("inductor_conv_1x1", context(convolution, shapes=((1, 8, 4, 4), (8, 8, 3, 3)))) == "the profile shows no 1x1 convolution"
+    assert why_not("inductor_multi_kernel", context("aten::native_layer_norm")) is None
+    assert why_not("inductor_cooperative_reductions", context("aten::sum")) is None
+    for name in ("inductor_multi_kernel", "inductor_cooperative_reductions", "inductor_tune_kernels", "inductor_measure_fusions"):
+        assert "hold 0%" in str(why_not(name, context(MATMUL))), name
+    assert "launches 1 kernels" in str(why_not("inductor_combo_kernels", context(MATMUL)))
+    assert why_not("inductor_combo_kernels", context(*[RELU] * 30)) is None
+
+
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_every_inductor_option_exists_and_none_sets_what_another_sets_otherwise(name: str) -> None:
+    assert CATALOGUE[name].level == "inductor" and "inductor" in GRAPH_LEVELS
+    module = __import__(f"{rewrites.__name__}.{name}", fromlist=[name])
+    own = getattr(module, name)()
+    assert own and set(own) <= set(torch._inductor.list_options())
+    for other in INDUCTOR:
+        theirs = getattr(__import__(f"{rewrites.__name__}.{other}", fromlist=[other]), other)()
+        assert all(theirs[option] == value for option, value in own.items() if option in theirs)
+
+
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_no_inductor_setting_for_what_is_compiled_already(name: str) -> None:
+    assert why_not(name, context(MATMUL, already_compiled=True)) == "the workload is already compiled"
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+def test_partners_and_conflicts_name_passes_and_do_not_exclude_each_other(name: str) -> None:
+    item = CATALOGUE[name]
+    assert item.partners | item.conflicts <= set(CATALOGUE)
+    assert compatible((name, *item.partners))

@@ -1,0 +1,378 @@
+"""Rewrites around the call on the CPU: same values, waits and copies found and dropped, streams ordered as the data demands."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from kernelwright.probe.rewrites.graphed_training import graphed_training
+from kernelwright.probe.rewrites.keep_heap import keep_heap
+from kernelwright.probe.rewrites.pinned_copies import pinned_copies
+from kernelwright.probe.rewrites.remove_syncs import remove_syncs, stay_on_device
+from kernelwright.probe.rewrites.resident_constants import resident_constants
+from kernelwright.probe.rewrites.rnn_steps import rnn_steps
+from kernelwright.probe.rewrites.side_streams import lanes_of, side_streams
+from kernelwright.probe.rewrites.tracing import changes_in_place, host_copies, looks_of, traced_call
+from kernelwright.probe.rewrites.trees import leaves
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True, "bias": False}])
+@torch.no_grad()
+def test_recurrent_steps_equal_the_library(kind, layers: int, options: dict[str, bool]) -> None:
+    torch.manual_seed(0)
+    model, x = kind(6, 5, num_layers=layers, **options).eval().double(), torch.randn(7, 11, 6).double()
+    fast = rnn_steps(nn.Sequential(model), (x,), {})
+    expected, (_, state) = model(x), model(x)
+    again = model(x, state)
+    for ours, theirs in ((fast(x), expected), (fast[0](x, state), again)):
+        for (_, a), (_, b) in zip(leaves(ours), leaves(theirs), strict=True):
+            assert a.stride() == b.stride() and torch.allclose(a, b, rtol=0, atol=1e-12)
+    model.weight_hh_l0.mul_(0.5)
+    assert torch.allclose(fast(x)[0], model(x)[0], atol=1e-12), "weights are shared"
+
+
+@torch.no_grad()
+def test_recurrent_steps_leave_packed_and_unbatched_sequences_and_the_original_to_the_library() -> None:
+    model = nn.LSTM(4, 3).eval()
+    fast = rnn_steps(model, (torch.randn(5, 2, 4),), {})
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 4), [5, 3])
+    assert torch.equal(fast(packed)[0].data, model(packed)[0].data)
+    assert torch.equal(fast(packed.data[:3])[0], model(packed.data[:3])[0])
+    assert type(model) is nn.LSTM and isinstance(fast, nn.LSTM) and fast.hidden_size == 3
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.LSTM(4, 3).train(), nn.LSTM(4, 3, proj_size=2).eval(), torch.relu])
+def test_recurrent_steps_abstain(model) -> None:
+    with pytest.raises(NotImplementedError, match="not applicable"):
+        rnn_steps(model, (), {})
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        attended = nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), torch.relu(self.v(x)))
+        return self.out(attended) + x
+
+
+def traced_at_once(model, backend, dynamic):
+    """In place of torch.compile: the whole model as one graph."""
+    return backend(torch.fx.symbolic_trace(model), [])
+
+
+def test_branches_are_found() -> None:
+    lanes = {node.name: lane for node, lane in lanes_of(torch.fx.symbolic_trace(Branches()).graph).items()}
+    assert len({lanes["q"], lanes["k"], lanes["v"]}) == 3, "three products of one input on three streams"
+    assert lanes["relu"] == lanes["v"] and lanes["out"] == lanes["scaled_dot_product_attention"] == lanes["add"]
+    assert lanes["x"] == lanes["output"] == 0
+
+
+@pytest.mark.parametrize("model", [
+    nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)),
+    nn.Sequential(Branches(), nn.ReLU(inplace=True)),
+])
+def test_chains_and_graphs_that_write_in_place_have_no_branches(model) -> None:
+    with pytest.raises(NotImplementedError, match="independent"), mock.patch.object(torch, "compile", traced_at_once):
+        side_streams(model.eval(), (torch.randn(2, 3, 8),), {})
+
+
+def graph_of(edges: list[tuple[int, ...]], heavy: list[bool]) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    nodes = [graph.placeholder("x")]
+    for inputs, product in zip(edges, heavy, strict=True):
+        chosen = sorted({index % len(nodes) for index in inputs})
+        left, right = nodes[chosen[0]], nodes[chosen[-1]]
+        nodes.append(graph.call_function(torch.matmul if product else torch.add, (left, right)))
+    graph.output(tuple(node for node in nodes[1:] if not node.users) or (nodes[0],))
+    return torch.fx.GraphModule(nn.Module(), graph)
+
+
+class FakeStream:
+    """Clock of a stream: every operation that it has surely waited for."""
+
+    def __init__(self) -> None:
+        self.seen: set[object] = set()
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self.seen |= other.seen
+
+    def wait_event(self, event: frozenset) -> None:
+        self.seen |= event
+
+    def record_event(self) -> frozenset:
+        return frozenset(self.seen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.integers(0, 40), min_size=1, max_size=2), st.booleans()), min_size=1, max_size=25))
+def test_whatever_an_operator_reads_was_written_before_on_any_graph(parts) -> None:
+    """Streams as vector clocks: each operator's stream must have waited for all operators that it depends on."""
+    module = graph_of([tuple(inputs) for inputs, _ in parts], [product for _, product in parts])
+    current = [FakeStream()]
+    ran: list[torch.fx.Node] = []
+
+    @contextlib.contextmanager
+    def stream(chosen):
+        current.append(chosen)
+        yield
+        current.pop()
+
+    base = torch.fx.Interpreter.run_node
+
+    def run_node(self, node):
+        if node.op == "call_function":
+            missing = [source for source in node.all_input_nodes if source.op == "call_function" and source not in current[-1].seen]
+            assert not missing, f"{node} on its stream does not wait for {missing}"
+            current[-1].seen.add(node)
+            ran.append(node)
+        return base(self, node)
+
+    with mock.patch.object(torch, "compile", lambda _model, backend, dynamic: backend(module, [])), \
+            mock.patch.object(torch.fx.Interpreter, "run_node", run_node), \
+            mock.patch.object(torch.cuda, "current_stream", lambda: current[-1]), mock.patch.object(torch.cuda, "Stream", FakeStream), \
+            mock.patch.object(torch.cuda, "stream", stream):
+        x = torch.eye(2) / 2
+        lanes = lanes_of(module.graph)
+        if max(lanes.values()) == 0:
+            return
+        fast = side_streams(module, (x,), {})
+        for ours, theirs in zip(fast(x), module(x), strict=True):
+            assert torch.equal(ours, theirs)
+    assert set(ran) <= current[0].seen, "the caller's stream waits for all of it"
+
+
+def test_in_place_operators_are_recognised() -> None:
+    def forward(x):
+        y = torch.relu(x)
+        y.add_(1)
+        z = nn.functional.relu(y, inplace=True)
+        return torch.add(z, 1, out=z), x[0], x + 1
+
+    graph = torch.fx.symbolic_trace(forward).graph
+    for function in (operator.iadd, operator.setitem):  # as Dynamo writes them
+        graph.call_function(function, (next(iter(graph.nodes)), 1))
+    found = [(node.name, changes_in_place(node)) for node in graph.nodes if node.op.startswith("call")]
+    assert [changes for _, changes in found] == [False, True, True, True, False, False, True, True], found
+
+
+class Waits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, weight=None):
+        y = self.linear(x)
+        scale = y.abs().max().item()
+        torch.cuda.synchronize()
+        mask = y > 0
+        return {"scaled": y / scale, "sum": y[mask].sum(), "mean": torch.masked_select(y, mask).mean(), "weight": weight}
+
+
+@torch.no_grad()
+def test_waits_are_removed_and_values_stay() -> None:
+    torch.manual_seed(0)
+    model, x = Waits().eval(), torch.randn(8, 4)
+    calls: list[int] = []
+    with mock.patch.object(torch.cuda, "synchronize", lambda: calls.append(1)):
+        fast = remove_syncs(model, (x,), {})
+        assert torch.cuda.synchronize() is None and calls == [1], "torch's own function is back, and tracing did not call it"
+        expected, ours = model(x), fast(x)
+        assert len(calls) == 2, "only the original synchronises"
+    for name in ("scaled", "sum", "mean"):
+        assert torch.allclose(ours[name], expected[name], rtol=1e-6), name
+    names = {str(node.target) for node in fast.graph.nodes}
+    assert "item" not in names and not any("masked_select" in name or "getitem" in name for name in names)
+    model.linear.weight.mul_(2)
+    model.linear.bias.mul_(2)
+    assert torch.allclose(fast(x)["sum"], 2 * expected["sum"]), "weights are shared"
+
+
+class Uses(nn.Module):
+    def __init__(self, use) -> None:
+        super().__init__()
+        self.use = use
+
+    def forward(self, x):
+        return self.use(x)
+
+
+@pytest.mark.parametrize("use", [
+    lambda x: x + 1,
+    lambda x: x.new_full((2,), x.sum().item()),
+    lambda x: x[x > 0],
+    lambda x: x[x[:, 0] > 0].sum(),
+    lambda x: x[x > 0].sum(dim=0),
+    lambda x: x.double() * x.sum().item(),
+], ids=["none", "factory", "selected", "rows", "dim", "other dtype"])
+def test_waits_that_the_result_needs_stay(use) -> None:
+    with pytest.raises(NotImplementedError, match="no wait of the host"):
+        remove_syncs(Uses(use), (torch.randn(4, 4),), {})
+
+
+def test_a_branch_on_a_value_of_the_device_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="can't trace"):
+        remove_syncs(Uses(lambda x: x if x.sum().item() > 0 else -x), (torch.ones(2),), {})
+
+
+@torch.no_grad()
+def test_a_value_read_before_its_memory_changes_keeps_that_value() -> None:
+    def use(x):
+        y = x * 2
+        first = y[0, 0].item()
+        y.add_(1)
+        return y * first
+
+    x = torch.randn(3, 3)
+    assert torch.equal(remove_syncs(Uses(use), (x,), {})(x), use(x))
+
+
+def looks_on(graph: torch.fx.GraphModule, x: torch.Tensor, host: set[str]):
+    """As looks_of, with all on the GPU but the named nodes."""
+    return {node: (*look[:2], "cpu" if node.name in host else "cuda") for node, look in looks_of(graph, (x,), {}).items()}
+
+
+def test_a_trip_to_the_host_and_back_goes_only_where_no_value_changes() -> None:
+    def there_and_back(x):
+        return (x * 2).cpu().reshape(-1).to("cuda") + 1
+
+    def computes_there(x):
+        return (x * 2).cpu().exp().to("cuda") + 1
+
+    x = torch.ones(2, 2)
+    for use, expected in ((there_and_back, 1), (computes_there, 0)):
+        graph = torch.fx.symbolic_trace(use)
+        for node in graph.graph.nodes:
+            if node.target == "to":
+                node.args = (node.args[0], "cpu")  # so that it can run here
+        graph.recompile()
+        host = {"cpu", "reshape", "exp"}
+        assert stay_on_device(graph.graph, looks_on(graph, x, host)) == expected
+        graph.graph.lint()
+        graph.recompile()
+        assert ("cpu" in {str(node.target) for node in graph.graph.nodes}) == (expected == 0)
+        assert graph(x).shape == (4,) if expected else (2, 2)
+
+
+class Keeps(nn.Module):
+    """A table that is no buffer: .to(device) leaves it on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.table = torch.ones(3)
+        self.other = torch.ones(3)
+
+    def forward(self, x):
+        return self.linear(x) * self.table.to(x.device) + self.other.to("meta")
+
+
+def on_meta() -> tuple[Keeps, torch.Tensor]:
+    """The device "meta" stands in for the GPU: it computes shapes only."""
+    return Keeps().to("meta").eval(), torch.empty(2, 3, device="meta")
+
+
+def test_the_models_own_host_tensors_are_found() -> None:
+    model, x = on_meta()
+    traced = traced_call(model, (x,), {})
+    copies = host_copies(traced, looks_of(traced, (x,), {}))
+    assert [(source is own, device, dtype) for (_, source, device, dtype), own in zip(copies, (model.table, model.other), strict=True)] == [
+        (True, "meta", torch.float32)] * 2
+    again = traced_call(traced, (x,), {})
+    assert len(host_copies(again, looks_of(again, (x,), {}))) == 2, "a traced model keeps them as buffers"
+
+
+def test_a_random_number_is_no_constant() -> None:
+    with pytest.raises(NotImplementedError, match="random"):
+        traced_call(Uses(lambda x: x + torch.rand(2)), (torch.ones(2),), {})
+    assert traced_call(Uses(lambda x: x + torch.rand_like(x)), (torch.ones(2),), {}) is not None
+
+
+def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:
+    model, x = on_meta()
+    with mock.patch.object(torch.cuda, "mem_get_info", lambda: (1 << 20, 1 << 21)):
+        fast = resident_constants(model, (x,), {})
+    assert fast(x).shape == (2, 3) and "to" not in {str(node.target) for node in fast.graph.nodes}
+    resident = fast.resident_0
+    with mock.patch.object(torch.Tensor, "copy_") as copied:
+        fast(x)
+        assert not copied.called
+        model.table.add_(1)
+        fast(x)
+        assert copied.call_count == 1 and copied.call_args.args[0] is model.table
+    assert resident.seen == model.table._version
+
+
+def test_host_tensors_that_do_not_fit_are_left_on_the_host() -> None:
+    model, x = on_meta()
+    with mock.patch.object(torch.cuda, "mem_get_info", lambda: (8, 16)), pytest.raises(NotImplementedError, match="do not fit"):
+        resident_constants(model, (x,), {})
+
+
+@pytest.mark.parametrize("rewrite", [resident_constants, pinned_copies])
+def test_models_without_host_tensors_are_refused(rewrite) -> None:
+    with pytest.raises(NotImplementedError, match="no tensor of its own"):
+        rewrite(nn.Linear(3, 3), (torch.ones(2, 3),), {})
+
+
+class Trains(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+    def forward(self, x, target):
+        out = self.layers(x)
+        return {"loss": ((out - target) ** 2).mean(), "out": out, "note": "kept"}
+
+
+def captured_stand_in(function, sample_args, allow_unused_input):
+    """As torch.cuda.make_graphed_callables: warms up on the sample arguments; its outputs are the graph's own memory, used again."""
+    for _ in range(3):
+        function(*sample_args)
+    return function
+
+
+def test_a_captured_training_step_fills_the_models_own_gradients() -> None:
+    torch.manual_seed(0)
+    model, x, target = Trains().train(), torch.randn(6, 4), torch.randn(6, 2)
+    before = model.layers[1].running_mean.clone()
+    with mock.patch("torch.cuda.make_graphed_callables", captured_stand_in):
+        fast = graphed_training(model, (x,), {"target": target})
+    assert torch.equal(model.layers[1].running_mean, before), "warming up left no trace in running statistics"
+    assert all(weight.grad is None for weight in model.parameters())
+    gradients = []
+    for call in (fast, model, fast):
+        for weight in model.parameters():
+            weight.grad = None
+        output = call(x, target=target)
+        output["loss"].backward()
+        gradients.append([weight.grad.clone() for weight in model.parameters()])
+        assert output["note"] == "kept" and output["out"].shape == (6, 2)
+    for one, two, three in zip(*gradients, strict=True):
+        assert torch.equal(one, two) and torch.equal(one, three)
+    fast(x, target=target)["loss"].backward()
+    assert all(torch.allclose(weight.grad, 2 * one) for weight, one in zip(model.parameters(), gradients[0], strict=True)), "accumulates"
+
+
+@pytest.mark.parametrize(("model", "x"), [(torch.relu, torch.ones(2)), (nn.Linear(2, 2), torch.ones(2, requires_grad=True))])
+def test_a_training_step_that_cannot_be_captured_is_refused(model, x) -> None:
+    with pytest.raises(NotImplementedError, match="not applicable"):
+        graphed_training(model, (x,), {})
+
+
+def test_keeping_the_heap_changes_no_value() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    assert keep_heap(model, (x,), {}) is model
+    with mock.patch("ctypes.CDLL", lambda _name: object()), pytest.raises(NotImplementedError, match="glibc"):
+        keep_heap(model, (x,), {})
+
