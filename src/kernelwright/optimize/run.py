@@ -22,7 +22,9 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import state as states
 from .budget import Budget
+from .claims import sentences
 from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
+from .ending import Ending, Kept
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
@@ -30,7 +32,7 @@ from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
-from .summary import Ending, Kept, document, render_report, result_line, verdict_words, warnings_of
+from .summary import document, render_report, result_line, verdict_words, warnings_of
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -348,10 +350,10 @@ class _Run:
             source = PAIRED if end.kept else "baseline profile"
             old, _ = _paired(end.kept)
             role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
-            entries.append((restated(end.baseline, old), [] if end.after else [line, *verdict_words(end)], role))
+            entries.append((restated(end.baseline, old), [] if end.after else [line, *sentences(end), *verdict_words(end)], role))
             if end.after is not None and end.kept is not None:
                 role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
-                entries.append((end.after, [f"{line} {DURATIONS}"], role))
+                entries.append((end.after, [f"{line} {DURATIONS}", *sentences(end)], role))
         try:
             return self.stages.log(self.workload, entries)
         except KernelwrightError as error:

@@ -3,68 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..judge.correctness import PRECISION_ORDER
-from ..model.profile import ClockReading, Profile
-from ..model.verdict import Comparison, Experiment, Verdict
-from ..model.workload import WorkloadRef
+from ..model.verdict import Comparison, Experiment
 from ..report.baseline import idle_row
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
-from .confirm import LONGER, OF, counted, history, noisy, verdicts
+from . import claims, remains
+from .confirm import LONGER, OF, history, noisy, verdicts
+from .ending import NA, Ending, Kept, gain
 from .paired import paired
-from .passes import CATALOGUE
-from .plan import LADDER, best
-from .state import State
+from .plan import best
 
-NA = "n/a"
-NOTABLE_DRIFT = 1.25
-"""A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 OWN_TIMING_APART = 1.1
 """The baseline's own duration is told beside the paired one from this factor between them."""
 NOTABLE_SPREAD = 1.5
 """The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The candidate that became optimized.py."""
-
-    row: Experiment
-    confirmation: Experiment | None
-    """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict that counts: the confirmation's where there is one."""
-        source = self.confirmation or self.row
-        assert source.verdict is not None
-        return source.verdict
-
-
-@dataclass(frozen=True)
-class Ending:
-    """All that the documents are made of."""
-
-    workload: WorkloadRef
-    state: State
-    folder: Path
-    rows: Sequence[Experiment]
-    """One a candidate, in order, without confirmations."""
-    confirmations: Sequence[Experiment]
-    kept: Kept | None
-    baseline: Profile
-    after: Profile | None
-    used_s: float
-    interrupted: bool
-    notes: Sequence[str]
-    clocks: ClockReading | None = None
-    """Of the whole run; None where nobody watched."""
 
 
 def result_line(end: Ending) -> str:
@@ -119,28 +74,19 @@ def verdict_words(end: Ending) -> list[str]:
     return [f"Verdicts (speed-up, 95% interval): {'; '.join(words)}."] if words else []
 
 
-def gain(verdict: Verdict | None) -> str:
-    """"1.84x [1.80, 1.88]", "undecided [0.42, 1.25]" (an estimate that decides nothing would be read as a result), or n/a."""
-    if verdict is None or verdict.speedup is None:
-        return NA
-    if verdict.verdict == "AMBIGUOUS" and verdict.interval:
-        return f"undecided [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"
-    interval = f" [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]" if verdict.interval else ""
-    return f"{verdict.speedup:.2f}x{interval}"
-
-
 def values(end: Ending) -> dict[str, Any]:
     """The variables of templates/optimize_report.md.j2."""
     shown = [row for row in end.rows if row.status != "not_applicable"]
     return {
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
-        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
+        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": claims.ladder(end),
         "change": _before_after(end), "profiled": end.after is not None,
         "own_timing": _own_timing(end), "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
         "confirmations": [{**_experiment(row, None), "kept": end.kept is not None and row is end.kept.confirmation}
                           for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
-        "kept": _kept(end), "by_precision": _by_precision(end),
+        "kept": _kept(end), "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
+        "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(end.after or end.baseline),
         "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
@@ -188,70 +134,13 @@ def _reason(row: Experiment) -> str:
     return f"differences above {seen_pct:.1f}% can be seen"
 
 
-def _ladder(end: Ending) -> list[dict[str, str]]:
-    """The ladder at the workload's own flags; then, for each lower precision, the ladder's rows that were tried with it."""
-    known = {row.name: row for row in end.rows}
-    rows = [known[name] for name in LADDER if name in known]
-    lower = [row for row in end.rows if row.precision != "equal" and len(_own(row)) == 2 and _own(row) & set(LADDER)]
-    rows += sorted(lower, key=lambda row: PRECISION_ORDER.index(row.precision))
-    table = []
-    for row in rows:
-        comparison = row.verdict.comparison if row.verdict else None
-        note = row.reason if comparison is None else row.verdict.verdict if row.verdict else ""
-        table.append({
-            "name": row.name, "precision": row.precision, "before": us(comparison.reference.median_ns) if comparison else NA,
-            "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict),
-            "note": note + _drift(comparison),
-        })
-    return table
-
-
-def _drift(comparison: Comparison | None) -> str:
-    """Why a row's two medians do not give its speed-up, where they are far from it; "" where they are not."""
-    if comparison is None:
-        return ""
-    ratio = comparison.reference.median_ns / comparison.candidate.median_ns
-    apart = max(ratio, comparison.speedup) / min(ratio, comparison.speedup)
-    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them" if apart > NOTABLE_DRIFT else ""
-
-
-def _by_precision(end: Ending) -> list[dict[str, str]]:
-    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
-    the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
-    said = {name: [one.verdict for one in found] for name, found in verdicts(end.confirmations).items()}
-    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
-    rows = counted(end.rows, end.confirmations)
-    tops = {level: next(iter(best(rows, (level,))), None) for level in allowed}
-    equal = _speedup(tops["equal"]) or 1.0
-    found = []
-    for level, row in tops.items():
-        own = _speedup(row)
-        more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
-        again = said.get(row.name, ["FASTER"]) if row else ["FASTER"]
-        confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
-        note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
-        found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
-                      "note": note if again[-1] == "FASTER" else f"not confirmed: {', then '.join(again)}",
-                      "more": more, "file": row.candidate_file if row else NA})
-    return found
-
-
-def _speedup(row: Experiment | None) -> float | None:
-    return row.verdict.speedup if row is not None and row.verdict is not None else None
-
-
-def _own(row: Experiment) -> set[str]:
-    """A candidate's passes but for no_grad, which every inference candidate has."""
-    return set(row.passes) - {"no_grad"}
-
-
 def _kept(end: Ending) -> dict[str, Any] | None:
     if end.kept is None:
         return None
     return {
         "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
         "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
-        "passes": [{"name": name, "why": CATALOGUE[name].why} for name in end.kept.row.passes],
+        "passes": claims.passes(end),
         "gradients": _gradients(end, end.kept),
     }
 
