@@ -9,6 +9,7 @@ from pydantic import Field
 from .base import Record
 from .measurement import Measurement
 from .profile import ClockReading
+from .trial import Hypothesis, Origin, PassPrediction, Screen
 from .workload import Precision
 
 VerdictName = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "WRONG", "CHEAT", "FAILED"]
@@ -213,10 +214,25 @@ class Experiment(Record):
     """One of torch.compile's own rows, shown in every report for comparison."""
     candidate_file: str
     """Relative to the optimisation's folder."""
-    status: Literal["judged", "not_applicable", "failed", "out_of_budget"]
+    status: Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
+    """screened: the quick screen looked at it and it has had no judgement; a row of the same name with one may follow."""
     verdict: Verdict | None = None
     reason: str = ""
     predicted: str = ""
+    """The words of `prediction`."""
+    prediction: tuple[PassPrediction, ...] = ()
+    """By pass."""
+    screen: Screen | None = None
+    """None: it was not screened."""
+    origin: Origin | None = None
+    parents: tuple[str, ...] = ()
+    """Names of the candidates that it was made from."""
+    dimension: str = ""
+    """What it changes of its first parent; the search's choice. Empty: several, or none."""
+    warm: bool = False
+    """It won on this machine before, for this workload."""
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """Of the row with tag role=hypothesis alone, which is neither a candidate nor a confirmation."""
     started_utc: str = ""
     elapsed_s: float = 0.0
     kept: bool = False
