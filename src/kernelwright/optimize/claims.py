@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..judge.correctness import PRECISION_ORDER
+from ..model.trial import PassPrediction
 from ..model.verdict import Comparison, Experiment
 from ..model.workload import Precision
 from ..report.numbers import us
 from .confirm import counted, verdicts
-from .ending import NA, Ending, Kept, factor, gain, own_passes, speedup_of
+from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
 from .plan import LADDER, best
 
@@ -73,10 +74,11 @@ def ladder(end: Ending) -> list[dict[str, str]]:
 def _ladder_row(row: Experiment) -> dict[str, str]:
     comparison = row.verdict.comparison if row.verdict else None
     note = row.reason if comparison is None else row.verdict.verdict if row.verdict else ""
-    return {
-        "name": row.name, "precision": row.precision, "before": us(comparison.reference.median_ns) if comparison else NA,
-        "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict), "note": note + _drift(comparison),
-    }
+    before, after = (comparison.reference.median_ns, comparison.candidate.median_ns) if comparison else (None, None)
+    if row.verdict is None and row.screen is not None and row.screen.speedup is not None:
+        before, after, note = row.screen.reference_ns, row.screen.candidate_ns, "screened only, not judged"
+    return {"name": row.name, "precision": row.precision, "before": us(before), "after": us(after), "gain": gain_of(row),
+            "note": note + _drift(comparison)}
 
 
 def _drift(comparison: Comparison | None) -> str:
@@ -89,17 +91,30 @@ def _drift(comparison: Comparison | None) -> str:
 
 
 def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
-    """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster."""
+    """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster. A row that was only
+    screened counts with the screen's estimate: leaving it out could only flatter."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
-    timed = [row.verdict for row in rows if row.precision in allowed and is_ladder_row(row) and row.verdict is not None
-             and row.verdict.speedup is not None]
-    undecided = sum(one.verdict == "AMBIGUOUS" for one in timed)
-    top = BestRow(ORIGINAL, 1.0, (1.0, 1.0), undecided)
+    top, undecided = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0
     for row in rows:
-        found = row.verdict
-        if found in timed and found is not None and found.verdict in _DECIDED and found.speedup is not None and found.speedup > top.speedup:
-            top = BestRow(row.name, found.speedup, found.interval or (found.speedup, found.speedup), undecided)
-    return top
+        if row.precision not in allowed or not is_ladder_row(row):
+            continue
+        undecided += row.verdict is not None and row.verdict.verdict == "AMBIGUOUS"
+        found = _timed(row)
+        if found is not None and found.speedup > top.speedup:
+            top = found
+    return replace(top, undecided=undecided)
+
+
+def _timed(row: Experiment) -> BestRow | None:
+    if row.verdict is None:
+        screen = row.screen
+        if screen is None or screen.status != "timed" or screen.speedup is None:
+            return None
+        return BestRow(f"{row.name} (screened only)", screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
+    speedup = row.verdict.speedup
+    if row.verdict.verdict not in _DECIDED or speedup is None:
+        return None
+    return BestRow(row.name, speedup, row.verdict.interval or (speedup, speedup), 0)
 
 
 def over(speedup: float, interval: tuple[float, float] | None, row: BestRow) -> tuple[float, tuple[float, float]]:
@@ -135,13 +150,27 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
 
 
 def passes(end: Ending) -> list[dict[str, str]]:
-    """Each pass of what was kept: why, what it gave alone."""
+    """Each pass of what was kept: why, what it gave alone, what the whole loses without it, what it predicted and whether that was seen."""
     if end.kept is None:
         return []
     alone = {next(iter(own)): row for row in end.rows if len(own := own_passes(row)) == 1}
     alone |= {row.name: row for row in end.rows if row.name == "no_grad"}
-    return [{"name": name, "why": CATALOGUE[name].why, "alone": gain(alone[name].verdict) if name in alone else "not judged alone"}
-            for name in end.kept.row.passes]
+    without = {row.tags.get("without", ""): row for row in end.ablation}
+    checked = {one.name: one for one in end.hypotheses}
+    said = {one.name: one for one in end.kept.row.prediction}
+    return [{
+        "name": name, "why": CATALOGUE[name].why, "alone": gain_of(alone[name]) if name in alone else "not tried alone",
+        "whole": gain_of(without[name]) if name in without else NA, "predicted": _predicted(said.get(name)),
+        "result": checked[name].result if name in checked else "not checked", "words": checked[name].words if name in checked else "",
+    } for name in end.kept.row.passes]
+
+
+def _predicted(said: PassPrediction | None) -> str:
+    """Speed-up of a call, from the prediction's times after / before."""
+    if said is None or said.gain is None or min(said.gain) <= 0:
+        return "no number" if said is not None else NA
+    low, high = sorted(1 / part for part in said.gain)
+    return f"{low:.2f}x" if high - low < 0.005 else f"{low:.2f} to {high:.2f}x"
 
 
 def sentences(end: Ending) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.profile import ClockReading, Profile
+from ..model.trial import Hypothesis
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from .state import State
@@ -48,6 +49,13 @@ class Ending:
     notes: Sequence[str]
     clocks: ClockReading | None = None
     """Of the whole run; None where nobody watched."""
+    hypotheses: Sequence[Hypothesis] = ()
+    """Of the kept passes: what they predicted beside what the profiles measured."""
+    ablation: Sequence[Experiment] = ()
+    """One a pass of the winner, timed without it."""
+    screened: int = 0
+    """Candidates that the quick screen looked at."""
+    screening_s: float = 0.0
 
 
 def gain(verdict: Verdict | None) -> str:
@@ -57,6 +65,13 @@ def gain(verdict: Verdict | None) -> str:
     if verdict.verdict == "AMBIGUOUS" and verdict.interval:
         return f"undecided {interval_words(verdict.interval)}"
     return factor(verdict.speedup, verdict.interval)
+
+
+def gain_of(row: Experiment | None) -> str:
+    """The verdict's gain; of a row that was only screened "screen 1.84x [..]", which ranks and proves nothing."""
+    if row is not None and row.verdict is None and row.screen is not None and row.screen.speedup is not None:
+        return f"screen {factor(row.screen.speedup, row.screen.interval)}"
+    return gain(row.verdict if row is not None else None)
 
 
 def factor(speedup: float | None, interval: tuple[float, float] | None = None) -> str:

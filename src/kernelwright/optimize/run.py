@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..judge.options import OutOfTime
 from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError, NotWritable
-from ..model.files import leave_error, write_json_atomic, write_text_atomic
+from ..model.files import leave_error
 from ..model.measurement import PAIRED, Measurement
 from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
@@ -32,7 +32,7 @@ from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import Search, line_of
 from .stages import OptimizeOptions, RealStages, Stages
-from .summary import document, render_report, result_line, verdict_words, warnings_of
+from .summary import result_line, verdict_words, warnings_of, write_reports
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -318,8 +318,7 @@ class _Run:
     def _documents(self, kept: Kept | None, after: Profile | None, used_s: float) -> Outcome:
         end = self._ending(kept, after, used_s)
         devlog = self._log(end)
-        report = write_text_atomic(self.folder / "report.md", render_report(end))
-        write_json_atomic(self.folder / "report.json", document(end))
+        report = write_reports(end)
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:

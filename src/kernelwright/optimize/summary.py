@@ -1,18 +1,23 @@
-"""What an optimisation says at its end: the figures of report.md and report.json, taken from verdicts and profiles alone."""
+"""What an optimisation says at its end: the figures of its reports, taken from verdicts and profiles alone."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from ..model.errors import MachineLacks
+from ..model.files import write_json_atomic, write_text_atomic
 from ..model.verdict import Comparison, Experiment
 from ..report.baseline import idle_row
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
-from . import claims, remains
+from . import claims, pictures, remains
 from .confirm import LONGER, OF, history, noisy, verdicts
-from .ending import NA, Ending, Kept, gain
+from .ending import NA, Ending, Kept, gain, gain_of
 from .paired import paired
 from .plan import best
 
@@ -20,6 +25,10 @@ OWN_TIMING_APART = 1.1
 """The baseline's own duration is told beside the paired one from this factor between them."""
 NOTABLE_SPREAD = 1.5
 """The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
+
+
+MOST_SCREENED = 30
+"""Candidates that were only screened, in the table of experiments; report.json has all."""
 
 
 def result_line(end: Ending) -> str:
@@ -76,7 +85,8 @@ def verdict_words(end: Ending) -> list[str]:
 
 def values(end: Ending) -> dict[str, Any]:
     """The variables of templates/optimize_report.md.j2."""
-    shown = [row for row in end.rows if row.status != "not_applicable"]
+    tried = [row for row in end.rows if row.status != "not_applicable"]
+    shown, not_shown = _listed(tried, end.kept)
     return {
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": claims.ladder(end),
@@ -85,7 +95,8 @@ def values(end: Ending) -> dict[str, Any]:
         "confirmations": [{**_experiment(row, None), "kept": end.kept is not None and row is end.kept.confirmation}
                           for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
-        "kept": _kept(end), "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
+        "not_shown": not_shown, "pace": pace(end), "kept": _kept(end), "bought": _bought(end),
+        "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
         "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(end.after or end.baseline),
         "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
@@ -96,9 +107,23 @@ def values(end: Ending) -> dict[str, Any]:
     }
 
 
-def render_report(end: Ending) -> str:
+def write_reports(end: Ending) -> Path:
+    """report.md, report.json, report.html and figures/; the path of report.md. Without a matplotlib that works, the figures are missing and
+    the report says so. Raises NotWritable."""
+    try:
+        drawn = pictures.draw(end)
+    except MachineLacks as error:
+        drawn, end = [], replace(end, notes=[*end.notes, f"The figures were not drawn: {error.line()}"])
+    pictures.write(end.folder, drawn)
+    pictures.write_html(end.folder, values(end), drawn)
+    report = write_text_atomic(end.folder / "report.md", render_report(end, drawn))
+    write_json_atomic(end.folder / "report.json", document(end))
+    return report
+
+
+def render_report(end: Ending, drawn: Sequence[pictures.Picture] = ()) -> str:
     """report.md."""
-    return render("optimize_report.md.j2", **values(end))
+    return render("optimize_report.md.j2", **values(end), pictures=drawn)
 
 
 def document(end: Ending) -> dict[str, Any]:
@@ -108,7 +133,34 @@ def document(end: Ending) -> dict[str, Any]:
     view["state"] = end.state.model_dump()
     view["rows"] = [row.model_dump(mode="json") for row in end.rows]
     view["confirmed"] = [row.model_dump(mode="json") for row in end.confirmations]
+    view["ablation"] = [row.model_dump(mode="json") for row in end.ablation]
+    view["hypotheses"] = [one.model_dump(mode="json") for one in end.hypotheses]
     return view
+
+
+def pace(end: Ending) -> str:
+    """How many candidates were looked at, and how fast; "" where none was."""
+    judged = [row for row in end.rows if row.verdict is not None]
+    looked = len({row.name for row in end.rows if row.verdict is not None or row.screen is not None})
+    seconds = end.screening_s + sum(row.elapsed_s for row in (*judged, *end.confirmations))
+    if not looked or seconds <= 0:
+        return ""
+    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened, " if end.screened else ""
+    return f"{screened}{len(judged)} judged, in {seconds:.0f} s: {60 * looked / seconds:.1f} candidates a minute."
+
+
+def _bought(end: Ending) -> list[dict[str, str]]:
+    """What the first minutes of the search gave, as far as it lasted."""
+    lasted = pictures.last_s(end.rows, end.state.started_utc)
+    found = pictures.bought(end.rows, end.state.started_utc, end.state.precision)
+    return [{"minutes": str(minutes), "gain": f"{gained:.2f}x"} for minutes, gained in found.items() if lasted >= 60 * minutes]
+
+
+def _listed(rows: Sequence[Experiment], kept: Kept | None) -> tuple[list[Experiment], int]:
+    """(rows of the table, how many are left out): of those that were only screened, the best."""
+    screened = sorted((row for row in rows if row.status == "screened"), key=lambda row: -((row.screen and row.screen.speedup) or 0.0))
+    gone = {row.name for row in screened[MOST_SCREENED:] if kept is None or row.name != kept.row.name}
+    return [row for row in rows if row.name not in gone], len(gone)
 
 
 def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
@@ -117,7 +169,7 @@ def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
     if row.status == "failed":
         word = "FAILED"
     return {
-        "index": row.index, "name": row.name, "verdict": word, "gain": gain(verdict), "precision": row.precision,
+        "index": row.index, "name": row.name, "verdict": word, "gain": gain_of(row), "precision": row.precision,
         "reason": _reason(row), "predicted": row.predicted, "elapsed_s": f"{row.elapsed_s:.0f}", "file": row.candidate_file,
         "kept": kept is not None and row.name == kept.row.name,
     }
@@ -140,7 +192,7 @@ def _kept(end: Ending) -> dict[str, Any] | None:
     return {
         "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
         "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
-        "passes": claims.passes(end),
+        "passes": claims.passes(end), "unexplained": any(one.result == "unexplained" for one in end.hypotheses),
         "gradients": _gradients(end, end.kept),
     }
 
