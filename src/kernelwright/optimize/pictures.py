@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 
@@ -25,14 +25,12 @@ from ..model.profile import Profile
 from ..model.resources import resource
 from ..model.verdict import Experiment
 from ..model.workload import Precision
+from ..report.optimize_marks import Bar, Guess, Part, Step
 from ..report.text import plain
 from . import remains
 from .claims import is_ladder_row
 from .ending import Ending, speedup_of
 from .predicted import realised
-
-if TYPE_CHECKING:
-    from ..report.optimize_figure import Bar, Part, Step
 
 FOLDER = "figures"
 REPORT_HTML = "report.html"
@@ -70,7 +68,7 @@ def draw(end: Ending) -> list[Picture]:
         (bool(before), "where.svg", "Where a call's time goes", "time of a call by stage, at its roof and above it, before and after",
          lambda: figure.where(before, after)),
         (bool(guesses), "predictions.svg", "Predicted against measured", "predicted against measured time of a call, after over before",
-         lambda: figure.predictions([figure.Guess(one.name, *one.predicted, one.realised) for one in guesses])),
+         lambda: figure.predictions([Guess(one.name, *one.predicted, one.realised) for one in guesses])),
     ]
     try:
         return [Picture(f"{FOLDER}/{name}", title, words, make()) for there, name, title, words, make in wanted if there]
@@ -81,8 +79,6 @@ def draw(end: Ending) -> list[Picture]:
 
 def bars(end: Ending) -> list[Bar]:
     """One a candidate that was timed."""
-    from ..report.optimize_figure import Bar
-
     found = []
     for row in end.rows:
         kept = end.kept is not None and row.name == end.kept.row.name
@@ -96,8 +92,6 @@ def bars(end: Ending) -> list[Bar]:
 
 def steps(rows: Sequence[Experiment], started_utc: str) -> list[Step]:
     """When each FASTER candidate was known, in seconds after the baseline's profile. A resumed run counts the time between its parts."""
-    from ..report.optimize_figure import Step
-
     return [Step(seconds, speedup, row.precision) for row in rows
             if row.verdict is not None and row.verdict.verdict == "FASTER" and (speedup := speedup_of(row)) is not None
             and (seconds := _seconds(row, started_utc)) is not None]
@@ -117,8 +111,6 @@ def bought(rows: Sequence[Experiment], started_utc: str, precision: Precision) -
 
 def parts(profile: Profile) -> list[Part]:
     """A call's time by stage, and the device's waiting."""
-    from ..report.optimize_figure import Part
-
     return [Part(place.name, place.time_ns / 1e3, None if place.roof_ns is None else place.roof_ns / 1e3)
             for place in remains.places(profile)]
 

@@ -6,7 +6,6 @@ Names are hostile text: cut, printable, never read as mathematics. Equal figures
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from .optimize_marks import Bar, Guess, Part, Step
 from .roofline_figure import COLOURS, drawn_svg
 from .text import plain
 
@@ -22,48 +22,6 @@ OTHER = COLOURS[7]
 MOST_BARS = 28
 """Candidates in the figure of gains: of more, the fastest; ladder rows and what was kept are always there."""
 _GRID = "#e4e4e4"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One candidate. Speed-ups over the original; None: no interval."""
-
-    name: str
-    speedup: float
-    interval: tuple[float, float] | None
-    precision: str
-    judged: bool
-    """False: the screen's estimate."""
-    ladder: bool = False
-    kept: bool = False
-
-
-@dataclass(frozen=True)
-class Step:
-    """A candidate was known to be this much faster, so many seconds after the start."""
-
-    seconds: float
-    speedup: float
-    precision: str
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A prediction and what came: time after / before."""
-
-    name: str
-    low: float
-    high: float
-    realised: float
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a call's time, us: what its roof needs, and what is above; roof None: not known."""
-
-    name: str
-    time_us: float
-    roof_us: float | None
 
 
 def gains(bars: Sequence[Bar]) -> bytes:
