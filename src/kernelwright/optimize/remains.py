@@ -90,7 +90,8 @@ def bound_rows(end: Ending) -> list[dict[str, str]]:
 
 
 def reached(end: Ending) -> dict[str, str] | None:
-    """Share of the bound at the arithmetic in use, before and after; None where it is not known."""
+    """Share of the bound at the arithmetic in use, before and after, and the most that is possible there ("" where the original is beyond
+    it already: it uses another pipe); None where it is not known."""
     before, after = durations(end)
     old_ns = in_use_ns(end.baseline)
     new_ns = in_use_ns(_same_work(end.after, end)) if end.after is not None else None
@@ -100,7 +101,7 @@ def reached(end: Ending) -> dict[str, str] | None:
         "before": _share(old_ns, before), "after": _share(new_ns, after), "least": us(old_ns), "least_after": us(new_ns),
         "dtype": end.baseline.roofline.dtype if end.baseline.roofline else NA,
         "dtype_after": end.after.roofline.dtype if end.after is not None and end.after.roofline else NA,
-        "most": f"{before / old_ns:.2f}x" if old_ns > 0 else NA,
+        "most": f"{before / old_ns:.2f}x" if 0 < old_ns < before else "",
     }
 
 

@@ -108,7 +108,8 @@ def _predictions(guesses: Sequence[Guess]) -> Figure:
         axes.plot([guess.low, guess.high], [guess.realised] * 2, color=COLOURS[0], linewidth=2.0, alpha=0.7, zorder=2)
         axes.plot((guess.low * guess.high) ** 0.5, guess.realised, marker="o", markersize=5, color=COLOURS[0], zorder=3)
         if len(guesses) <= 12:
-            axes.annotate(plain(guess.name, 30), (guess.high, guess.realised), xytext=(4, 3), textcoords="offset points", fontsize=7)
+            axes.annotate(plain(guess.name, 40), (guess.high, guess.realised), xytext=(0, 4), textcoords="offset points", fontsize=7,
+                          ha="right" if guess.high > (low * high) ** 0.5 else "left", parse_math=False)
     for scale in (axes.set_xscale, axes.set_yscale):
         scale("log", base=2)
     for axis in (axes.xaxis, axes.yaxis):
@@ -120,7 +121,7 @@ def _predictions(guesses: Sequence[Guess]) -> Figure:
 
 def _where(before: Sequence[Part], after: Sequence[Part]) -> Figure:
     sides = [("original", before)] + ([("optimized.py", after)] if after else [])
-    figure, axes = _axes(9.6, 1.4 + 0.65 * len(sides), left=0.12)
+    figure, axes = _axes(9.6, 2.0 + 0.6 * len(sides), left=0.12, bottom_in=1.35)
     names = sorted({part.name for _side, parts in sides for part in parts},
                    key=lambda name: -max(part.time_us for _side, parts in sides for part in parts if part.name == name))[:8]
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
@@ -138,16 +139,17 @@ def _where(before: Sequence[Part], after: Sequence[Part]) -> Figure:
     handles = [Patch(color=colour, label=plain(name, 34)) for name, colour in colours.items()]
     if any(part.name not in colours for _side, parts in sides for part in parts):
         handles.append(Patch(color="#bbbbbb", label="others"))
-    legend = axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.32), ncol=3, fontsize=7.5, frameon=False)
+    legend = axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.5 / (0.05 + 0.6 * len(sides))), ncol=3, fontsize=7.5, frameon=False)
     for words in legend.get_texts():
         words.set_parse_math(False)
     return figure
 
 
-def _axes(width: float, height: float, *, left: float) -> tuple[Figure, Any]:
+def _axes(width: float, height: float, *, left: float, bottom_in: float = 0.55) -> tuple[Figure, Any]:
+    """Axes whose lower edge is `bottom_in` inches above the figure's; `left` is a share of its width."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    bottom = min(0.4, 0.55 / height)
+    bottom = bottom_in / height
     axes = figure.add_axes((left, bottom, 0.97 - left, 0.97 - bottom))
     axes.grid(True, axis="x", which="major", color=_GRID, linewidth=0.7)
     axes.set_axisbelow(True)
