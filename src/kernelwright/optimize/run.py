@@ -22,6 +22,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import state as states
 from .budget import Budget
+from .checks import TESTS, write_tests
 from .claims import sentences
 from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
 from .ending import Ending, Kept
@@ -31,14 +32,13 @@ from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .search import Search, line_of
-from .stages import OptimizeOptions, RealStages, Stages
+from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
-OPTIMIZED = "optimized.py"
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
 
@@ -248,6 +248,7 @@ class _Run:
         row = row or next(iter(self.search.best()), None)
         if row is None:
             (self.folder / OPTIMIZED).unlink(missing_ok=True)
+            (self.folder / TESTS).unlink(missing_ok=True)
             return None
         self._write_optimized(row)
         if (confirmation := self._confirmation(row)) is not None:
@@ -286,6 +287,7 @@ class _Run:
                        warnings=tuple(str(item) for item in warnings) if isinstance(warnings, list) else outcome.warnings)
 
     def _write_optimized(self, row: Experiment) -> Path:
+        write_tests(self.folder, row, self.context.facts)
         return write_source(self.folder / OPTIMIZED, self._optimized_text(row))
 
     def _optimized_text(self, row: Experiment) -> str:

@@ -139,7 +139,8 @@ def _where(before: Sequence[Part], after: Sequence[Part]) -> Figure:
     handles = [Patch(color=colour, label=plain(name, 34)) for name, colour in colours.items()]
     if any(part.name not in colours for _side, parts in sides for part in parts):
         handles.append(Patch(color="#bbbbbb", label="others"))
-    legend = axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, -0.5 / (0.05 + 0.6 * len(sides))), ncol=3, fontsize=7.5, frameon=False)
+    below = -0.5 / (0.05 + 0.6 * len(sides))
+    legend = axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.45, below), ncol=3, fontsize=7.5, frameon=False)
     for words in legend.get_texts():
         words.set_parse_math(False)
     return figure
