@@ -93,6 +93,8 @@ class FakeStages:
         self.confirmed = b""
         self.efforts: list[Effort] = []
         self.torch = "2.11.0"
+        self.screener = None
+        self.audited: list[bool] = []
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         return {"device": self.device, "torch": self.torch}
@@ -126,12 +128,18 @@ class FakeStages:
         finally:
             self.open -= 1
 
+    @contextlib.contextmanager
+    def screening(self, workload):
+        """None: every candidate is judged."""
+        yield self.screener
+
     def judge(self, file: Path, precision: str, seconds: float, effort: Effort = USUAL) -> Verdict:
         text = file.read_text()
         compile(text, str(file), "exec")
         if file.name == "optimized.py":
             self.confirmed = file.read_bytes()
-            self.efforts.append(effort)
+            self.efforts.append(Effort(effort.alpha, effort.timing_s))
+            self.audited.append(effort.audits)
             name = "optimized:" + text.split(": ")[1].split(".")[0]
         else:
             name = file.stem.split("_", 1)[1].replace("__", "+")
@@ -160,6 +168,7 @@ class FakeStages:
 def workload(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kernelwright.optimize.pictures.draw", lambda _end: [])  # test_optimize_reports draws
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "net.py"
     path.write_text("# the workload")
     return WorkloadRef(path=path, name="net")

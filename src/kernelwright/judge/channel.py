@@ -127,6 +127,10 @@ class Worker:
             raise _reported(reply.get("error"), self.role)
         return reply
 
+    def answered(self) -> bool:
+        """Whether `receive` would not wait: a reply, or the worker's end, is there."""
+        return bool(self._buffer) or self.process.poll() is not None or bool(select.select([self._reply], [], [], 0)[0])
+
     def ask(self, op: str, *, timeout_s: float, deadline: Deadline | None = None, **fields: Any) -> dict[str, Any]:
         """`send` and `receive`."""
         self.send(op, **fields)

@@ -9,6 +9,7 @@ from .base import Record
 Origin = Literal["ladder", "single", "warm start", "step", "rescue", "ablation", "combination"]
 """Why a candidate was tried: a row of the torch.compile ladder, one pass alone, what won on this machine before, one pass more (or another)
 than its parent, parts of discarded candidates together, a winner less passes that earn nothing, or a combination of what was faster."""
+HypothesisResult = Literal["confirmed", "not seen", "unexplained", "not checked"]
 ScreenStatus = Literal["timed", "hopeless", "wrong", "failed", "not_applicable", "out_of_budget"]
 
 
@@ -75,7 +76,7 @@ class Hypothesis(Record):
     """Prediction of one kept pass against what was measured."""
 
     name: str
-    result: Literal["confirmed", "not seen", "unexplained", "not checked"]
+    result: HypothesisResult
     """confirmed: every move that was measured was seen. not seen: one was not. unexplained: it gains (more than it said it could), and how
     it said it would was not seen. not checked: it predicted nothing that was measured."""
     predicted_gain: tuple[float, float] | None = None

@@ -70,6 +70,32 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
     return PRIOR_S[wanted], False
 
 
+SCREEN_PRIOR_S = {"cheap": 5.0, "compile": 30.0, "autotune": 100.0}
+"""Seconds to screen a candidate of each kind before any was seen: two of timing, and what compiling takes."""
+JUDGE_PRIOR_S = 20.0
+"""Seconds to judge a screened candidate before any was: a process's start, its checks, six seconds of timing."""
+JUDGING_SHARE = 0.5
+"""At most this share of the budget is held back for judging finalists and what follows, while none was judged."""
+ABLATION_SHARE = 0.15
+"""At most this share is held back for ablation, once there is something to ablate."""
+
+
+def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
+    """(expected seconds to screen such a candidate, whether that rests on one of the same kind)."""
+    wanted = kind(passes)
+    seen = [row.screen.elapsed_s for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")
+            and kind(row.passes) == wanted]
+    return (statistics.median(seen), True) if seen else (SCREEN_PRIOR_S[wanted], False)
+
+
+def judge_estimate_s(row: Experiment, done: Iterable[Experiment]) -> float:
+    """Expected seconds to judge a screened candidate: what others took beside their set-up, and what is not cached of its own."""
+    seen = [max(0.0, one.elapsed_s - (one.verdict.candidate_setup_s or 0.0)) for one in done
+            if one.status == "judged" and one.verdict is not None]
+    own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row.screen is not None else 0.0)
+    return (statistics.median(seen) if seen else JUDGE_PRIOR_S) + own
+
+
 def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None) -> bool:
     """Whether a candidate can be expected to end in the time left; `share` of the expected time suffices where given."""
     expected_s, seen = estimate_s(passes, done)

@@ -38,6 +38,8 @@ class Effort:
 
     alpha: float = ALPHA
     timing_s: float = USUAL_TIMING_S
+    audits: bool = False
+    """With every audit that the judge has, and under every condition: for a gain that nobody predicted."""
 
 
 USUAL = Effort()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ..judge.correctness import PRECISION_ORDER
+from ..model.trial import Origin
 from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
@@ -16,6 +17,8 @@ LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
 HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
+GRAPH_LEVELS = ("functional", "aten", "inductor")
+PLAIN_CARRIER = "compile_default"
 RUNTIMES_COMBINED = 2
 """Combinations are built on this many of the best runtime passes."""
 
@@ -28,6 +31,11 @@ class Candidate:
     passes: tuple[str, ...]
     """In their order of application, innermost first."""
     ladder_row: bool = False
+    origin: Origin = "single"
+    parents: tuple[str, ...] = ()
+    """Names of the candidates that it was made from."""
+    dimension: str = ""
+    """What it changes of its first parent; "" where that is several things."""
 
     @property
     def precision(self) -> Precision:
@@ -35,12 +43,23 @@ class Candidate:
         return lowest_precision([CATALOGUE[name] for name in self.passes])
 
 
-def candidate(names: Iterable[str], context: Context, *, ladder_row: bool = False) -> Candidate:
-    """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out."""
+def candidate(
+    names: Iterable[str], context: Context, *, ladder_row: bool = False, origin: Origin = "single", parents: tuple[str, ...] = (),
+    dimension: str = "",
+) -> Candidate:
+    """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out. Passes on a
+    compiler's graph bring torch.compile along where none of the passes is a compile mode."""
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
+    if carrier_of(wanted) is None and any(CATALOGUE[name].level in GRAPH_LEVELS for name in wanted):
+        wanted.add(PLAIN_CARRIER)
     ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))
     shown = [name for name in ordered if name != "no_grad"] or ["no_grad"]
-    return Candidate("+".join(shown), ordered, ladder_row)
+    return Candidate("+".join(shown), ordered, ladder_row, origin, parents, dimension)
+
+
+def carrier_of(passes: Iterable[str]) -> str | None:
+    """The compile mode among the passes."""
+    return next((name for name in passes if name.startswith("compile_")), None)
 
 
 def first_round(context: Context, precision: Precision) -> list[Candidate]:
@@ -98,6 +117,18 @@ def ranked(rows: Iterable[Experiment]) -> list[Experiment]:
         ahead = [row for row in own if not order or (lower_bound(row) or 0.0) > _upper_bound(order[0])]
         order = [*ahead, *order, *(row for row in own if row not in ahead)]
     return order
+
+
+def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
+    """The same order, but a candidate that ablation made stands before the one that it was made from where their intervals overlap: what
+    earns nothing is not kept."""
+    found = list(order)
+    for slim in [row for row in order if row.origin == "ablation" and row.parents]:
+        whole = next((row for row in found if row.name == slim.parents[0]), None)
+        if whole is not None and found.index(whole) < found.index(slim) and _upper_bound(slim) >= (lower_bound(whole) or 0.0):
+            found.remove(slim)
+            found.insert(found.index(whole), slim)
+    return found
 
 
 def lower_bound(row: Experiment) -> float | None:

@@ -20,18 +20,22 @@ from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
+from . import memory
 from . import state as states
 from .budget import Budget
 from .checks import TESTS, write_tests
 from .claims import sentences
 from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
 from .ending import Ending, Kept
+from .explain import AUDIT, explain, learn, screening_facts, warm
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
+from .hypothesis import beyond_prediction
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
 from .passes import CATALOGUE, Context
-from .search import Search, line_of
+from .screening import ScreenedSearch
+from .search import line_of
 from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
 
@@ -39,6 +43,8 @@ Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
+AUDITS_S = 30.0
+"""What the judge's further conditions and audits may take beside the judgement itself (H200: 10 to 20 s)."""
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
 
@@ -110,15 +116,20 @@ class _Run:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
-        self.search = Search(
+        self.search = ScreenedSearch(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
             ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
+            winners=self.state.winners, won=self.state.won, priors=self.state.priors,
         )
         if self._complete():
             return self._same_answer()
         kept = self._search_and_confirm()
         used_s = self.budget.used_s()
         after = self._closing_profile(kept) if kept is not None and not self.interrupted else None
+        if kept is not None and after is not None:
+            explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
+        if not self.interrupted:
+            learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None)
         outcome = self._documents(kept, after, used_s)
         if self.fatal is not None:
             raise self.fatal
@@ -143,6 +154,9 @@ class _Run:
             device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
             budget_s=self.options.budget_s, started_utc=states.utc_now(), options={"clocks": self.options.clocks},
         )
+        self.state = warm(self.workload, self.state, profile)
+        if self.state.winners:
+            self.say("this workload was optimised on this machine before: what won then comes first")
         states.save(self.folder, self.state)
         return Context(facts=result.facts, environment=result.environment, profile=profile)
 
@@ -201,8 +215,8 @@ class _Run:
         return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
 
     def _search(self) -> None:
-        with self.stages.judging(self.workload) as judge:
-            self.search.judge = judge
+        with self.stages.screening(self.workload) as screening, self.stages.judging(self.workload) as judge:
+            self.search.screening, self.search.judge = screening, judge
             self.search.run()
 
     def _stopped(self, why: str) -> Kept | None:
@@ -224,6 +238,10 @@ class _Run:
             tags[LONGER] = f"{attempt.effort.timing_s:g}"
             what = row.name if noisy(row) else f"the confirmation of {row.name}"
             self.say(f"{what} was too noisy: once more, with up to {attempt.effort.timing_s:.0f} s of timing")
+        effort = attempt.effort
+        if self.budget.left_s() > AUDITS_S + row.elapsed_s and beyond_prediction(row.prediction, memory.speedup_of(row) or 1.0):
+            effort = replace(effort, audits=True)
+            tags[AUDIT] = "full"
         fresh = row.model_copy(update={
             "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){', longer' if attempt.longer else ''}",
             "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(), "tags": tags})
@@ -231,7 +249,7 @@ class _Run:
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
         with self.stages.judging(self.workload) as judge:
             self.search.judge = judge
-            result = self.search.judge_file(file, fresh, self.budget.left_s(), attempt.effort)
+            result = self.search.judge_file(file, fresh, self.budget.left_s(), effort)
         faster = result.verdict is not None and result.verdict.verdict == "FASTER"
         self.search.ledger.append(result.model_copy(update={"kept": faster}))
         self.say(line_of(result))
@@ -328,7 +346,7 @@ class _Run:
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
-            clocks=self.clocks())
+            clocks=self.clocks(), **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
         kept = end.kept

@@ -1,9 +1,13 @@
-"""The search: picks the next candidate, has it judged, writes the row. Knows neither the judge nor the profiler."""
+"""The search: picks the next candidate, has it screened or judged, writes the row. Knows neither the judge nor the profiler.
+
+Where the workload can be screened (screening.py), candidates are ranked that way and only finalists are judged; else each is judged.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,14 +15,15 @@ from typing import Literal
 from ..judge.options import OutOfTime
 from ..model.errors import KernelwrightError
 from ..model.saying import Say
+from ..model.trial import ExpectedMove, PassPrediction
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
-from .confirm import USUAL, Effort, counted, is_confirmation, refuted, undecided
+from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
-from .plan import Candidate, first_round, next_round, ranked, refusal
+from .plan import Candidate, first_round, next_round, ranked, refusal, slim_first
 from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
@@ -28,7 +33,9 @@ NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 NOT_APPLICABLE = "not applicable: "
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
-Status = Literal["judged", "not_applicable", "failed", "out_of_budget"]
+Status = Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
+LONGEST_NAME = 120
+"""Of a candidate's file, in characters: systems take 255 bytes."""
 
 
 @dataclass
@@ -50,7 +57,7 @@ class Search:
     stopped: str | None = field(default=None, init=False)
     """Why the search ended early."""
     _failures: int = field(default=0, init=False)
-    _set_aside: set[str] = field(default_factory=set, init=False)
+    set_aside: set[str] = field(default_factory=set, init=False)
     """Candidates that the budget or the original stopped: not again in this run."""
 
     def __post_init__(self) -> None:
@@ -61,13 +68,13 @@ class Search:
         were not run."""
         while self.stopped is None and (item := self._pick()) is not None:
             self._try(item)
-        self._note_untried()
+        self.note_untried()
 
     def pending(self) -> bool:
         """Whether a candidate is left that a budget without end would have judged, or that no row says anything of."""
         done = self._finished()
         singles = [item for item in first_round(self.context, self.precision) if item.name not in done]
-        return bool(singles) or any(self._why_not(item) is None for item in self._combinations(done))
+        return bool(singles) or any(self.why_not(item) is None for item in self._combinations(done))
 
     def ready(self) -> bool:
         """Whether the time left allows another candidate."""
@@ -75,7 +82,7 @@ class Search:
 
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""
-        return [row for row in self.ledger.latest() if not is_confirmation(row)]
+        return [row for row in self.ledger.latest() if ROLE not in row.tags]
 
     def best(self, *, or_undecided: bool = False) -> list[Experiment]:
         """FASTER candidates that no confirmation (of this run or the one resumed) refuted, the one to keep first. or_undecided: those
@@ -83,7 +90,7 @@ class Search:
         gone = refuted(self.ledger.rows).keys() - (undecided(self.ledger.rows) if or_undecided else set())
         own = {row.name: row for row in self.rows()}
         order = ranked(row for row in counted(own.values(), self.ledger.rows) if row.name not in gone)
-        return [own[row.name] for row in order]
+        return [own[row.name] for row in slim_first(order)]
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""
@@ -113,7 +120,7 @@ class Search:
         return row.model_copy(update={"status": status, "verdict": verdict, "reason": reason, "elapsed_s": self.budget.clock() - start})
 
     def _finished(self) -> dict[str, Experiment]:
-        return {name: row for name, row in self.ledger.finished().items() if not is_confirmation(row)}
+        return {name: row for name, row in self.ledger.finished().items() if ROLE not in row.tags}
 
     def _combinations(self, done: dict[str, Experiment]) -> list[Candidate]:
         """What the results suggest next. Of a refuted candidate its confirmation counts, so that nothing is built on it for its speed."""
@@ -127,19 +134,19 @@ class Search:
         When none is expected to end in time, the first that has some chance to: it costs nothing but time that is left anyway.
         """
         done = self._finished()
-        waiting = [item for item in first_round(self.context, self.precision) if item.name not in done and self._why_not(item) is None]
+        waiting = [item for item in first_round(self.context, self.precision) if item.name not in done and self.why_not(item) is None]
         rows, left = list(done.values()), self.left_s()
         if sum(estimate_s(item.passes, rows)[0] for item in waiting) > left:
             waiting.sort(key=lambda item: estimate_s(item.passes, rows)[0])
-        waiting += [item for item in self._combinations(done) if self._why_not(item) is None]
-        waiting = [item for item in waiting if item.name not in self._set_aside]
+        waiting += [item for item in self._combinations(done) if self.why_not(item) is None]
+        waiting = [item for item in waiting if item.name not in self.set_aside]
         for share in (None, LAST_TRY_SHARE):
             for item in waiting:
                 if worth_starting(item.passes, rows, left, share):
                     return item
         return None
 
-    def _why_not(self, item: Candidate) -> tuple[Status, str] | None:
+    def why_not(self, item: Candidate) -> tuple[Status, str] | None:
         """Why a candidate need not run: it does not apply, or needs a compiler that is known to be missing."""
         reason = refusal(item, self.context)
         if reason is not None:
@@ -149,50 +156,80 @@ class Search:
         return None
 
     def _try(self, item: Candidate) -> None:
-        row = self._row(item)
-        passes = [CATALOGUE[name] for name in item.passes]
-        source = render_source(self.workload, self.context.facts, passes, device=self.context.environment.device)
-        write_source(self.folder / row.candidate_file, source)
+        row = self.row(item)
+        self.write(row)
         self.say(f"judging {row.name}")
         row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "failed" and NO_COMPILER.search(row.reason):
             self.no_compiler = row.reason
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
-            self._set_aside.add(row.name)
+            self.set_aside.add(row.name)
         self.ledger.append(row)
         self.say(line_of(row))
 
-    def _note_untried(self) -> None:
+    def note_untried(self) -> None:
+        """Rows for candidates that apply and were not begun, and for those that do not."""
         done = self._finished()
-        for item in [*first_round(self.context, self.precision), *self._combinations(done)]:
-            if item.name in done or item.name in self._set_aside:
+        self.note([*first_round(self.context, self.precision), *self._combinations(done)], done)
+
+    def note(self, items: Iterable[Candidate], done: Mapping[str, Experiment]) -> None:
+        """A row for each that has none: why it was not begun."""
+        for item in items:
+            if item.name in done or item.name in self.set_aside:
                 continue
-            status, reason = self._why_not(item) or self._why_not_begun(item, done)
+            status, reason = self.why_not(item) or self._why_not_begun(item, done)
             tags = {CAUSE: ORIGINAL} if reason == self.stopped else {}
-            row = self._row(item).model_copy(update={"status": status, "reason": reason, "tags": tags})
+            row = self.row(item).model_copy(update={"status": status, "reason": reason, "tags": tags})
             self.ledger.append(row)
             if status != "not_applicable" and not tags:
                 self.say(line_of(row))
 
-    def _why_not_begun(self, item: Candidate, done: dict[str, Experiment]) -> tuple[Status, str]:
+    def _why_not_begun(self, item: Candidate, done: Mapping[str, Experiment]) -> tuple[Status, str]:
         if self.stopped is not None:
             return "failed", self.stopped
         held_back = " beside the confirmation" if self.best() else ""
         return "out_of_budget", f"about {estimate_s(item.passes, done.values())[0]:.0f} s expected, {self.left_s():.0f} s left{held_back}"
 
-    def _row(self, item: Candidate) -> Experiment:
+    def row(self, item: Candidate) -> Experiment:
+        """A candidate's row before anything was done with it."""
         index = self.ledger.next_index()
         own = [name for name in item.passes if name != "no_grad"] or list(item.passes)
+        predictions = tuple(predicted(name, self.context) for name in own)
         return Experiment(
             index=index, name=item.name, passes=item.passes, precision=item.precision, ladder_row=item.ladder_row, status="judged",
-            candidate_file=f"candidates/{index:02d}_{item.name.replace('+', '__')}.py", started_utc=utc_now(),
-            predicted="; ".join(CATALOGUE[name].predict(self.context).words for name in own),
+            candidate_file=file_name(index, item.name), started_utc=utc_now(), predicted="; ".join(one.words for one in predictions),
+            prediction=predictions, origin=item.origin, parents=item.parents, dimension=item.dimension,
+            warm=item.origin == "warm start",
         )
+
+    def write(self, row: Experiment) -> Path:
+        """The candidate's file."""
+        passes = [CATALOGUE[name] for name in row.passes]
+        source = render_source(self.workload, self.context.facts, passes, device=self.context.environment.device)
+        return write_source(self.folder / row.candidate_file, source)
+
+
+def predicted(name: str, context: Context) -> PassPrediction:
+    """What a pass says it would give here."""
+    said = CATALOGUE[name].predict(context)
+    moves = tuple(ExpectedMove(quantity=move.quantity, low=move.low, high=move.high, operators=move.operators) for move in said.moves)
+    return PassPrediction(name=name, words=said.words, gain=said.gain, moves=moves)
+
+
+def file_name(index: int, name: str) -> str:
+    """Of a candidate, relative to the optimisation's folder; a very long one ends in a hash of itself."""
+    words = name.replace("+", "__")
+    if len(words) > LONGEST_NAME:
+        words = f"{words[:LONGEST_NAME - 9]}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+    return f"candidates/{index:02d}_{words}.py"
 
 
 def line_of(row: Experiment) -> str:
     """One progress line of an experiment."""
-    verdict = row.verdict
+    verdict, screen = row.verdict, row.screen
+    if verdict is None and row.status == "screened" and screen is not None:
+        words = screen.status if screen.speedup is None else f"screen {screen.speedup:.2f}x"
+        return f"{row.index:2d} {row.name}: {words}{f': {row.reason}' if row.reason else ''} ({screen.elapsed_s:.0f} s)"
     if verdict is not None and verdict.speedup is not None and verdict.interval is not None:
         estimate = "" if verdict.verdict == "AMBIGUOUS" else f"{verdict.speedup:.2f}x "
         words = f"{verdict.verdict} {estimate}[{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"

@@ -25,6 +25,8 @@ from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
 from .confirm import Effort
 from .paired import restated
+from .screen import Screener
+from .screening import Screening
 from .search import JudgeCandidate
 
 OPTIMIZED = "optimized.py"
@@ -37,7 +39,7 @@ SPARE_S = 30.0
 less than this is left, so that it never costs a confirmation."""
 
 
-def further(candidate: Path, seconds: float) -> tuple[Condition, ...]:
+def claimed(candidate: Path, seconds: float) -> tuple[Condition, ...]:
     """Conditions that a judgement with so many seconds is timed under, beside warm: those of optimized.py are the report's claims."""
     return CONDITIONS if candidate.name == OPTIMIZED and seconds >= SPARE_S else ()
 
@@ -72,6 +74,9 @@ class Stages(Protocol):
 
     def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
+
+    def screening(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[Screening | None]:
+        """A quick screen of candidates; None where there is none. Its processes are gone at the end, however it comes."""
 
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
         """Append (profile, insights, extra) to the development log, but for entries whose extra it has already; the Markdown file."""
@@ -109,18 +114,29 @@ class RealStages:
     @contextlib.contextmanager
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
         """See Stages."""
-        options = JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
-                               timeout_s=self.options.timeout_s or self.options.budget_s,
-                               # Its candidates are our own, and share what was compiled; the search confirms its own choice.
-                               compile_cache="user", conditions=(), cross_check=False, confirm=False)
-        with ReferenceSession(workload, options, say=self.say) as session:
+        options = self._judge_options()
+        # The reference starts with the first judgement: while candidates are screened it would take memory and cores.
+        with ReferenceSession(workload, options, say=self.say, start=False) as session:
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
+                further = CONDITIONS if effort.audits else claimed(candidate, seconds)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
-                                                     "conditions": further(candidate, seconds)})
+                                                     "conditions": further, "cross_check": effort.audits})
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 
             yield judge_candidate
+
+    @contextlib.contextmanager
+    def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
+        """See Stages."""
+        with Screener(workload, self._judge_options(), say=self.say) as screener:
+            yield screener
+
+    def _judge_options(self) -> JudgeOptions:
+        return JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
+                            timeout_s=self.options.timeout_s or self.options.budget_s,
+                            # Its candidates are our own, and share what was compiled; the search confirms its own choice.
+                            compile_cache="user", conditions=(), cross_check=False, confirm=False)
 
     def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
         """See Stages."""

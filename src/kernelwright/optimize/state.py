@@ -33,6 +33,11 @@ class State(Record):
     budget_s: float
     started_utc: str
     options: dict[str, str] = Field(default_factory=dict)
+    winners: tuple[tuple[str, ...], ...] = ()
+    """Warm start: passes that had won for this workload on this machine when the run began, and what the first was screened to gain."""
+    won: float | None = None
+    priors: dict[str, float] = Field(default_factory=dict)
+    """Warm start: dimension -> mean reward in similar workloads, 0..1."""
 
 
 def digest_of(workload: Path) -> str:

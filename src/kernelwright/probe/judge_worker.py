@@ -31,6 +31,7 @@ from . import (
     judge_survey,
     judge_window,
     loaders,
+    screen,
     tree,
 )
 from .judge_inputs import plain_leaves, with_plain
@@ -345,14 +346,14 @@ class Worker:
 def main(argv: list[str]) -> int:
     """Serve requests until the parent closes its end."""
     parser = argparse.ArgumentParser(prog="start.py judge")
-    parser.add_argument("--role", choices=("reference", "candidate"), required=True)
+    parser.add_argument("--role", choices=("reference", "candidate", "screen"), required=True)
     parser.add_argument("--request-fd", type=int, required=True)
     parser.add_argument("--reply-fd", type=int, required=True)
     args = parser.parse_args(argv)
     _die_with_parent()
     os.set_inheritable(args.request_fd, False)
     os.set_inheritable(args.reply_fd, False)
-    worker = Worker(args.role)
+    worker = screen.Screen() if args.role == "screen" else Worker(args.role)
     with os.fdopen(args.request_fd, "rb") as requests:
         answer = _sealed(bytes.fromhex(requests.readline().decode()), args.reply_fd)
         for line in iter(requests.readline, b""):
@@ -370,7 +371,7 @@ def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
                                                and torch.equal(one.isnan(), two.isnan()))
 
 
-def _serve(worker: Worker, message: Message) -> Message:
+def _serve(worker: Worker | screen.Screen, message: Message) -> Message:
     try:
         return {"ok": True, **getattr(worker, f"op_{message['op']}")(message)}
     except BaseException as error:  # noqa: BLE001 the outermost edge: whatever the program did becomes a reply

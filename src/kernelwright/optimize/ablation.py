@@ -1,0 +1,64 @@
+"""Does every pass of the winner earn its place? Each is dropped in turn and the rest timed against the whole, side by side. Pure parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..model.trial import Screen
+from ..model.verdict import Experiment
+from .confirm import OF, ROLE
+
+ABLATION, WITHOUT, EARNED = "ablation", "without", "earned"
+"""Tags of an ablation's row: its role, the pass that was dropped, and "yes", "no" or "unknown"."""
+WORTH = 1.005
+"""A pass must earn half a percent: less is below what a screen of two seconds can see."""
+NEVER = frozenset({"no_grad"})
+"""Not a rewrite but a condition of the others."""
+
+
+def is_ablation(row: Experiment) -> bool:
+    """Whether a ledger's row is an ablation's."""
+    return row.tags.get(ROLE) == ABLATION
+
+
+def to_drop(row: Experiment) -> list[str]:
+    """The passes of a winner that are tried without; none where there is only one."""
+    own = [name for name in row.passes if name not in NEVER]
+    return own if len(own) > 1 else []
+
+
+def earned(screen: Screen) -> str:
+    """"yes", "no" or "unknown", from a screen of the whole against the rest: speed-up = time without the pass / time with it.
+
+    "no" needs evidence: the whole of the interval below 1 + half a percent, or no speed-up at all; "yes" a lower end above 1.
+    A rest that is wrong, fails or does not apply shows that the pass is needed.
+    """
+    if screen.status in ("wrong", "failed", "not_applicable"):
+        return "yes"
+    if screen.speedup is None or screen.interval is None:
+        return "unknown"
+    low, high = screen.interval
+    if low > 1.0 and screen.speedup >= WORTH:
+        return "yes"
+    return "no" if high < WORTH or screen.speedup < 1.0 else "unknown"
+
+
+def rows_of(rows: Iterable[Experiment], winner: str) -> dict[str, Experiment]:
+    """Pass -> its ablation's row, of this winner."""
+    return {row.tags[WITHOUT]: row for row in rows if is_ablation(row) and row.tags.get(OF) == winner}
+
+
+def superfluous(found: Mapping[str, Experiment]) -> list[str]:
+    """Passes that earn nothing."""
+    return [name for name, row in found.items() if row.tags.get(EARNED) == "no"]
+
+
+def realised(found: Mapping[str, Experiment]) -> dict[str, float]:
+    """Pass -> what the winner loses without it, where that was timed."""
+    return {name: row.screen.speedup for name, row in found.items() if row.screen is not None and row.screen.speedup is not None}
+
+
+def slimmed(passes: Sequence[str], dropped: Iterable[str]) -> list[str]:
+    """What is left."""
+    gone = set(dropped)
+    return [name for name in passes if name not in gone]

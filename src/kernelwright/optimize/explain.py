@@ -1,0 +1,83 @@
+"""What an optimisation leaves behind beside its result: predictions held against the profiles, and a lesson for later workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..judge.correctness import PRECISION_ORDER
+from ..model.profile import Profile
+from ..model.verdict import Experiment
+from ..model.workload import WorkloadRef
+from . import ablation, memory
+from .confirm import OF, ROLE
+from .hypothesis import check
+from .ledger import Ledger
+from .passes import Context
+from .plan import best
+from .state import State, utc_now
+
+HYPOTHESIS = "hypothesis"
+"""Role of the row that holds what came of the predictions."""
+AUDIT = "audit"
+"""Tag of a confirmation that was made with every audit, its gain being larger than predicted."""
+
+
+def explain(ledger: Ledger, kept: Experiment, confirmation: Experiment | None, before: Profile, after: Profile) -> None:
+    """Write the row that holds the kept passes' predictions against the two profiles, unless the same is there. Raises OSError."""
+    found = check(kept.prediction, before, after, realised(ledger.rows, kept))
+    last = next((row for row in reversed(ledger.rows) if row.tags.get(ROLE) == HYPOTHESIS and row.tags.get(OF) == kept.name), None)
+    if not found or (last is not None and last.hypotheses == found):
+        return
+    audited = {AUDIT: confirmation.tags[AUDIT]} if confirmation is not None and AUDIT in confirmation.tags else {}
+    ledger.append(Experiment(
+        index=ledger.next_index(), name=f"predictions of {kept.name}", passes=kept.passes, precision=kept.precision,
+        candidate_file=kept.candidate_file, status="screened", started_utc=utc_now(), hypotheses=found,
+        tags={ROLE: HYPOTHESIS, OF: kept.name, **audited}))
+
+
+def realised(rows: Sequence[Experiment], kept: Experiment) -> dict[str, float]:
+    """Pass -> what the kept candidate, or the one that ablation made it from, loses without it."""
+    names = [kept.name, *(kept.parents[:1] if kept.origin == "ablation" else ())]
+    found = {name: gain for one in reversed(names) for name, gain in ablation.realised(ablation.rows_of(rows, one)).items()}
+    return {name: gain for name, gain in found.items() if name in kept.passes}
+
+
+def screening_facts(rows: Sequence[Experiment], kept: Experiment | None) -> dict[str, Any]:
+    """Fields of summary.Ending that the ledger's rows give."""
+    last = {row.name: row for row in rows if row.screen is not None and ROLE not in row.tags}
+    names = {kept.name, *kept.parents} if kept is not None else set()
+    explained = [row for row in rows if row.tags.get(ROLE) == HYPOTHESIS and kept is not None and row.tags.get(OF) == kept.name]
+    return {"hypotheses": explained[-1].hypotheses if explained else (),
+            "ablation": tuple(row for row in rows if ablation.is_ablation(row) and row.tags.get(OF) in names),
+            "screened": len(last), "screening_s": sum(row.screen.elapsed_s for row in last.values() if row.screen is not None)}
+
+
+def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
+    """The state with what earlier optimisations on this machine teach: what won for this workload, what paid in similar ones."""
+    try:
+        lessons = memory.recall(memory.store_for(state.device_name, state.torch_version))
+    except RuntimeError:  # no home folder
+        return state
+    identity = memory.identity(state.workload_sha256, workload.version, workload.params)
+    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(state.precision) + 1]
+    latest = [lesson for lesson in lessons if lesson.workload == identity and lesson.precision == state.precision and lesson.winners]
+    return state.model_copy(update={
+        "winners": tuple(memory.winners_for(lessons, identity, allowed)) if latest else (), "won": latest[-1].speedup if latest else None,
+        "priors": memory.priors_from((lesson for lesson in lessons if lesson.workload != identity), memory.shares_of(profile))})
+
+
+def learn(workload: WorkloadRef, state: State, context: Context, rows: Sequence[Experiment], kept: Experiment | None) -> None:
+    """Keep what this run found for later ones; where the cache folder can't be written to, nothing."""
+    screened = [row for row in rows if row.screen is not None]
+    if not screened:
+        return
+    winners = [kept, *best(rows, ("equal",))[:1]] if kept is not None else []
+    lesson = memory.Lesson(
+        workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
+        shares=memory.shares_of(context.profile), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
+        speedup=memory.screened_speedup(kept) if kept is not None else None, trials=tuple(memory.trials_of(screened)[:1000]))
+    try:
+        memory.remember(memory.store_for(state.device_name, state.torch_version), lesson)
+    except (OSError, RuntimeError):
+        return

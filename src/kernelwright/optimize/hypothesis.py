@@ -1,0 +1,100 @@
+"""Predictions against what came of them: each kept pass's expected moves in the profile before and after, and its realised gain. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..model.profile import Operator, Profile
+from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
+
+SLACK = 0.05
+"""A ratio may lie this far outside what was expected: two profiles of one program differ by as much."""
+WORTH = 1.02
+"""A pass that earns less than this has no gain to explain."""
+BEYOND = 1.1
+"""A gain this much above the upper end of its prediction came from elsewhere, too."""
+
+
+def check(
+    predictions: Iterable[PassPrediction], before: Profile, after: Profile | None, realised: Mapping[str, float] | None = None,
+) -> tuple[Hypothesis, ...]:
+    """One Hypothesis a kept pass. realised: pass -> what the kept candidate loses without it (speed-up); after: None, nothing profiled."""
+    return tuple(_checked(one, before, after, (realised or {}).get(one.name)) for one in predictions)
+
+
+def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> bool:
+    """Whether a speed-up is larger than all passes together said they could give; False where one of them gave no number."""
+    gains = [one.gain for one in predictions]
+    if not gains or any(gain is None for gain in gains):
+        return False
+    return speedup > BEYOND * math.prod(gain[1] for gain in gains if gain is not None)
+
+
+def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
+    """A quantity of a profile, a step; None where it was not measured. operators: regular expression on their names."""
+    timeline = profile.timeline
+    if timeline is None or timeline.steps <= 0:
+        return None
+    if name == "idle share":
+        return timeline.idle_share_pct if not operators else None
+    if name == "launches" and not operators:
+        return timeline.launches / timeline.steps
+    chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)]
+    if name == "launches":
+        return sum(one.aggregated.kernel_count for one in chosen) / timeline.steps
+    if name == "kernel time":
+        total = timeline.measured_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
+        return total / timeline.steps
+    if name == "DRAM bytes":
+        return _dram_bytes(chosen, timeline.steps)
+    return _tensor_core_share(chosen) if name == "tensor-core share" else None
+
+
+def _dram_bytes(operators: Sequence[Operator], steps: int) -> float | None:
+    found = [(one.aggregated.total_dram_bytes_read, one.aggregated.total_dram_bytes_written) for one in operators
+             if one.aggregated.kernel_count]
+    if not found or any(read is None or written is None for read, written in found):
+        return None
+    return sum((read or 0.0) + (written or 0.0) for read, written in found) / steps
+
+
+def _tensor_core_share(operators: Sequence[Operator]) -> float | None:
+    """Tensor cores' activity, weighted by time."""
+    found = [(one.aggregated.tensor_core_active_pct, one.aggregated.total_duration_ns) for one in operators if one.aggregated.kernel_count]
+    total = sum(duration for _, duration in found)
+    if not found or total <= 0 or any(share is None for share, _ in found):
+        return None
+    return sum((share or 0.0) * duration for share, duration in found) / total
+
+
+def seen(move: ExpectedMove, before: Profile, after: Profile | None) -> SeenMove:
+    """A move beside what the profiles say."""
+    old = quantity(move.quantity, before, move.operators)
+    new = quantity(move.quantity, after, move.operators) if after is not None else None
+    ratio = new / old if old is not None and new is not None and old > 0 else None
+    fits = ratio is not None and move.low - SLACK <= ratio <= move.high + SLACK
+    return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
+                    result="not measured" if ratio is None else "seen" if fits else "not seen")
+
+
+def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None) -> Hypothesis:
+    moves = tuple(seen(move, before, after) for move in one.moves)
+    result: HypothesisResult
+    results = {move.result for move in moves} - {"not measured"}
+    pays = gain is not None and gain >= WORTH
+    beyond = gain is not None and one.gain is not None and gain > BEYOND * one.gain[1]
+    if beyond or (pays and "not seen" in results):
+        result, words = "unexplained", f"gains {gain:.2f}x, {'more than predicted' if beyond else 'not how it was predicted'}"
+    elif "not seen" in results:
+        result, words = "not seen", f"expected otherwise: {_moved(moves, 'not seen')}"
+    elif results:
+        result, words = "confirmed", _moved(moves, "seen")
+    else:
+        result, words = "not checked", "no quantity that it predicts was measured" if moves else "it predicts no quantity"
+    return Hypothesis(name=one.name, predicted_gain=one.gain, realised_gain=gain, moves=moves, result=result, words=words)
+
+
+def _moved(moves: Iterable[SeenMove], result: str) -> str:
+    return ", ".join(f"{move.quantity} x{move.ratio:.2f}" for move in moves if move.result == result)

@@ -1,0 +1,306 @@
+"""The quick screen as the search sees it: one process that holds the workload, candidates one after another, times under the lock.
+
+It is started again after whatever spoiled it, and given up after it could not load the workload: the judge then decides alone. Other
+processes compile upcoming candidates into the compilers' caches meanwhile; they are stopped while anything is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from pydantic import Field, ValidationError
+
+from ..capture.interpreter import find_interpreter
+from ..capture.lock import device_lock
+from ..judge.channel import Worker, WorkerFailed
+from ..judge.confine import Confinement
+from ..judge.options import Deadline, JudgeOptions, OutOfTime
+from ..judge.reasons import verdict_of
+from ..judge.replies import R, Reply, Seconds, Text
+from ..judge.scratch import Scratch
+from ..judge.session import sha256_of
+from ..model.errors import MachineLacks
+from ..model.saying import Say, silent
+from ..model.trial import Screen
+from ..model.workload import Precision, WorkloadRef
+
+TIMING_S = 2.0
+"""Longest timing of one candidate."""
+GRACE_S = 5.0
+"""The worker ends a candidate itself at its limit; this much later it is ended with it."""
+CORES_A_COMPILER = 4
+MOST_COMPILERS = 3
+"""Processes that compile ahead: one for each CORES_A_COMPILER cores beyond the first four."""
+NOT_APPLICABLE = re.compile(r"not applicable: (.*?)(?: \([^()]*\))?$")
+UNCONFINED = "the screen runs kernelwright's own candidates: its processes are watched, not confined"
+
+
+class _Ready(Reply):
+    device: Text
+
+
+class _Prepared(Reply):
+    build_s: Seconds
+    error: float | None
+    limit: float | None
+    wrong: Text
+    spoiled: bool
+
+
+class _Times(Reply):
+    speedup: float = Field(gt=0, allow_inf_nan=False)
+    interval: list[float] | None
+    pairs: int = Field(ge=1)
+    reference_ns: float = Field(gt=0, allow_inf_nan=False)
+    candidate_ns: float = Field(gt=0, allow_inf_nan=False)
+    hopeless: bool
+
+
+class _Dropped(Reply):
+    spoiled: bool
+
+
+class Unusable(Exception):
+    """The workload can't be screened; the words say why."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One candidate for the screen."""
+
+    file: Path
+    precision: Precision
+    limit_s: float
+    """For building, calls and comparison; the timing comes on top."""
+    compiles: bool = False
+    hopeless: float | None = None
+    """A speed-up below which timing need not go on."""
+    against: Path | None = None
+    """Timed against this candidate; None: the original."""
+    against_name: str = ""
+
+
+@dataclass
+class Screener:
+    """`with Screener(workload, options) as screener: screener.screen(ask)`."""
+
+    workload: WorkloadRef
+    options: JudgeOptions
+    say: Say = silent
+    _worker: Worker | None = field(default=None, init=False)
+    _loading: bool = field(default=False, init=False)
+    _ahead: list[_Compiler] = field(default_factory=list, init=False)
+    _seed: int = field(default_factory=lambda: secrets.randbits(32), init=False)
+
+    def __enter__(self) -> Screener:
+        self._interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say).path
+        self._scratch = Scratch("screen")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes. Safe to repeat."""
+        self._rest()
+        for compiler in self._ahead:
+            compiler.worker.close()
+        self._ahead.clear()
+        self._scratch.remove()
+
+    def screen(self, ask: Ask) -> Screen:
+        """Look at one candidate; whatever it does is a Screen. Raises Unusable when the workload itself can't be loaded."""
+        start = time.monotonic()
+        worker = self._ready(max(ask.limit_s, 1.0))
+        prepared: _Prepared | None = None
+        try:
+            fields = {"candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
+                      "precision": ask.precision, "compiles": ask.compiles, "limit_s": ask.limit_s}
+            prepared = _asked(worker, "prepare", _Prepared, ask.limit_s + GRACE_S, fields)
+            if prepared.wrong:
+                screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
+            else:
+                screen = self._timed(worker, ask, prepared)
+        except WorkerFailed as error:
+            screen = _failed(error, prepared)
+        if self._spoiled(worker, prepared, screen):
+            self._rest()
+        return screen.model_copy(update={"elapsed_s": time.monotonic() - start, "against": ask.against_name})
+
+    def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
+        """Have these compiled meanwhile, as far as there are processes for it."""
+        self._ahead = [compiler for compiler in self._ahead if compiler.collect()]
+        known = {compiler.file for compiler in self._ahead if compiler.busy}
+        for file in (file for file in files if file not in known):
+            idle = next((compiler for compiler in self._ahead if not compiler.busy), None)
+            if idle is None and len(self._ahead) < compilers(os.cpu_count() or 1):
+                idle = _Compiler(self._spawn(f"compiler{secrets.token_hex(2)}"), self._load_request())
+                self._ahead.append(idle)
+            if idle is None:
+                return
+            idle.begin(file, self._seed, limit_s)
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No process compiles inside it."""
+        stopped = [compiler for compiler in self._ahead if compiler.signal(signal.SIGSTOP)]
+        try:
+            yield
+        finally:
+            for compiler in stopped:
+                compiler.signal(signal.SIGCONT)
+
+    def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared) -> Screen:
+        try:
+            with self.quiet(), device_lock(f"screen {ask.file.name}", self.say, timeout_s=ask.limit_s):
+                times = _asked(worker, "time", _Times, 5 * TIMING_S + ask.limit_s, {
+                    "seconds": TIMING_S, "hopeless": ask.hopeless, "limit_s": TIMING_S + ask.limit_s})
+        except MachineLacks as error:
+            if error.code != "busy":
+                raise
+            return Screen(status="out_of_budget", reason="another profile or timing ran", build_s=prepared.build_s)
+        interval = (times.interval[0], times.interval[1]) if times.interval is not None else None
+        return Screen(status="hopeless" if times.hopeless else "timed", speedup=times.speedup, interval=interval, pairs=times.pairs,
+                      reference_ns=times.reference_ns, candidate_ns=times.candidate_ns, error=prepared.error, limit=prepared.limit,
+                      build_s=prepared.build_s)
+
+    def _spoiled(self, worker: Worker, prepared: _Prepared | None, screen: Screen) -> bool:
+        """Whether the next candidate needs a new process: on a GPU after any failure, and where something was left behind."""
+        if worker.process.poll() is not None:
+            return True
+        if self._device == "cuda" and (prepared is None or prepared.spoiled) and screen.status != "not_applicable":
+            return True
+        try:
+            return _asked(worker, "drop", _Dropped, GRACE_S + 10.0, {}).spoiled
+        except WorkerFailed:
+            return True
+
+    def _ready(self, limit_s: float) -> Worker:
+        if self._worker is None:
+            self._start()
+        assert self._worker is not None
+        if self._loading:
+            try:
+                self._device = _received(self._worker, "load", _Ready, min(self.options.timeout_s, max(limit_s, 60.0))).device
+            except WorkerFailed as error:
+                self._rest()
+                raise Unusable(verdict_of(error)[1]) from error
+            self._loading = False
+        return self._worker
+
+    def _start(self) -> None:
+        self._worker = self._spawn("screen")
+        self._loading = True
+        try:
+            self._worker.send("load", **self._load_request())
+        except WorkerFailed as error:
+            self._rest()
+            raise Unusable(verdict_of(error)[1]) from error
+
+    def _rest(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _load_request(self) -> dict[str, object]:
+        return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
+                "device": self.options.device, "seed": self._seed}
+
+    def _spawn(self, name: str) -> Worker:
+        """A watched process: at its end all that it started ends too."""
+        folder = self._scratch.folder / name
+        folder.mkdir(exist_ok=True)
+        watched = Confinement(folder, self.options, sha256_of(self.workload.path), self.workload.path, self.workload.path, folder,
+                              (os.getpid(),), UNCONFINED)
+        return Worker("screen", self._interpreter, folder, device=self.options.device, confinement=watched)
+
+
+class _Compiler:
+    """A process that compiles one candidate at a time and times nothing."""
+
+    def __init__(self, worker: Worker, load: dict[str, object]) -> None:
+        self.worker, self.file = worker, Path()
+        self.busy, self._next = True, ""
+        self._until = float("inf")
+        self._queue: dict[str, object] | None = None
+        worker.send("load", **load)
+
+    def begin(self, file: Path, seed: int, limit_s: float) -> None:
+        """Compile this file, after what it is busy with."""
+        self.file, self._queue = file, {"candidate": str(file), "seed": seed, "limit_s": limit_s}
+        self.busy = True
+        self.collect()
+
+    def collect(self) -> bool:
+        """Take a reply that is there, and go on with what is waiting. False: this process is of no use any more."""
+        if time.monotonic() > self._until:
+            self.worker.close()
+            return False
+        if self._pending() and not self.worker.answered():
+            return True
+        try:
+            if self._pending():
+                self.worker.receive(timeout_s=1.0)
+        except WorkerFailed as error:
+            if error.code in ("died", "timeout", "noisy", "forged"):
+                return False
+        self.busy = False
+        if self._queue is not None:
+            fields, self._queue = self._queue, None
+            try:
+                self.worker.send("compile", **fields)
+            except WorkerFailed:
+                return False
+            self._until, self.busy = time.monotonic() + float(str(fields["limit_s"])) + GRACE_S, True
+        return True
+
+    def _pending(self) -> bool:
+        return self.worker._pending is not None
+
+    def signal(self, number: int) -> bool:
+        """Stop or continue its process group."""
+        try:
+            os.killpg(self.worker.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+def compilers(cores: int) -> int:
+    """How many processes may compile ahead on so many cores."""
+    return max(0, min(MOST_COMPILERS, cores // CORES_A_COMPILER - 1))
+
+
+def _asked(worker: Worker, op: str, shape: type[R], timeout_s: float, fields: dict[str, object]) -> R:
+    worker.send(op, **fields)
+    return _received(worker, op, shape, timeout_s)
+
+
+def _received(worker: Worker, op: str, shape: type[R], timeout_s: float) -> R:
+    reply = worker.receive(timeout_s=timeout_s, deadline=Deadline(None))
+    try:
+        return shape.model_validate(reply)
+    except (ValidationError, RecursionError) as error:
+        raise WorkerFailed("malformed", f"gave a reply to {op} that cannot be one", role="screen") from error
+
+
+def _failed(error: WorkerFailed, prepared: _Prepared | None) -> Screen:
+    reason = verdict_of(error)[1]
+    found = NOT_APPLICABLE.search(reason)
+    if found is not None:
+        return Screen(status="not_applicable", reason=found[1])
+    if error.code == "screen_timeout" or error.code == "timeout":
+        return Screen(status="out_of_budget", reason=reason)
+    return Screen(status="failed", reason=reason, build_s=prepared.build_s if prepared is not None else 0.0)
+
+
+__all__ = ["Ask", "OutOfTime", "Screener", "Unusable", "compilers"]

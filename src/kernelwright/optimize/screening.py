@@ -1,0 +1,268 @@
+"""The search where the workload can be screened: many quick looks, few judgements, ablation at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ..model.trial import Screen
+from ..model.verdict import Experiment
+from . import ablation, strategy
+from .budget import ABLATION_SHARE, JUDGING_SHARE, UNSEEN_SHARE, judge_estimate_s, screen_estimate_s
+from .confirm import OF, ROLE
+from .ledger import CAUSE, ORIGINAL
+from .plan import Candidate, candidate, carrier_of, first_round
+from .screen import Ask, Unusable
+from .search import NO_COMPILER, Search, file_name, line_of
+from .state import utc_now
+
+LEAST_LIMIT_S = 30.0
+LIMIT_FACTOR = 5.0
+"""A candidate is ended after so many times the expected seconds: a hang must not take the budget."""
+HOPELESS = 0.5
+"""Timing ends early below this share of the best speed-up at the same precision."""
+AHEAD = 3
+"""Candidates that may be compiled ahead."""
+
+
+class Screening(Protocol):
+    """Looks at candidates quickly (screen.Screener)."""
+
+    def screen(self, ask: Ask) -> Screen:
+        """One candidate. Raises Unusable when the workload itself can't be screened."""
+
+    def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
+        """Have these compiled meanwhile."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Nothing is compiled inside it."""
+
+
+@dataclass
+class ScreenedSearch(Search):
+    """A search that screens first. Without `screening`, or once that is unusable, it judges each candidate as Search does."""
+
+    winners: Sequence[tuple[str, ...]] = ()
+    """Passes that won for this very workload before."""
+    won: float | None = None
+    priors: Mapping[str, float] = field(default_factory=dict)
+    screening: Screening | None = field(default=None, init=False)
+    _files: dict[str, str] = field(default_factory=dict, init=False)
+    """Of candidates that were written for compiling ahead and not tried yet."""
+    _cut_short: set[str] = field(default_factory=set, init=False)
+    """Candidates whose judgement the budget or the original ended: not again in this run."""
+
+    def run(self) -> None:
+        """See Search; what is there to do comes first from screening, then judging, then ablation."""
+        try:
+            while self.screening is not None and self.stopped is None and self._act():
+                pass
+        except Unusable as why:
+            self.screening = None
+            self.say(f"candidates can't be screened ({why}): each is judged")
+        finally:
+            self._remove_unused()
+        if self.screening is None:
+            super().run()
+        else:
+            self.note_untried()
+
+    def pending(self) -> bool:
+        """See Search."""
+        if not self._screens():
+            return super().pending()
+        view = self.view()
+        waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
+        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None
+
+    def ready(self) -> bool:
+        """See Search."""
+        if not self._screens():
+            return super().ready()
+        return self.stopped is None and (self._next() is not None or self._judgeable() is not None)
+
+    def note_untried(self) -> None:
+        """See Search. Combinations that were not begun are none of its business: there are always more."""
+        if not self._screens():
+            super().note_untried()
+            return
+        done = self._finished()
+        items = first_round(self.context, self.precision)
+        self.note([item for item in items if self.why_not(item) is not None or item.ladder_row or self.stopped is not None], done)
+
+    def view(self) -> strategy.View:
+        """What the strategy may know."""
+        rows = [row for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
+        return strategy.View(self.context, self.precision, rows, self.winners, self.won, self.priors)
+
+    def _screens(self) -> bool:
+        """Whether this run, or the one that is resumed, screens."""
+        return self.screening is not None or any(row.screen is not None for row in self.ledger.rows)
+
+    def _act(self) -> bool:
+        """One screen, judgement or ablation; False when there is nothing to do, or no time for it."""
+        item = self._next()
+        if item is not None:
+            self._screen_one(item)
+            return True
+        row = self._judgeable()
+        if row is not None:
+            self._judge_one(row)
+            return True
+        return self._ablate_one()
+
+    def _next(self) -> Candidate | None:
+        """The next candidate to screen, if the time allows one."""
+        view, left = self.view(), self._screening_left_s()
+        ladder_s = sum(screen_estimate_s(item.passes, view.rows)[0] for item in strategy.untried_ladder(view) if self.why_not(item) is None)
+
+        def affordable(item: Candidate) -> bool:
+            if item.name in self.set_aside or self.why_not(item) is not None:
+                return False
+            expected_s, seen = screen_estimate_s(item.passes, view.rows)
+            return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE)
+
+        return strategy.next_candidate(view, affordable, ladder_now=left < 1.5 * ladder_s)
+
+    def _screening_left_s(self) -> float:
+        """Seconds for screens: less what judging, confirming and ablation will need."""
+        rows = self.rows()
+        top = next(iter(self.best()), None)
+        queue = self._queue(self.view())
+        judging = sum(judge_estimate_s(row, rows) for row in queue[:2])
+        if top is None:
+            held = 2.0 * (judging or judge_estimate_s(self._nobody(), rows))
+            return self.budget.left_s() - min(held, JUDGING_SHARE * self.budget.total_s)
+        open_ = self._ablation()
+        ablating = sum(screen_estimate_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
+        return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
+
+    def _nobody(self) -> Experiment:
+        return Experiment(index=0, name="", passes=(), precision="equal", candidate_file="", status="screened")
+
+    def _queue(self, view: strategy.View) -> list[Experiment]:
+        return [row for row in strategy.to_judge(view) if row.name not in self._cut_short]
+
+    def _judgeable(self) -> Experiment | None:
+        """The next finalist, where the time left has room for its judgement."""
+        queue, rows = self._queue(self.view()), self.rows()
+        left = self.left_s()
+        return next((row for row in queue if left >= UNSEEN_SHARE * judge_estimate_s(row, rows)), None)
+
+    def _limit_s(self, passes: Sequence[str]) -> float:
+        expected_s, _ = screen_estimate_s(passes, self.rows())
+        return max(1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(self._screening_left_s(), 0.0) or self.left_s()))
+
+    def _screen_one(self, item: Candidate) -> None:
+        row = self.row(item)
+        row = row.model_copy(update={"candidate_file": self._files.pop(item.name, row.candidate_file)})
+        file = self.write(row)
+        best = strategy.incumbent(self.view(), row.precision)
+        self.say(f"screening {row.name}")
+        screen = self._screened(Ask(
+            file, row.precision, self._limit_s(row.passes), compiles=carrier_of(row.passes) is not None,
+            hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
+            and not row.ladder_row and row.origin != "warm start" else None))
+        status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
+        row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        if status == "failed" and NO_COMPILER.search(row.reason):
+            self.no_compiler = row.reason
+        if status == "out_of_budget":
+            self.set_aside.add(row.name)
+        self.ledger.append(row)
+        self.say(line_of(row))
+
+    def _screened(self, ask: Ask) -> Screen:
+        assert self.screening is not None
+        view = self.view()
+        ahead = [item for item in strategy.upcoming(view, AHEAD) if self.why_not(item) is None and item.name not in self.set_aside]
+        self.screening.compile_ahead([self._file_ahead(item) for item in ahead], ask.limit_s)
+        return self.screening.screen(ask)
+
+    def _file_ahead(self, item: Candidate) -> Path:
+        if item.name not in self._files:
+            self._files[item.name] = file_name(self.ledger.next_index() + 1 + len(self._files), item.name)
+            self.write(self.row(item).model_copy(update={"candidate_file": self._files[item.name]}))
+        return self.folder / self._files[item.name]
+
+    def _remove_unused(self) -> None:
+        for name in self._files.values():
+            (self.folder / name).unlink(missing_ok=True)
+        self._files.clear()
+
+    def _judge_one(self, screened: Experiment) -> Experiment:
+        """Judge a finalist; its row. What the budget or the original ends says nothing of it: it stays a screened one."""
+        row = screened.model_copy(update={"index": self.ledger.next_index(), "status": "judged", "reason": "", "started_utc": utc_now(),
+                                          "tags": {name: value for name, value in screened.tags.items() if name != CAUSE}})
+        self.say(f"judging {row.name}")
+        with self.screening.quiet() if self.screening is not None else nullcontext():
+            row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
+        if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
+            self._cut_short.add(row.name)
+            row = row.model_copy(update={"status": "screened", "reason": f"not judged: {row.reason}"})
+        self.ledger.append(row)
+        self.say(line_of(row))
+        return row
+
+    def _ablation(self) -> tuple[Experiment, list[str]] | None:
+        """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
+        winner = next(iter(self.best()), None)
+        if winner is None or winner.origin == "ablation" or winner.screen is None:
+            return None
+        found = ablation.rows_of(self.ledger.rows, winner.name)
+        left = [name for name in ablation.to_drop(winner) if name not in found]
+        return (winner, left) if left else None
+
+    def _ablate_one(self) -> bool:
+        """One pass of the winner dropped; after the last, what is left of it judged. False: nothing to do, or no time."""
+        open_ = self._ablation()
+        if open_ is None:
+            return False
+        winner, left = open_
+        if self.left_s() < screen_estimate_s(winner.passes, self.rows())[0]:
+            return False
+        name = left[0]
+        rest = candidate(ablation.slimmed(winner.passes, [name]), self.context, origin="ablation", parents=(winner.name,))
+        row = self.row(rest).model_copy(update={
+            "name": f"{winner.name} without {name}", "candidate_file": file_name(self.ledger.next_index(), f"{rest.name}__rest"),
+            "tags": {ROLE: ablation.ABLATION, OF: winner.name, ablation.WITHOUT: name}, "status": "screened"})
+        if set(rest.passes) == set(winner.passes):
+            row = row.model_copy(update={"reason": "the other passes need it", "tags": {**row.tags, ablation.EARNED: "yes"}})
+        else:
+            self.say(f"screening {row.name}")
+            screen = self._screened(Ask(
+                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes),
+                compiles=carrier_of(winner.passes) is not None, against=self.write(row), against_name=rest.name))
+            row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
+                                         "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
+            self.say(line_of(row))
+        self.ledger.append(row)
+        if len(left) == 1:
+            self._judge_slim(winner)
+        return True
+
+    def _judge_slim(self, winner: Experiment) -> None:
+        """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster."""
+        dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
+        if not dropped:
+            return
+        item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
+        known = self.view().row(item.name)
+        if known is not None and known.verdict is not None:
+            return
+        if known is None or known.screen is None:
+            self._screen_one(item)
+            known = self.view().row(item.name)
+        if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * judge_estimate_s(known, self.rows()):
+            self._judge_one(known.model_copy(update={"origin": "ablation", "parents": (winner.name,)}))
+
+
+def candidates_a_minute(rows: Sequence[Experiment]) -> float | None:
+    """Screened candidates over the minutes that their screens took; None without any."""
+    seconds = math.fsum(row.screen.elapsed_s for row in rows if row.screen is not None)
+    count = sum(row.screen is not None for row in rows)
+    return 60.0 * count / seconds if seconds > 0 else None

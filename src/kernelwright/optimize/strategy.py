@@ -1,0 +1,325 @@
+"""What to screen next, and who goes to the judge. Pure: the same rows give the same answer, so a resumed run goes on where it was.
+
+Order: what won for this workload before; the ladder's first rows; then the dimension that UCB1 names, in it the cheapest trial first: a
+pass that costs little is tried alone, since alone it is refuted without a compiler, and then on top of the best so far. The rescue pool
+puts together what gained somewhere and is missing from the best. What can't gain any more (PATIENCE) ends the screening.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..judge.correctness import PRECISION_ORDER
+from ..model.verdict import ACCEPTABLE, Experiment
+from ..model.workload import Precision
+from . import bandit, memory
+from .budget import kind
+from .passes import CATALOGUE, Context, Pass
+from .plan import LADDER, Candidate, candidate, carrier_of, compatible, refusal
+
+PATIENCE = 12
+"""So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
+STEP = 1.01
+"""A better candidate is better by 1%: less is the screen's noise."""
+CLOSE = 0.97
+"""Finalists this close to the best one's screen may be better in truth: one of them is judged too. The best one is judged from this
+speed-up on."""
+MOST_JUDGED = 3
+"""Candidates of one precision that go to the judge before another is better by the screen."""
+AS_GOOD = 0.85
+"""A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
+RESCUE = "rescue"
+_COSTS = ("cheap", "compile", "autotune")
+_BAD = ("wrong", "failed", "not_applicable")
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known when the next trial is chosen."""
+
+    context: Context
+    precision: Precision
+    rows: Sequence[Experiment]
+    """The last row of each candidate."""
+    winners: Sequence[tuple[str, ...]] = ()
+    """Passes that won for this workload before."""
+    won: float | None = None
+    """The speed-up that the first of them was judged to have."""
+    priors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def allowed(self) -> tuple[Precision, ...]:
+        """Precisions that may be used, the highest first."""
+        return PRECISION_ORDER[: PRECISION_ORDER.index(self.precision) + 1]
+
+    def row(self, name: str) -> Experiment | None:
+        """The row of this candidate."""
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def incumbent(view: View, level: Precision) -> Experiment | None:
+    """The fastest candidate at exactly this precision by the screen; None where none is faster than the original."""
+    found = [(speed, row) for row in view.rows if row.precision == level and (speed := memory.screened_speedup(row)) is not None
+             and speed > 1.0 and not _refused(row)]
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def untried_ladder(view: View) -> list[Candidate]:
+    """The ladder's rows that were not measured and apply, cheap ones first."""
+    names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.training)),
+                   key=lambda name: _COSTS.index(CATALOGUE[name].cost))
+    rows = [candidate([name], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension) for name in names]
+    return _open(view, rows)
+
+
+def proposals(view: View) -> list[Candidate]:
+    """Everything that may be tried now, in no order that matters but for equals."""
+    warm = [candidate(names, view.context, origin="warm start") for names in view.winners if set(names) <= CATALOGUE.keys()]
+    found = _open(view, warm)
+    ladder = untried_ladder(view)
+    found += ladder
+    if settled(view) or exhausted(view):
+        return _distinct(found)
+    passes = _usable(view)
+    found += _open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
+    for level in view.allowed:
+        found += _steps(view, level, passes)
+    found += _rescues(view)
+    return _distinct(found)
+
+
+def settled(view: View) -> bool:
+    """Whether a former winner of this workload does again what it did: nothing new is looked for."""
+    if not view.winners or view.won is None:
+        return False
+    first = view.row(candidate(view.winners[0], view.context).name) if set(view.winners[0]) <= CATALOGUE.keys() else None
+    speed = memory.screened_speedup(first) if first is not None else None
+    return speed is not None and speed >= AS_GOOD * view.won
+
+
+def exhausted(view: View) -> bool:
+    """Whether the last PATIENCE trials brought nothing, at any precision."""
+    best: dict[Precision, float] = {}
+    idle = 0
+    for row in sorted(view.rows, key=lambda row: row.index):
+        if row.screen is None or row.status in ("out_of_budget", "not_applicable"):
+            continue
+        speed = memory.screened_speedup(row) or 0.0
+        idle += 1
+        if speed > STEP * best.get(row.precision, 1.0):
+            best[row.precision], idle = speed, 0
+    return idle >= PATIENCE
+
+
+def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladder_now: bool = False) -> Candidate | None:
+    """The next trial. affordable: whether the time allows it; ladder_now: the time left is needed for the ladder."""
+    waiting = [item for item in proposals(view) if affordable(item)]
+    if not waiting:
+        return None
+    first = [item for item in waiting if item.origin == "warm start"] or [item for item in waiting if item.name in LADDER[:2]]
+    if first:
+        return first[0]
+    if ladder_now and (ladder := [item for item in waiting if item.ladder_row]):
+        return ladder[0]
+    known = bandit.arms(memory.plays_of(memory.trials_of(view.rows)), view.priors)
+    by_dimension: dict[str, list[Candidate]] = {}
+    for item in waiting:
+        by_dimension.setdefault(item.dimension, []).append(item)
+    chosen = _order(view, known, by_dimension)[0]
+    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(kind(item.passes)), not item.ladder_row, -promise(view, item),
+                                                       len(item.passes), item.name))
+
+
+def upcoming(view: View, count: int) -> list[Candidate]:
+    """Candidates that are likely to come soon and need a compiler (but no tuning on the device), for compiling ahead."""
+    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"]
+    return sorted(waiting, key=lambda item: (not item.ladder_row, item.origin != "warm start", -promise(view, item), item.name))[:count]
+
+
+def promise(view: View, item: Candidate) -> float:
+    """Geometric middle of the gains that its new passes predict; 1 where they give no number."""
+    parent = view.row(item.parents[0]) if item.parents else None
+    new = [name for name in item.passes if parent is None or name not in parent.passes]
+    gains = [CATALOGUE[name].predict(view.context).gain for name in new]
+    return math.prod(math.sqrt(low * high) for low, high in (gain for gain in gains if gain is not None) if low > 0 and high > 0)
+
+
+def to_judge(view: View) -> list[Experiment]:
+    """Screened candidates that the judge is to see now, in order: at each precision the best, another as long as none was FASTER or one is
+    close to it; and the best row of the ladder, beside which everything is reported."""
+    queue: list[Experiment] = []
+    ahead = 0.0
+    for level in view.allowed:
+        ranked = _ranked(row for row in view.rows if row.precision == level)
+        if not ranked or _speed(ranked[0]) < (STEP * ahead if ahead else CLOSE):
+            continue
+        ahead = max(ahead, _speed(ranked[0]))
+        queue += _next_of(ranked)
+    queue.sort(key=lambda row: row.precision != "equal")
+    ladder = _ranked(row for row in view.rows if row.ladder_row)[:1]
+    queue += [row for row in ladder if row.verdict is None and row not in queue]
+    return queue
+
+
+def _next_of(ranked: Sequence[Experiment]) -> list[Experiment]:
+    judged = [row for row in ranked if row.verdict is not None]
+    waiting = [row for row in ranked if row.verdict is None]
+    if not waiting:
+        return []
+    faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
+    if not faster:
+        worth = waiting[0] is ranked[0] or _speed(waiting[0]) > 1.0
+        return waiting[:1] if len(judged) < MOST_JUDGED and worth else []
+    best = max(_speed(row) for row in faster)
+    if _speed(waiting[0]) > STEP * best:
+        return waiting[:1]
+    return waiting[:1] if len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
+
+
+def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
+    """Rows with a screen that counts, the fastest first."""
+    timed = [row for row in rows if row.status in ("screened", "judged") and row.screen is not None and memory.screened_speedup(row)
+             and row.screen.status == "timed"]
+    return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
+
+
+def _speed(row: Experiment) -> float:
+    return memory.screened_speedup(row) or 0.0
+
+
+def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
+    """UCB1's order; those never played by what similar workloads taught and by the best promise in them."""
+    order = bandit.order(known, by_dimension)
+    unplayed = [name for name in order if known.get(name, bandit.Arm()).plays <= 0]
+    unplayed.sort(key=lambda name: (min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
+                                    -max(promise(view, item) for item in by_dimension[name]), name))
+    return unplayed + [name for name in order if name not in unplayed]
+
+
+def _usable(view: View) -> list[Pass]:
+    """Passes that apply, are allowed and were not refuted."""
+    return [item for item in CATALOGUE.values() if item.precision in view.allowed and item.refusal(view.context) is None
+            and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.training)]
+
+
+def _refuted(view: View, name: str) -> bool:
+    """Alone it was wrong, failed or found nothing to do; or it was so on top of two different candidates."""
+    alone = view.row(_single(view, CATALOGUE[name]).name)
+    if alone is not None:
+        return _is_bad(alone)
+    tried = [row for row in view.rows if row.parents and _added(view, row) == {name}]
+    return sum(_is_bad(row) for row in tried) >= 2 and all(_is_bad(row) for row in tried)
+
+
+def _is_bad(row: Experiment) -> bool:
+    return row.status in ("failed", "not_applicable") or (row.screen is not None and row.screen.status in _BAD) or _refused(row)
+
+
+def _refused(row: Experiment) -> bool:
+    return row.verdict is not None and row.verdict.verdict not in ACCEPTABLE
+
+
+def _single(view: View, item: Pass) -> Candidate:
+    return candidate([item.name], view.context, ladder_row=item.name in LADDER, origin="single", dimension=item.dimension)
+
+
+def _alone_first(view: View, item: Pass) -> bool:
+    """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on."""
+    if item.cost == "cheap" and item.level in ("module", "runtime"):
+        return True
+    best = incumbent(view, item.precision) or incumbent(view, "equal")
+    return best is None or (carrier_of(best.passes) is None and item.level not in ("module", "runtime"))
+
+
+def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candidate]:
+    """The best at this precision with one pass more, or with another in the place of one that it excludes."""
+    best = incumbent(view, level)
+    base = best or (incumbent(view, "equal") if level != "equal" else None)
+    if base is None:
+        return []
+    found = []
+    for item in passes:
+        if item.name in base.passes or PRECISION_ORDER.index(item.precision) > PRECISION_ORDER.index(level):
+            continue
+        if best is None and item.precision != level:
+            continue
+        if item.cost == "cheap" and item.level in ("module", "runtime") and view.row(_single(view, item).name) is None:
+            continue  # alone first
+        names = joined(base.passes, item.name)
+        if set(names) == {item.name} or _tried_on(view, item.name, carrier_of(names), level):
+            continue
+        found.append(candidate(names, view.context, origin="step", parents=(base.name,), dimension=item.dimension))
+    return _open(view, found)
+
+
+def _tried_on(view: View, name: str, carrier: str | None, level: Precision) -> bool:
+    """Whether this pass was added to another candidate of this precision under the same compile mode and gained nothing: it would
+    hardly here."""
+    for row in view.rows:
+        if row.parents and row.precision == level and name in row.passes and _added(view, row) == {name} \
+                and carrier_of(row.passes) == carrier and row.screen is not None:
+            parent = view.row(row.parents[0])
+            own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else None
+            if own is None or before is None or own <= before:
+                return True
+    return False
+
+
+def _added(view: View, row: Experiment) -> set[str]:
+    parent = view.row(row.parents[0]) if row.parents else None
+    return set(row.passes) - set(parent.passes if parent is not None else ())
+
+
+def _rescues(view: View) -> list[Candidate]:
+    """What gained in some candidate and is missing from the best one: all of it at once, then each pair of the two strongest kinds."""
+    trials = memory.trials_of(view.rows)
+    by_name = {row.name: row.passes for row in view.rows}
+    parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else _always(row.passes) for row in view.rows}
+    gains = memory.useful(trials, parents)
+    found = []
+    for level in view.allowed:
+        best = incumbent(view, level)
+        if best is None:
+            continue
+        missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes
+                          and PRECISION_ORDER.index(CATALOGUE[name].precision) <= PRECISION_ORDER.index(level)),
+                         key=lambda name: (-gains[name], name))
+        added: list[str] = []
+        for name in missing:
+            added += [name] if compatible([*best.passes, *added, name]) else []
+        if len(added) > 1:
+            found.append(_rescue(view, [*best.passes, *added], best))
+        carriers = [name for name in missing if name.startswith("compile_")][:2]
+        found += [_rescue(view, joined([*best.passes, *added], carrier), best) for carrier in carriers]
+    return _open(view, found)
+
+
+def _rescue(view: View, names: Iterable[str], best: Experiment) -> Candidate:
+    return candidate(names, view.context, origin="rescue", parents=(best.name,), dimension=RESCUE)
+
+
+def _always(passes: Sequence[str]) -> tuple[str, ...]:
+    """What every candidate has, where a row has no parent."""
+    return ("no_grad",) if "no_grad" in passes and len(passes) > 1 else ()
+
+
+def joined(passes: Iterable[str], new: str) -> list[str]:
+    """These passes with one more, less those that it excludes; a compile mode takes the place of another."""
+    kept = [name for name in passes if compatible([name, new])]
+    return [*kept, new]
+
+
+def _open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
+    """Those that were not measured, can be put together and apply."""
+    done = {row.name for row in view.rows if row.status != "out_of_budget"}
+    return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
+            and refusal(item, view.context) is None]
+
+
+def _distinct(items: Iterable[Candidate]) -> list[Candidate]:
+    found: dict[str, Candidate] = {}
+    for item in items:
+        found.setdefault(item.name, item)
+    return list(found.values())

@@ -1,0 +1,384 @@
+"""The quick screen of the optimiser: candidate beside original in one process, outputs compared roughly, times taken in turns.
+
+It ranks candidates; the judge decides. The workload is loaded once. On the CPU each candidate runs in a fork of the process that loaded
+it, so that nothing of one reaches the next (the loader runs on one thread: a fork after OpenMP has started its threads hangs in the
+first parallel loop). On a GPU, where a fork is of no use, candidates share the process, and the reply says when one left something
+behind, so that the parent starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import environment, failures, judge_candidate, loaders, tree
+from .judge_program import Program, Timer, unwrap
+from .judge_tensors import Leaf, clone_like
+from .screen_statistics import median_interval
+
+Message = dict[str, Any]
+SAMPLE_S = {"cuda": 0.004, "cpu": 0.01}
+"""A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow."""
+RING_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
+MAX_CALLS = 32
+WARM_S = 0.1
+MIN_PAIRS = 3
+PRECISE = 0.005
+"""Timing stops early when the interval's half-width is below this share."""
+FASTER_ALONE = 0.95
+"""The original was timed at the start. Later in a shared process it may have become faster through what candidates left there (cuDNN's
+benchmark cache is one): below this share of its first time, the first time counts."""
+LIMITS = {"equal": 1e-2, "tf32": 1e-2, "bf16": 1e-1}
+"""Relative difference of an output above which a candidate is wrong: ten times what rounding of inputs does, where that is more."""
+ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
+ROUNDOFF_FACTOR = 10.0
+LEFT_BYTES = 64 * 2**20
+
+
+class Look:
+    """Original and candidates in this process."""
+
+    def __init__(self, workload: loaders.LoadedWorkload) -> None:
+        self.workload = workload
+        self.inputs = (workload.args, workload.kwargs)
+        self.original = Program(workload, workload.model)
+        self.start_state = {name: tensor.detach().clone() for name, tensor in self.original.buffers().items()}
+        self.expected: list[Leaf] = []
+        self.comparable = False
+        self.rounding: dict[str, float] = {}
+        self.first_ns: float | None = None
+        self.pair: tuple[Program, Program] | None = None
+        self.shared = False
+        """Whether other candidates were here before."""
+
+    def prepare(self, message: Message) -> Message:
+        """Build the candidate (and the one it is timed against), call it, compare."""
+        self.drop({})
+        if not self.expected:
+            self._look_at_original(message["seed"])
+        state, start = self._state(), time.perf_counter()
+        reference = self.original
+        if message["against"]:
+            reference = self._built(message["against"], message["seed"])
+            self._call(reference, message["seed"])
+        program = self._built(message["candidate"], message["seed"])
+        got = self._call(program, message["seed"])
+        self.original.synchronize()
+        build_s = time.perf_counter() - start
+        self.pair = (reference, program)
+        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
+        error, wrong = difference(self.expected, got) if self.comparable else (None, "")
+        if not wrong and error is not None and not error <= limit:
+            wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
+        self.shared = True
+        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong,
+                "spoiled": self._state() != state}
+
+    def time(self, message: Message) -> Message:
+        """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
+        assert self.pair is not None
+        one, two = (self._timer(program) for program in self.pair)
+        end, hopeless = time.perf_counter() + message["seconds"], message["hopeless"]
+        ratios: list[float] = []
+        firsts: list[float] = []
+        seconds: list[float] = []
+        stopped = False
+        while not ratios or time.perf_counter() < end:
+            before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
+            firsts += [before, last]
+            seconds += [after, again]
+            ratios.append((before + last) / (after + again))
+            stopped = hopeless is not None and max(ratios) < hopeless * (1.0 if len(ratios) >= MIN_PAIRS else 0.5)
+            interval = median_interval(ratios)
+            if stopped or (interval is not None and interval[1] - interval[0] < 2 * PRECISE * interval[0]):
+                break
+        reference, candidate = statistics.median(firsts), statistics.median(seconds)
+        speedup, interval = statistics.median(ratios), median_interval(ratios)
+        if self.pair[0] is self.original and self.first_ns is not None and reference < FASTER_ALONE * self.first_ns:
+            factor = self.first_ns / reference
+            reference, speedup = self.first_ns, speedup * factor
+            interval = None if interval is None else (interval[0] * factor, interval[1] * factor)
+        return {"speedup": speedup, "interval": interval, "pairs": len(ratios), "reference_ns": reference, "candidate_ns": candidate,
+                "hopeless": stopped}
+
+    def compile(self, message: Message) -> Message:
+        """Build and call, so that what compilers made is in their caches."""
+        program = self._built(message["candidate"], message["seed"])
+        self._call(program, message["seed"])
+        self.original.synchronize()
+        return {}
+
+    def drop(self, _message: Message) -> Message:
+        """Forget the candidate. Returns whether it left something behind that the next would meet."""
+        used = self.pair is not None
+        self.pair = None
+        if not used and not self.shared:
+            return {"spoiled": False}
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
+        gc.collect()
+        if self.workload.device != "cuda":
+            return {"spoiled": False}
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES}
+
+    def _look_at_original(self, seed: int) -> None:
+        """Its outputs, whether they can be compared (the same twice, no random numbers drawn), and its time before any candidate."""
+        self.expected, drew = self._outputs(self.original, seed)
+        again, _ = self._outputs(self.original, seed)
+        error, wrong = difference(self.expected, again)
+        self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
+        if self.workload.device == "cuda":
+            timer = self._timer(self.original)
+            self.first_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
+            del timer, again
+            gc.collect()
+            self.own_bytes = torch.cuda.memory_allocated()
+
+    def _rounding(self, precision: str, seed: int) -> float:
+        """How far the original's outputs move when its inputs are rounded to this precision."""
+        if not self.comparable or precision in self.rounding:
+            return self.rounding.get(precision, 0.0)
+        generator = torch.Generator(device=self.workload.device).manual_seed(seed)
+
+        def rounded(tensor: torch.Tensor) -> torch.Tensor:
+            copy = clone_like(tensor)
+            if tensor.is_floating_point():
+                noise = torch.empty(tensor.shape, device=tensor.device).uniform_(-1.0, 1.0, generator=generator)
+                with torch.no_grad():
+                    copy.add_((copy * noise * ROUNDOFF[precision]).to(copy.dtype))
+            return copy
+
+        self.original.restore(self.start_state)
+        moved, _ = self.original.call(tree.map_tensors(rounded, self.inputs), seed)
+        error, _ = difference(self.expected, moved)
+        self.rounding[precision] = error if error is not None and error < 1.0 else 0.0
+        return self.rounding[precision]
+
+    def _built(self, path: str, seed: int) -> Program:
+        return Program(self.workload, judge_candidate.build(path, self.workload, seed).call)
+
+    def _call(self, program: Program, seed: int) -> list[Leaf]:
+        return self._outputs(program, seed)[0]
+
+    def _outputs(self, program: Program, seed: int) -> tuple[list[Leaf], bool]:
+        """A call's output leaves, copied (a captured graph writes the next ones over them), and whether it drew random numbers."""
+        program.restore(self.start_state)
+        leaves, drew = program.call(tree.map_tensors(clone_like, self.inputs), seed)
+        return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
+
+    def _timer(self, program: Program) -> Timer:
+        """Warm, with as many calls a sample as make it long enough."""
+        device = self.workload.device
+        program.restore(self.start_state)
+        timer = Timer(program, [self.inputs], 1)
+        call_s = timer.warm(WARM_S, 2)
+        nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(self.inputs) if isinstance(leaf, torch.Tensor)) or 1
+        calls = max(1, min(int(SAMPLE_S[device] / max(call_s, 1e-9)), MAX_CALLS, RING_BYTES[device] // nbytes))
+        if calls > 1:
+            timer = Timer(program, [self.inputs], calls)
+            timer.warm(0.0, calls)
+        return timer
+
+    def _state(self) -> list[Any]:
+        """What a candidate could change for those after it: weights' places and layouts, modes, hooks and torch's switches."""
+        model = unwrap(self.workload.model)
+        own: list[Any] = []
+        if isinstance(model, torch.nn.Module):
+            own = [(name, tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+                   for name, tensor in model.named_parameters()]
+            own += [(name, tensor.data_ptr(), tensor.stride()) for name, tensor in model.named_buffers()]
+            own += [(type(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks), "forward" in vars(module))
+                    for module in model.modules()]
+        cudnn = torch.backends.cudnn
+        return [*own, torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic, cudnn.enabled,
+                torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_autocast_enabled(),
+                torch.are_deterministic_algorithms_enabled()]
+
+
+def difference(expected: list[Leaf], got: list[Leaf]) -> tuple[float | None, str]:
+    """(largest ||got - expected|| / ||expected|| over the floating leaves, None without any; what is plainly wrong, or "")."""
+    if [path for path, _ in expected] != [path for path, _ in got]:
+        return None, "its outputs have another structure than the original's"
+    errors: list[float] = []
+    for (path, one), (_, two) in zip(expected, got, strict=True):
+        name = path or "itself"
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return None, f"output {name} is {tuple(two.shape)} {two.dtype}, the original's {tuple(one.shape)} {one.dtype}"
+        if not (one.is_floating_point() or one.is_complex()) or one.layout != torch.strided or not one.numel():
+            continue
+        a, b = (torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in (one, two))
+        finite = a.isfinite()
+        if not bool(torch.equal(finite, b.isfinite())):
+            return None, f"output {name} has other infinities or NaNs than the original's"
+        a, b = (torch.where(finite, leaf.double(), 0.0) for leaf in (a, b))
+        size, off = float(a.norm()), float((a - b).norm())
+        errors.append(off / size if size > 0 else (0.0 if off == 0 else float("inf")))
+    return (max(errors) if errors else None), ""
+
+
+def _sample(timer: Timer) -> float:
+    """Nanoseconds of one call, by events on a GPU."""
+    events, hosts = timer.block(1, 0, timer.ring_size)
+    return float((events or hosts)[0] / timer.ring_size)
+
+
+class Fork:
+    """A Look in a child process; commands and replies are lines of JSON over two pipes."""
+
+    def __init__(self, workload: loaders.LoadedWorkload, threads: int) -> None:
+        inward, self._out = os.pipe()
+        self._in, outward = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                if sys.platform == "linux":
+                    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() == parent:
+                    torch.set_num_threads(threads)
+                    _serve(Look(workload), inward, outward)
+                    code = 0
+            finally:
+                os._exit(code)
+        os.close(inward)
+        os.close(outward)
+
+    def ask(self, op: str, message: Message, limit_s: float) -> Message:
+        """The reply. Raises ProbeFailure when the child ends or takes too long; it is gone then."""
+        _write(self._out, {"op": op, **message})
+        give_up, buffer = time.monotonic() + limit_s, b""
+        while not buffer.endswith(b"\n"):
+            ready, _, _ = select.select([self._in], [], [], max(0.0, give_up - time.monotonic()))
+            chunk = os.read(self._in, 1 << 16) if ready else b""
+            if not chunk:
+                status = self.end()
+                raise failures.workload_failed(
+                    "screen_timeout" if not ready else "screen_died",
+                    f"did not finish within {limit_s:.0f} s" if not ready else
+                    f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended its process")
+            buffer += chunk
+        reply: Message = json.loads(buffer)
+        return reply
+
+    def end(self) -> int:
+        """Kill the child; its wait status. Safe to repeat."""
+        if self.pid <= 0:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        os.close(self._in)
+        os.close(self._out)
+        return status
+
+
+class Screen:
+    """The worker's operations (methods op_NAME), as judge_worker serves them."""
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+        self.fork: Fork | None = None
+        self.workload: loaders.LoadedWorkload
+
+    def op_load(self, message: Message) -> Message:
+        """Load the workload. On the CPU on one thread, so that forks can have theirs."""
+        environment.check_torch()
+        os.environ.setdefault("TORCHINDUCTOR_FX_GRAPH_CACHE", "1")
+        device = environment.resolve_device(message["device"])
+        self.threads = torch.get_num_threads()
+        if device == "cpu":
+            os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool of processes for each fork costs more than it saves
+            torch.set_num_threads(1)
+        self.workload = loaders.load(message["path"], message["version"], message["params"], device, message["seed"])
+        if device == "cpu" and torch.get_num_threads() != 1:  # the workload's own wish
+            self.threads = torch.get_num_threads()
+        return {"device": device, "training": self.workload.training}
+
+    def op_prepare(self, message: Message) -> Message:
+        """See Look.prepare; `compiles` says that the compiler may be needed: loaded before the fork it is loaded once."""
+        if self.workload.device == "cuda":
+            self.look = self.look or Look(self.workload)
+            return self.look.prepare(message)
+        if message["compiles"] and "torch._inductor.compile_fx" not in sys.modules:
+            with contextlib.suppress(Exception):  # what is amiss with it is the candidate's to say
+                importlib.import_module("torch._inductor.compile_fx")
+        self._end_fork()
+        self.fork = Fork(self.workload, self.threads)
+        return self._of_fork("prepare", message)
+
+    def op_time(self, message: Message) -> Message:
+        """See Look.time."""
+        if self.fork is not None:
+            return self._of_fork("time", message)
+        assert self.look is not None
+        return self.look.time(message)
+
+    def op_compile(self, message: Message) -> Message:
+        """See Look.compile."""
+        if self.workload.device == "cuda":
+            return Look(self.workload).compile(message)
+        self._end_fork()
+        self.fork = Fork(self.workload, self.threads)
+        told = self._of_fork("compile", message)
+        self._end_fork()
+        return told
+
+    def op_drop(self, message: Message) -> Message:
+        """End with this candidate."""
+        self._end_fork()
+        return self.look.drop(message) if self.look is not None else {"spoiled": False}
+
+    def _of_fork(self, op: str, message: Message) -> Message:
+        assert self.fork is not None
+        try:
+            reply = self.fork.ask(op, message, message["limit_s"])
+        except failures.ProbeFailure:
+            self.fork = None
+            raise
+        if "failed" in reply:
+            self._end_fork()
+            told = reply["failed"]
+            raise failures.ProbeFailure(told["code"], told["message"], exit_code=told["exit_code"], where=told["where"], fix=told["fix"],
+                                        trace=told["traceback"])
+        return reply
+
+    def _end_fork(self) -> None:
+        if self.fork is not None:
+            self.fork.end()
+            self.fork = None
+
+
+def _serve(look: Look, inward: int, outward: int) -> None:
+    """The child's side: one reply a command, until the parent closes its end."""
+    with os.fdopen(inward, "rb") as commands:
+        for line in commands:
+            message = json.loads(line)
+            action: Callable[[Message], Message] = getattr(look, message["op"])
+            try:
+                reply = action(message)
+            except BaseException as error:  # noqa: BLE001 the outermost edge: whatever the program did becomes a reply
+                reply = {"failed": failures.describe(error, message.get("candidate") or "").as_dict()}
+            _write(outward, reply)
+
+
+def _write(fd: int, message: Message) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(fd, data):]
