@@ -65,7 +65,7 @@ def outcome(row: Experiment) -> tuple[float, Literal["judge", "screen"]] | None:
     """(time after / before, who measured it); the judge's word before the screen's. None where nothing decided was timed."""
     if row.verdict is not None and row.verdict.speedup is not None:
         return (1 / row.verdict.speedup, "judge") if row.verdict.verdict in _DECIDED else None
-    if row.screen is not None and row.screen.status == "timed" and row.screen.speedup:
+    if row.screen is not None and row.screen.status in ("timed", "hopeless") and row.screen.speedup:
         return 1 / row.screen.speedup, "screen"
     return None
 
