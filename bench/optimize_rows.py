@@ -214,8 +214,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
     lines = [f"### {precision}, budget {budget:g} s", "",
-             "| workload | original us | kept us | speed-up [95%] | best ladder row | its speed-up | over it [95%] | of the bound, before | "
-             "after | at most | kept |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+             "| workload | original us | kept us | speed-up [95%] | best ladder row | its speed-up | over it [95%] | of the bound, "
+             "before | after | at most | kept |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     good = [row for row in rows if "error" not in row]
     for row in rows:
         if "error" in row:
