@@ -123,7 +123,8 @@ def _moves(runs: Sequence[Run]) -> list[str]:
     counts = {name: sum(one.result == name for one in checked) for name in ("confirmed", "not seen", "unexplained", "not checked")}
     lines = ["## How it came about", "", "Of the passes that were kept: whether the quantities that each said it would move did (launches, "
              "idle share, time and bytes of operators), by the profiles before and after.", "",
-             "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|", f"| {' | '.join(str(count) for count in counts.values())} |", ""]
+             "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
+             f"| {' | '.join(str(count) for count in counts.values())} |", ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
     return [*lines, *([*odd, ""] if odd else [])]
 
