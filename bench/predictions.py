@@ -28,7 +28,7 @@ from kernelwright.report.text import cell, plain  # noqa: E402
 
 HEAD = """# Predicted against realised
 
-Every pass says beforehand what it should give: a range of the time of a call, after over before, from the workload's own profile
+Every pass says beforehand what it should give: a range of the speed-up of a call, from the workload's own profile
 (`src/kernelwright/optimize/passes/`). This page holds that against what came, over the ledgers named below. It is written by
 `python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else.
 
@@ -101,7 +101,7 @@ def _totals(found: Sequence[Realised]) -> list[str]:
 
 def _by_pass(found: Sequence[Realised]) -> list[str]:
     lines = ["## By pass", "", "Alone and in the whole; medians.", "",
-             "| Pass | Predictions | Predicted time after / before | What came | Inside the range | Median error |",
+             "| Pass | Predictions | Predicted speed-up | What came | Inside the range | Median error |",
              "|---|---|---|---|---|---|"]
     for name in sorted({one.name for one in found if one.context != "combination"}):
         rows = [one for one in found if one.name == name and one.context != "combination"]

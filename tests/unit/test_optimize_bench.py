@@ -84,7 +84,7 @@ def test_a_result_is_reached_when_the_first_candidate_of_that_speed_is_known(tmp
 
 
 def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_path, capsys):
-    said = (PassPrediction(name="cuda_graph", words="w", gain=(0.4, 0.9)),)
+    said = (PassPrediction(name="cuda_graph", words="w", gain=(1.0, 2.25)),)
     run(tmp_path / "a", [screened("cuda_graph", 2.0, 1, prediction=said)])
     odd = Hypothesis(name="cuda_graph", result="unexplained", words="launches did not fall")
     run(tmp_path / "b", [screened("cuda_graph", 0.5, 1, prediction=said), screened("predictions", 1.0, 2, hypotheses=(odd,))])
@@ -92,8 +92,8 @@ def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_pa
     (tmp_path / "broken" / "ledger.jsonl").write_text("{")
     assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
     page = (tmp_path / "page.md").read_text()
-    # (0.4, 0.9) has its middle at 0.6: 0.5 is a factor of 1.2 from it, 2.0 one of 3.33.
-    assert "| alone | 2 | 1 (50%) | 127% |" in page and "| cuda_graph | 2 | 0.40 to 0.90 | 1.25 | 1 (50%) | 127% |" in page
+    # (1, 2.25) has its middle at 1.5: 2.0 is a factor of 1.33 from it, 0.5 one of 3.
+    assert "| alone | 2 | 1 (50%) | 117% |" in page and "| cuda_graph | 2 | 1.00 to 2.25 | 1.25 | 1 (50%) | 117% |" in page
     assert "| 0 | 0 | 1 | 0 |" in page and "launches did not fall" in page and "| net | equal | Some \\| CPU | 2.11.0 | 1 |" in page
     assert "/somewhere" not in page and str(tmp_path) not in page and "left out" in capsys.readouterr().err
 

@@ -152,22 +152,22 @@ def prediction(name: str, low: float, high: float) -> PassPrediction:
 
 
 def test_predictions_are_held_against_what_came_alone_in_the_whole_and_together():
-    channels, graph = prediction("channels_last", 0.5, 1.0), prediction("cuda_graph", 0.4, 0.9)
+    channels, graph = prediction("channels_last", 1.0, 2.0), prediction("cuda_graph", 1.0, 2.5)
     winner = row("channels_last+cuda_graph", verdict(speedup=4.0), prediction=(channels, graph))
-    ablated = screened("ablation: channels_last+cuda_graph without cuda_graph", 2.5,
+    ablated = screened("ablation: channels_last+cuda_graph without cuda_graph", 2.6,
                        tags={"role": "ablation", "of": winner.name, "without": "cuda_graph"})
     found = realised([row("channels_last", verdict(speedup=1.25), prediction=(channels,)), screened("cuda_graph", 2.0, prediction=(graph,)),
-                      winner, ablated, row("no_grad", verdict("AMBIGUOUS", 1.5, 1.0), prediction=(prediction("no_grad", 0.9, 1.0),)),
+                      winner, ablated, row("no_grad", verdict("AMBIGUOUS", 1.5, 1.0), prediction=(prediction("no_grad", 1.0, 1.1),)),
                       row("tf32", verdict(speedup=3.0), precision="tf32", prediction=(PassPrediction(name="tf32", words="no number"),))])
     assert [(one.name, one.context, one.by, round(one.realised, 3)) for one in found] == [
-        ("channels_last", "alone", "judge", 0.8), ("cuda_graph", "alone", "screen", 0.5),
-        ("channels_last+cuda_graph", "combination", "judge", 0.25), ("cuda_graph", "in the whole", "screen", 0.4)]
-    assert found[2].predicted == pytest.approx((0.2, 0.9)) and [one.inside for one in found] == [True] * 4
-    assert found[0].error == pytest.approx(0.8 / 0.5**0.5) and median_error_pct(found) > 0 and median_error_pct([]) is None
+        ("channels_last", "alone", "judge", 1.25), ("cuda_graph", "alone", "screen", 2.0),
+        ("channels_last+cuda_graph", "combination", "judge", 4.0), ("cuda_graph", "in the whole", "screen", 2.6)]
+    assert found[2].predicted == pytest.approx((1.0, 5.0)) and [one.inside for one in found] == [True, True, True, False]
+    assert found[0].error == pytest.approx(2**0.5 / 1.25) and median_error_pct(found) > 0 and median_error_pct([]) is None
 
 
 def test_a_kept_pass_says_what_it_predicted_what_it_earns_and_whether_that_is_explained(tmp_path):
-    kept = row("channels_last+cuda_graph", verdict(speedup=2.0), prediction=(prediction("cuda_graph", 0.5, 0.8),))
+    kept = row("channels_last+cuda_graph", verdict(speedup=2.0), prediction=(prediction("cuda_graph", 1.25, 2.0),))
     ablated = screened("ablation: channels_last+cuda_graph without cuda_graph", 1.5,
                        tags={"role": "ablation", "of": kept.name, "without": "cuda_graph"})
     odd = Hypothesis(name="cuda_graph", result="unexplained", words="launches did not fall")
@@ -209,7 +209,7 @@ class Page(HTMLParser):
 
 
 def test_report_html_is_one_page_that_loads_and_runs_nothing(tmp_path):
-    said = (prediction("channels_last", 0.5, 1.0), prediction("cuda_graph", 0.4, 0.9))
+    said = (prediction("channels_last", 1.0, 2.0), prediction("cuda_graph", 1.0, 2.5))
     kept = row("channels_last+cuda_graph", verdict(speedup=2.0), prediction=said)
     end = ending(tmp_path, [*LADDER, kept, screened("fold_conv_bn", 1.2)], kept)
     write_reports(end)

@@ -166,10 +166,10 @@ def passes(end: Ending) -> list[dict[str, str]]:
 
 
 def _predicted(said: PassPrediction | None) -> str:
-    """Speed-up of a call, from the prediction's times after / before."""
-    if said is None or said.gain is None or min(said.gain) <= 0:
+    """The predicted speed-up."""
+    if said is None or said.gain is None:
         return "no number" if said is not None else NA
-    low, high = sorted(1 / part for part in said.gain)
+    low, high = said.gain
     return f"{low:.2f}x" if high - low < 0.005 else f"{low:.2f} to {high:.2f}x"
 
 

@@ -67,7 +67,7 @@ def draw(end: Ending) -> list[Picture]:
          lambda: figure.progress(steps(end.rows, begun), last_s(end.rows, begun))),
         (bool(before), "where.svg", "Where a call's time goes", "time of a call by stage, at its roof and above it, before and after",
          lambda: figure.where(before, after)),
-        (bool(guesses), "predictions.svg", "Predicted against measured", "predicted against measured time of a call, after over before",
+        (bool(guesses), "predictions.svg", "Predicted against measured", "predicted against measured speed-up, where one was predicted",
          lambda: figure.predictions([Guess(one.name, *one.predicted, one.realised) for one in guesses])),
     ]
     try:

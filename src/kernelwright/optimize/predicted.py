@@ -1,7 +1,7 @@
 """What passes said they would give, beside what they gave. Pure: the ledger's rows decide.
 
-Both are times of a call after / before. A pass is seen alone (the candidate of that pass only), in the whole (the winner against the
-winner without it), and a combination is held against the product of its passes' predictions.
+Both are speed-ups: time of a call before / after. A pass is seen alone (the candidate of that pass only) and in the whole (the winner
+against the winner without it); a combination is held against the product of its passes' predictions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Realised:
     name: str
     context: Context
     predicted: tuple[float, float]
-    """Time after / before, from low to high."""
+    """Speed-up, from low to high."""
     realised: float
     by: Literal["judge", "screen"]
 
@@ -62,11 +62,11 @@ def realised(rows: Iterable[Experiment]) -> list[Realised]:
 
 
 def outcome(row: Experiment) -> tuple[float, Literal["judge", "screen"]] | None:
-    """(time after / before, who measured it); the judge's word before the screen's. None where nothing decided was timed."""
+    """(speed-up, who measured it); the judge's word before the screen's. None where nothing decided was timed."""
     if row.verdict is not None and row.verdict.speedup is not None:
-        return (1 / row.verdict.speedup, "judge") if row.verdict.verdict in _DECIDED else None
+        return (row.verdict.speedup, "judge") if row.verdict.verdict in _DECIDED else None
     if row.screen is not None and row.screen.status in ("timed", "hopeless") and row.screen.speedup:
-        return 1 / row.screen.speedup, "screen"
+        return row.screen.speedup, "screen"
     return None
 
 
@@ -90,7 +90,7 @@ def _ablated(row: Experiment, winner: Experiment | None) -> list[Realised]:
     said = next((one for one in (winner.prediction if winner is not None else ()) if one.name == name), None)
     if said is None or said.gain is None or came is None or not _usable(said):
         return []
-    # The row's figure is the time without the pass over the time of the whole: its inverse is what the pass gives.
+    # The row's figure is the time without the pass over the time of the whole: what the pass gives there.
     return [Realised(name, "in the whole", said.gain, *came)]
 
 

@@ -110,16 +110,15 @@ def places(profile: Profile) -> list[Place]:
     found = [_place(stage) for stage in profile.stages]
     found.sort(key=lambda place: -place.time_ns)
     duration, idle = headline(profile).duration_ns, headline(profile).idle_pct
-    if duration is not None and idle:
-        where = "outside operators" if profile.capture_metadata.device == "cpu" else "the device waits"
-        found.append(Place(where, duration * idle / 100, 0.0, "launches and gaps"))
+    if duration is not None and idle and profile.capture_metadata.device != "cpu":  # a CPU's stages hold what is outside operators
+        found.append(Place("the device waits", duration * idle / 100, 0.0, "launches and gaps"))
     return found
 
 
 def left(profile: Profile) -> list[dict[str, str]]:
     """What is left above the roofs, the largest first; stages whose roof is not known stand with n/a, by their time."""
-    duration = headline(profile).duration_ns
     rows = sorted(places(profile), key=lambda place: -_above(place))
+    duration = sum(place.time_ns for place in rows)
     table = [{
         "name": place.name, "time": us(place.time_ns), "share": _share(place.time_ns, duration),
         "of_roof": NA if place.roof_ns is None or not place.roof_ns else f"{_share(place.roof_ns, place.time_ns)} ({place.roof})",

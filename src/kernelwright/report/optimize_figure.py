@@ -35,7 +35,7 @@ def progress(steps: Sequence[Step], used_s: float) -> bytes:
 
 
 def predictions(guesses: Sequence[Guess]) -> bytes:
-    """Predicted against realised time of a call; SVG."""
+    """Predicted against realised speed-up; SVG."""
     return drawn_svg(lambda: _predictions(guesses))
 
 
@@ -102,7 +102,7 @@ def _progress(steps: Sequence[Step], used_s: float) -> Figure:
 def _predictions(guesses: Sequence[Guess]) -> Figure:
     figure, axes = _axes(5.6, 4.6, left=0.13)
     values = [value for guess in guesses for value in (guess.low, guess.high, guess.realised)]
-    low, high = min([0.5, *values]) / 1.1, max([1.1, *values]) * 1.1
+    low, high = min([0.9, *values]) / 1.1, max([2.0, *values]) * 1.1
     axes.plot([low, high], [low, high], color="#999999", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     for guess in guesses:
         axes.plot([guess.low, guess.high], [guess.realised] * 2, color=COLOURS[0], linewidth=2.0, alpha=0.7, zorder=2)
@@ -115,7 +115,7 @@ def _predictions(guesses: Sequence[Guess]) -> Figure:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _place: f"{value:g}")
         axis.set_minor_formatter(lambda _value, _place: "")
-    axes.set(xlim=(low, high), ylim=(low, high), xlabel="Predicted time after / before", ylabel="Measured time after / before")
+    axes.set(xlim=(low, high), ylim=(low, high), xlabel="Predicted speed-up", ylabel="Measured speed-up")
     return figure
 
 

@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Guess:
-    """A prediction and what came: time after / before."""
+    """A prediction and what came: speed-ups."""
 
     name: str
     low: float
