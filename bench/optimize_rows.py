@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -117,14 +118,17 @@ class Bench:
         interval = verdict.interval if verdict is not None else None
         beyond, beyond_interval = over(speedup, interval, rung)
         timing = verdict.comparison if verdict is not None else None
+        seen = [row.verdict.comparison.reference.median_ns / 1e3 for row in rung_rows if row.verdict and row.verdict.comparison]
         reached = report["reached"] or {}
-        before, after = (timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3) if timing else (None, None)
+        before, after = statistics.median(seen) if seen else None, None
+        if timing is not None:
+            before, after = timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3
         return {
             "workload": workload.name, "asked": asked, "precision": level, "budget_s": self.args.budget, "kept": name,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
             "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
-            "rung": rung.name, "rung_speedup": rung.speedup, "rung_interval": rung.interval,
-            "over": beyond, "over_interval": beyond_interval,
+            "rung": rung.name + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
+            "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
             "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
             "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None, "most": reached.get("most"),
             "used_s": round(report["used_s"], 1), "pace": report["pace"], "bought": report["bought"],

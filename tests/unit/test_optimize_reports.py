@@ -186,10 +186,12 @@ def test_only_the_best_of_many_screened_candidates_are_listed_and_the_others_cou
     assert "80 candidates screened, 3 judged, in 172 s: 29.0 candidates a minute." in report
 
 
-def test_what_the_first_minutes_bought_counts_from_the_baselines_profile():
-    late = row("cuda_graph", verdict(speedup=3.0), started_utc="2026-01-02T03:06:30+00:00")
-    assert pictures.bought([*LADDER, late], "2026-01-02T03:04:05+00:00", "equal") == {1: 1.0, 3: 3.0, 8: 3.0}
-    assert pictures.bought([row("tf32", verdict(speedup=3.0), precision="tf32")], "2026-01-02T03:04:05+00:00", "equal")[8] == 1.0
+def test_what_the_first_minutes_bought_counts_from_the_baselines_profile(tmp_path):
+    known = screened("cuda_graph", 3.1, started_utc="2026-01-02T03:04:15+00:00")
+    judged = row("cuda_graph", verdict(speedup=3.0), started_utc="2026-01-02T03:06:30+00:00")
+    end = ending(tmp_path, [judged], history=[known, judged, screened("ablation", 9.0, tags={"role": "ablation"})])
+    assert pictures.bought(end, judged=True) == {1: 1.0, 3: 3.0, 8: 3.0} and pictures.bought(end, judged=False) == {1: 3.1, 3: 3.1, 8: 3.1}
+    assert "Best so far after 1 min: 3.10x known, 1.00x judged (" in render_report(end)
 
 
 class Page(HTMLParser):

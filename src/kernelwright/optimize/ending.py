@@ -53,6 +53,8 @@ class Ending:
     """Of the kept passes: what they predicted beside what the profiles measured."""
     ablation: Sequence[Experiment] = ()
     """One a pass of the winner, timed without it."""
+    history: Sequence[Experiment] = ()
+    """Every row of the ledger, in the order written; empty: `rows` stand for it."""
     screened: int = 0
     """Candidates that the quick screen looked at."""
     screening_s: float = 0.0

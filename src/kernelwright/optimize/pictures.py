@@ -18,18 +18,17 @@ from typing import Any
 
 import jinja2
 
-from ..judge.correctness import PRECISION_ORDER
 from ..model.errors import MachineLacks
 from ..model.files import write_bytes_atomic, write_text_atomic
 from ..model.profile import Profile
 from ..model.resources import resource
 from ..model.verdict import Experiment
-from ..model.workload import Precision
 from ..report.optimize_marks import Bar, Guess, Part, Step
 from ..report.text import plain
 from . import remains
 from .claims import is_ladder_row
-from .ending import Ending, speedup_of
+from .confirm import ROLE
+from .ending import Ending
 from .predicted import realised
 
 FOLDER = "figures"
@@ -59,12 +58,12 @@ def draw(end: Ending) -> list[Picture]:
         raise MachineLacks("no_matplotlib", f"matplotlib can't be loaded: {error}", where=sys.executable,
                            fix="install matplotlib there, or remove kernelwright's environment: the next run makes it anew") from error
     # What was kept counts among the figures by its confirmation, so that they agree with the report's first line.
-    rows, guesses, begun = bars(end), realised([*end.rows, *end.ablation]), end.state.started_utc
+    rows, guesses = bars(end), realised([*end.rows, *end.ablation])
     before, after = parts(end.baseline), parts(end.after) if end.after is not None else []
     wanted: list[tuple[bool, str, str, str, Callable[[], bytes]]] = [
         (bool(rows), "gains.svg", "Gains", "speed-up of each candidate over the original, with its interval", lambda: figure.gains(rows)),
-        (bool(steps(end.rows, begun)), "progress.svg", "What the time bought", "best candidate so far over the seconds of the search",
-         lambda: figure.progress(steps(end.rows, begun), last_s(end.rows, begun))),
+        (bool(steps(end)), "progress.svg", "What the time bought", "best candidate so far over the seconds of the search",
+         lambda: figure.progress(steps(end), last_s(end))),
         (bool(before), "where.svg", "Where a call's time goes", "time of a call by stage, at its roof and above it, before and after",
          lambda: figure.where(before, after)),
         (bool(guesses), "predictions.svg", "Predicted against measured", "predicted against measured speed-up, where one was predicted",
@@ -90,22 +89,30 @@ def bars(end: Ending) -> list[Bar]:
     return found
 
 
-def steps(rows: Sequence[Experiment], started_utc: str) -> list[Step]:
-    """When each FASTER candidate was known, in seconds after the baseline's profile. A resumed run counts the time between its parts."""
-    return [Step(seconds, speedup, row.precision) for row in rows
-            if row.verdict is not None and row.verdict.verdict == "FASTER" and (speedup := speedup_of(row)) is not None
-            and (seconds := _seconds(row, started_utc)) is not None]
+def steps(end: Ending) -> list[Step]:
+    """When each candidate that gains was known, in seconds after the baseline's profile: by its screen, and as FASTER by the judge. A
+    resumed run counts the time between its parts."""
+    found = []
+    for row in end.history or end.rows:
+        seconds = _seconds(row, end.state.started_utc)
+        if row.tags.get(ROLE) or seconds is None:
+            continue
+        if row.verdict is not None and row.verdict.verdict == "FASTER" and row.verdict.speedup is not None:
+            found.append(Step(seconds, row.verdict.speedup, row.precision, True))
+        elif row.verdict is None and row.screen is not None and row.screen.speedup is not None and row.screen.speedup > 1:
+            found.append(Step(seconds, row.screen.speedup, row.precision, False))
+    return found
 
 
-def last_s(rows: Sequence[Experiment], started_utc: str) -> float:
+def last_s(end: Ending) -> float:
     """Seconds from the baseline's profile to the end of the last candidate."""
-    return max((seconds for row in rows if (seconds := _seconds(row, started_utc)) is not None), default=0.0)
+    return max((seconds for row in end.rows if (seconds := _seconds(row, end.state.started_utc)) is not None), default=0.0)
 
 
-def bought(rows: Sequence[Experiment], started_utc: str, precision: Precision) -> dict[int, float]:
-    """Minutes -> speed-up of the best candidate at `precision` or a higher one that was judged FASTER by then; 1.0 where none was."""
-    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(precision) + 1]
-    known = [step for step in steps(rows, started_utc) if step.precision in allowed]
+def bought(end: Ending, *, judged: bool) -> dict[int, float]:
+    """Minutes -> speed-up of the best candidate known by then, of those that were judged FASTER or (judged: False) by the screens' word
+    too; 1.0 where none was."""
+    known = [step for step in steps(end) if step.judged or not judged]
     return {minutes: max([1.0, *(step.speedup for step in known if step.seconds <= 60 * minutes)]) for minutes in MINUTES}
 
 

@@ -346,7 +346,8 @@ class _Run:
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
-            clocks=self.clocks(), **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
+            clocks=self.clocks(), history=tuple(self.search.ledger.rows),
+            **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
         kept = end.kept

@@ -151,9 +151,9 @@ def pace(end: Ending) -> str:
 
 def _bought(end: Ending) -> list[dict[str, str]]:
     """What the first minutes of the search gave, as far as it lasted."""
-    lasted = pictures.last_s(end.rows, end.state.started_utc)
-    found = pictures.bought(end.rows, end.state.started_utc, end.state.precision)
-    return [{"minutes": str(minutes), "gain": f"{gained:.2f}x"} for minutes, gained in found.items() if lasted >= 60 * minutes]
+    lasted, judged, known = pictures.last_s(end), pictures.bought(end, judged=True), pictures.bought(end, judged=False)
+    return [{"minutes": str(minutes), "gain": f"{known[minutes]:.2f}x", "judged": f"{judged[minutes]:.2f}x"}
+            for minutes in judged if lasted >= 60 * minutes]
 
 
 def _listed(rows: Sequence[Experiment], kept: Kept | None) -> tuple[list[Experiment], int]:

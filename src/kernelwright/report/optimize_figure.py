@@ -84,19 +84,26 @@ def _gains(bars: Sequence[Bar]) -> Figure:
 def _progress(steps: Sequence[Step], used_s: float) -> Figure:
     figure, axes = _axes(9.6, 3.2, left=0.08)
     for level, colour in PRECISIONS.items():
-        xs, ys, top = [0.0], [1.0], 1.0
-        for step in sorted((one for one in steps if one.precision == level), key=lambda one: one.seconds):
-            if step.speedup > top:
-                top = step.speedup
-                xs.append(step.seconds)
-                ys.append(top)
-        if len(xs) > 1 or level == "equal":
-            axes.step([*xs, max(used_s, xs[-1])], [*ys, top], where="post", color=colour, linewidth=1.8, label=level)
+        for judged in (False, True):
+            xs, ys = _best_so_far([step for step in steps if step.precision == level and step.judged == judged])
+            if len(xs) > 1:
+                axes.step([*xs, max(used_s, xs[-1])], [*ys, ys[-1]], where="post", color=colour, linewidth=1.8,
+                          linestyle="-" if judged else (0, (2, 2)), label=f"{level}, {'judged' if judged else 'screened'}")
     axes.legend(loc="lower right", fontsize=7.5, edgecolor=_GRID)
     axes.set_xlabel("Seconds since the start")
     axes.set_ylabel("Best so far (x)")
     axes.set_ylim(bottom=0.9)
     return figure
+
+
+def _best_so_far(steps: Sequence[Step]) -> tuple[list[float], list[float]]:
+    """(seconds, best speed-up from then on), from 1x at the start."""
+    xs, ys = [0.0], [1.0]
+    for step in sorted(steps, key=lambda one: one.seconds):
+        if step.speedup > ys[-1]:
+            xs.append(step.seconds)
+            ys.append(step.speedup)
+    return xs, ys
 
 
 def _predictions(guesses: Sequence[Guess]) -> Figure:

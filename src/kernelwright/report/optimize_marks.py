@@ -26,6 +26,8 @@ class Step:
     seconds: float
     speedup: float
     precision: str
+    judged: bool
+    """False: the screen's estimate."""
 
 
 @dataclass(frozen=True)
