@@ -161,6 +161,7 @@ class FakeStages:
 @pytest.fixture(name="workload")
 def a_workload(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kernelwright.optimize.pictures.draw", lambda _end: [])  # test_optimize_reports draws
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "net.py"
     path.write_text("# the workload")

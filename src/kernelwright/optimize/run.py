@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..judge.options import OutOfTime
 from ..model.capture import ProbeResult
 from ..model.errors import BadInput, KernelwrightError, NotWritable
-from ..model.files import leave_error, write_json_atomic, write_text_atomic
+from ..model.files import leave_error
 from ..model.measurement import PAIRED, Measurement
 from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
@@ -23,7 +23,10 @@ from ..model.workload import Precision, WorkloadRef
 from . import memory
 from . import state as states
 from .budget import Budget
+from .checks import TESTS, write_tests
+from .claims import sentences
 from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
+from .ending import Ending, Kept
 from .explain import AUDIT, explain, learn, screening_facts, warm
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
@@ -33,8 +36,8 @@ from .paired import paired, restated
 from .passes import CATALOGUE, Context
 from .screening import ScreenedSearch
 from .search import line_of
-from .stages import OptimizeOptions, RealStages, Stages
-from .summary import Ending, Kept, document, render_report, result_line, verdict_words, warnings_of
+from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
+from .summary import result_line, verdict_words, warnings_of, write_reports
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -42,7 +45,6 @@ CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
 AUDITS_S = 30.0
 """What the judge's further conditions and audits may take beside the judgement itself (H200: 10 to 20 s)."""
-OPTIMIZED = "optimized.py"
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
 
@@ -264,6 +266,7 @@ class _Run:
         row = row or next(iter(self.search.best()), None)
         if row is None:
             (self.folder / OPTIMIZED).unlink(missing_ok=True)
+            (self.folder / TESTS).unlink(missing_ok=True)
             return None
         self._write_optimized(row)
         if (confirmation := self._confirmation(row)) is not None:
@@ -302,6 +305,7 @@ class _Run:
                        warnings=tuple(str(item) for item in warnings) if isinstance(warnings, list) else outcome.warnings)
 
     def _write_optimized(self, row: Experiment) -> Path:
+        write_tests(self.folder, row, self.context.facts)
         return write_source(self.folder / OPTIMIZED, self._optimized_text(row))
 
     def _optimized_text(self, row: Experiment) -> str:
@@ -334,8 +338,7 @@ class _Run:
     def _documents(self, kept: Kept | None, after: Profile | None, used_s: float) -> Outcome:
         end = self._ending(kept, after, used_s)
         devlog = self._log(end)
-        report = write_text_atomic(self.folder / "report.md", render_report(end))
-        write_json_atomic(self.folder / "report.json", document(end))
+        report = write_reports(end)
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:
@@ -343,7 +346,8 @@ class _Run:
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
-            clocks=self.clocks(), **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
+            clocks=self.clocks(), history=tuple(self.search.ledger.rows),
+            **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
         kept = end.kept
@@ -366,10 +370,10 @@ class _Run:
             source = PAIRED if end.kept else "baseline profile"
             old, _ = _paired(end.kept)
             role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
-            entries.append((restated(end.baseline, old), [] if end.after else [line, *verdict_words(end)], role))
+            entries.append((restated(end.baseline, old), [] if end.after else [line, *sentences(end), *verdict_words(end)], role))
             if end.after is not None and end.kept is not None:
                 role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
-                entries.append((end.after, [f"{line} {DURATIONS}"], role))
+                entries.append((end.after, [f"{line} {DURATIONS}", *sentences(end)], role))
         try:
             return self.stages.log(self.workload, entries)
         except KernelwrightError as error:

@@ -1,78 +1,34 @@
-"""What an optimisation says at its end: the figures of report.md and report.json, taken from verdicts and profiles alone."""
+"""What an optimisation says at its end: the figures of its reports, taken from verdicts and profiles alone."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..judge.correctness import PRECISION_ORDER
-from ..model.profile import ClockReading, Profile
-from ..model.trial import Hypothesis
-from ..model.verdict import Comparison, Experiment, Verdict
-from ..model.workload import WorkloadRef
+from ..model.errors import MachineLacks
+from ..model.files import write_json_atomic, write_text_atomic
+from ..model.verdict import Comparison, Experiment
 from ..report.baseline import idle_row
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
-from .confirm import LONGER, OF, counted, history, noisy, verdicts
+from . import claims, pictures, remains
+from .confirm import LONGER, OF, history, noisy, verdicts
+from .ending import NA, Ending, Kept, gain, gain_of
 from .paired import paired
-from .passes import CATALOGUE
-from .plan import LADDER, best
-from .state import State
+from .plan import best
 
-NA = "n/a"
-NOTABLE_DRIFT = 1.25
-"""A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 OWN_TIMING_APART = 1.1
 """The baseline's own duration is told beside the paired one from this factor between them."""
 NOTABLE_SPREAD = 1.5
 """The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The candidate that became optimized.py."""
-
-    row: Experiment
-    confirmation: Experiment | None
-    """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict that counts: the confirmation's where there is one."""
-        source = self.confirmation or self.row
-        assert source.verdict is not None
-        return source.verdict
-
-
-@dataclass(frozen=True)
-class Ending:
-    """All that the documents are made of."""
-
-    workload: WorkloadRef
-    state: State
-    folder: Path
-    rows: Sequence[Experiment]
-    """One a candidate, in order, without confirmations."""
-    confirmations: Sequence[Experiment]
-    kept: Kept | None
-    baseline: Profile
-    after: Profile | None
-    used_s: float
-    interrupted: bool
-    notes: Sequence[str]
-    clocks: ClockReading | None = None
-    """Of the whole run; None where nobody watched."""
-    hypotheses: tuple[Hypothesis, ...] = ()
-    """Predictions of the kept passes against what was measured."""
-    ablation: tuple[Experiment, ...] = ()
-    """One row for each pass that the winner was timed without."""
-    screened: int = 0
-    """Candidates that were screened, and the seconds that took."""
-    screening_s: float = 0.0
+MOST_SCREENED = 30
+"""Candidates that were only screened, in the table of experiments; report.json has all."""
 
 
 def result_line(end: Ending) -> str:
@@ -127,28 +83,21 @@ def verdict_words(end: Ending) -> list[str]:
     return [f"Verdicts (speed-up, 95% interval): {'; '.join(words)}."] if words else []
 
 
-def gain(verdict: Verdict | None) -> str:
-    """"1.84x [1.80, 1.88]", "undecided [0.42, 1.25]" (an estimate that decides nothing would be read as a result), or n/a."""
-    if verdict is None or verdict.speedup is None:
-        return NA
-    if verdict.verdict == "AMBIGUOUS" and verdict.interval:
-        return f"undecided [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"
-    interval = f" [{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]" if verdict.interval else ""
-    return f"{verdict.speedup:.2f}x{interval}"
-
-
 def values(end: Ending) -> dict[str, Any]:
     """The variables of templates/optimize_report.md.j2."""
-    shown = [row for row in end.rows if row.status != "not_applicable"]
+    tried = [row for row in end.rows if row.status != "not_applicable"]
+    shown, not_shown = _listed(tried, end.kept)
     return {
         "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
-        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": _ladder(end),
+        "experiments": [_experiment(row, end.kept) for row in shown], "ladder": claims.ladder(end),
         "change": _before_after(end), "profiled": end.after is not None,
         "own_timing": _own_timing(end), "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
         "confirmations": [{**_experiment(row, None), "kept": end.kept is not None and row is end.kept.confirmation}
                           for row in end.confirmations],
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
-        "kept": _kept(end), "by_precision": _by_precision(end),
+        "not_shown": not_shown, "pace": pace(end), "kept": _kept(end), "bought": _bought(end),
+        "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
+        "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(end.after or end.baseline),
         "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
@@ -158,9 +107,23 @@ def values(end: Ending) -> dict[str, Any]:
     }
 
 
-def render_report(end: Ending) -> str:
+def write_reports(end: Ending) -> Path:
+    """report.md, report.json, report.html and figures/; the path of report.md. Without a matplotlib that works, the figures are missing and
+    the report says so. Raises NotWritable."""
+    try:
+        drawn = pictures.draw(end)
+    except MachineLacks as error:
+        drawn, end = [], replace(end, notes=[*end.notes, f"The figures were not drawn: {error.line()}"])
+    pictures.write(end.folder, drawn)
+    pictures.write_html(end.folder, values(end), drawn)
+    report = write_text_atomic(end.folder / "report.md", render_report(end, drawn))
+    write_json_atomic(end.folder / "report.json", document(end))
+    return report
+
+
+def render_report(end: Ending, drawn: Sequence[pictures.Picture] = ()) -> str:
     """report.md."""
-    return render("optimize_report.md.j2", **values(end))
+    return render("optimize_report.md.j2", **values(end), pictures=drawn)
 
 
 def document(end: Ending) -> dict[str, Any]:
@@ -170,7 +133,34 @@ def document(end: Ending) -> dict[str, Any]:
     view["state"] = end.state.model_dump()
     view["rows"] = [row.model_dump(mode="json") for row in end.rows]
     view["confirmed"] = [row.model_dump(mode="json") for row in end.confirmations]
+    view["ablation"] = [row.model_dump(mode="json") for row in end.ablation]
+    view["hypotheses"] = [one.model_dump(mode="json") for one in end.hypotheses]
     return view
+
+
+def pace(end: Ending) -> str:
+    """How many candidates were looked at, and how fast; "" where none was."""
+    judged = [row for row in end.rows if row.verdict is not None]
+    looked = len({row.name for row in end.rows if row.verdict is not None or row.screen is not None})
+    seconds = end.screening_s + sum(row.elapsed_s for row in (*judged, *end.confirmations))
+    if not looked or seconds <= 0:
+        return ""
+    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened, " if end.screened else ""
+    return f"{screened}{len(judged)} judged, in {seconds:.0f} s: {60 * looked / seconds:.1f} candidates a minute."
+
+
+def _bought(end: Ending) -> list[dict[str, str]]:
+    """What the first minutes of the search gave, as far as it lasted."""
+    lasted, judged, known = pictures.last_s(end), pictures.bought(end, judged=True), pictures.bought(end, judged=False)
+    return [{"minutes": str(minutes), "gain": f"{known[minutes]:.2f}x", "judged": f"{judged[minutes]:.2f}x"}
+            for minutes in judged if lasted >= 60 * minutes]
+
+
+def _listed(rows: Sequence[Experiment], kept: Kept | None) -> tuple[list[Experiment], int]:
+    """(rows of the table, how many are left out): of those that were only screened, the best."""
+    screened = sorted((row for row in rows if row.status == "screened"), key=lambda row: -((row.screen and row.screen.speedup) or 0.0))
+    gone = {row.name for row in screened[MOST_SCREENED:] if kept is None or row.name != kept.row.name}
+    return [row for row in rows if row.name not in gone], len(gone)
 
 
 def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
@@ -179,7 +169,7 @@ def _experiment(row: Experiment, kept: Kept | None) -> dict[str, Any]:
     if row.status == "failed":
         word = "FAILED"
     return {
-        "index": row.index, "name": row.name, "verdict": word, "gain": gain(verdict), "precision": row.precision,
+        "index": row.index, "name": row.name, "verdict": word, "gain": gain_of(row), "precision": row.precision,
         "reason": _reason(row), "predicted": row.predicted, "elapsed_s": f"{row.elapsed_s:.0f}", "file": row.candidate_file,
         "kept": kept is not None and row.name == kept.row.name,
     }
@@ -196,70 +186,13 @@ def _reason(row: Experiment) -> str:
     return f"differences above {seen_pct:.1f}% can be seen"
 
 
-def _ladder(end: Ending) -> list[dict[str, str]]:
-    """The ladder at the workload's own flags; then, for each lower precision, the ladder's rows that were tried with it."""
-    known = {row.name: row for row in end.rows}
-    rows = [known[name] for name in LADDER if name in known]
-    lower = [row for row in end.rows if row.precision != "equal" and len(_own(row)) == 2 and _own(row) & set(LADDER)]
-    rows += sorted(lower, key=lambda row: PRECISION_ORDER.index(row.precision))
-    table = []
-    for row in rows:
-        comparison = row.verdict.comparison if row.verdict else None
-        note = row.reason if comparison is None else row.verdict.verdict if row.verdict else ""
-        table.append({
-            "name": row.name, "precision": row.precision, "before": us(comparison.reference.median_ns) if comparison else NA,
-            "after": us(comparison.candidate.median_ns) if comparison else NA, "gain": gain(row.verdict),
-            "note": note + _drift(comparison),
-        })
-    return table
-
-
-def _drift(comparison: Comparison | None) -> str:
-    """Why a row's two medians do not give its speed-up, where they are far from it; "" where they are not."""
-    if comparison is None:
-        return ""
-    ratio = comparison.reference.median_ns / comparison.candidate.median_ns
-    apart = max(ratio, comparison.speedup) / min(ratio, comparison.speedup)
-    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them" if apart > NOTABLE_DRIFT else ""
-
-
-def _by_precision(end: Ending) -> list[dict[str, str]]:
-    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
-    the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
-    said = {name: [one.verdict for one in found] for name, found in verdicts(end.confirmations).items()}
-    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
-    rows = counted(end.rows, end.confirmations)
-    tops = {level: next(iter(best(rows, (level,))), None) for level in allowed}
-    equal = _speedup(tops["equal"]) or 1.0
-    found = []
-    for level, row in tops.items():
-        own = _speedup(row)
-        more = f"{own / equal:.2f}x" if own is not None and level != "equal" else NA
-        again = said.get(row.name, ["FASTER"]) if row else ["FASTER"]
-        confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
-        note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
-        found.append({"precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
-                      "note": note if again[-1] == "FASTER" else f"not confirmed: {', then '.join(again)}",
-                      "more": more, "file": row.candidate_file if row else NA})
-    return found
-
-
-def _speedup(row: Experiment | None) -> float | None:
-    return row.verdict.speedup if row is not None and row.verdict is not None else None
-
-
-def _own(row: Experiment) -> set[str]:
-    """A candidate's passes but for no_grad, which every inference candidate has."""
-    return set(row.passes) - {"no_grad"}
-
-
 def _kept(end: Ending) -> dict[str, Any] | None:
     if end.kept is None:
         return None
     return {
         "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
         "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
-        "passes": [{"name": name, "why": CATALOGUE[name].why} for name in end.kept.row.passes],
+        "passes": claims.passes(end), "unexplained": any(one.result == "unexplained" for one in end.hypotheses),
         "gradients": _gradients(end, end.kept),
     }
 

@@ -7,10 +7,11 @@ profiles give equal bytes (svg.hashsalt, no date).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -37,6 +38,7 @@ _STYLE: Any = {
     "svg.hashsalt": "kernelwright", "svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
     "axes.edgecolor": _INK, "axes.linewidth": 0.8, "text.color": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK}
 _DPI = 150
+_SVG_METADATA: dict[str, None] = {"Date": None, "Creator": None}
 _WORDS_PT = 110.0
 """Length of the words along a slope."""
 _LEAST_GAP_PT = 12.0
@@ -50,12 +52,24 @@ def svg_and_png(profile: Profile, stages: Sequence[Shown]) -> tuple[bytes, bytes
 
 def drawn(make: Callable[[], Figure]) -> tuple[bytes, bytes]:
     """What `make` draws as SVG and as PNG, in the style of all pictures; equal drawings give equal bytes."""
+    with _styled():
+        figure = make()
+        return _saved(figure, "svg", _SVG_METADATA), _saved(figure, "png", {"Software": None})
+
+
+def drawn_svg(make: Callable[[], Figure]) -> bytes:
+    """The SVG alone."""
+    with _styled():
+        return _saved(make(), "svg", _SVG_METADATA)
+
+
+@contextlib.contextmanager
+def _styled() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # glyphs that the font lacks
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        figure = make()
-        return _saved(figure, "svg", {"Date": None, "Creator": None}), _saved(figure, "png", {"Software": None})
+        yield
 
 
 def _saved(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:

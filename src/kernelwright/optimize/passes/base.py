@@ -42,7 +42,7 @@ class Prediction:
     words: str
     """Short; no number that the profile does not hold."""
     gain: tuple[float, float] | None = None
-    """Time of a call before / after, from low to high; None where the profile supports no number."""
+    """Speed-up (time of a call before / after), from low to high; None where the profile supports no number."""
     moves: tuple[Move, ...] = ()
     """How it should come about: held against the profile of what was kept."""
 

@@ -1,0 +1,296 @@
+"""One workload optimised and the torch.compile ladder beside it, as one row: what optimize_table.py and kernelbench_table.py share.
+
+The original, every row of the ladder and what was kept are timed by the judge in the same command: each in pairs with the original, so a
+drift of the machine between them cancels. Ladder rows that the search did not judge are judged here, in one more session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from kernelwright.judge import JudgeOptions, ReferenceSession, judge  # noqa: E402
+from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
+from kernelwright.model.capture import ProbeResult  # noqa: E402
+from kernelwright.model.errors import KernelwrightError  # noqa: E402
+from kernelwright.model.profile import Profile  # noqa: E402
+from kernelwright.model.verdict import Experiment, Verdict  # noqa: E402
+from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
+from kernelwright.optimize import OptimizeOptions, Outcome, optimize  # noqa: E402
+from kernelwright.optimize.claims import best_ladder_row, is_ladder_row, over  # noqa: E402
+from kernelwright.optimize.confirm import counted, is_confirmation  # noqa: E402
+from kernelwright.optimize.ending import gain_of  # noqa: E402
+from kernelwright.optimize.generate import render_source, write_source  # noqa: E402
+from kernelwright.optimize.ledger import Ledger  # noqa: E402
+from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
+from kernelwright.optimize.plan import LADDER, candidate, ranked, refusal  # noqa: E402
+
+LADDER_TIMING_S = 3.0
+"""Timing of one ladder row that the search left unjudged."""
+LADDER_S = 90.0
+"""Kept free for the ladder until one workload has shown what it takes."""
+CLOSING_S = 60.0
+"""The closing profile and the report."""
+SAME_RESULT = 0.98
+"""A run has reached another's result when it has found this share of its speed-up."""
+CASTS: dict[Precision, str | None] = {"equal": None, "tf32": "tf32", "bf16": "bf16"}
+"""The pass that gives a ladder row its precision."""
+
+
+class Bench:
+    """Rows of one document, written after each."""
+
+    def __init__(self, args: argparse.Namespace, benchmark: str) -> None:
+        self.args = args
+        self.stop_at_s = time.monotonic() + args.limit_s
+        self.longest_s = args.budget + CLOSING_S + LADDER_S
+        self.document: dict[str, Any] = {"benchmark": benchmark, "machine": platform.node(), "device": args.device, "rows": []}
+        if args.append and args.out.exists():
+            self.document = json.loads(args.out.read_text())
+
+    def run(self, workloads: Sequence[WorkloadRef]) -> None:
+        """Measure what is missing, until the limit."""
+        done = {(row["workload"], row["asked"], row["budget_s"]) for row in self.document["rows"]}
+        asked = [self.args.precisions[-1]] if self.args.shared else self.args.precisions
+        for workload in workloads:
+            for precision in asked:
+                if (workload.name, precision, self.args.budget) in done:
+                    continue
+                if time.monotonic() + self.longest_s > self.stop_at_s:
+                    _say("stopped before --limit-s; continue with --append")
+                    return
+                start = time.monotonic()
+                self.document["rows"] += self._measured(workload, precision)
+                self.longest_s = max(self.longest_s if len(self.document["rows"]) > 1 else 0.0, time.monotonic() - start)
+                self.write()
+
+    def write(self) -> None:
+        """The document so far, and its table beside it."""
+        self.args.out.parent.mkdir(parents=True, exist_ok=True)
+        self.args.out.write_text(json.dumps(self.document, indent=1) + "\n")
+        self.args.out.with_suffix(".md").write_text(table(self.document["rows"]))
+
+    def _measured(self, workload: WorkloadRef, precision: Precision) -> list[dict[str, Any]]:
+        folder = self.args.out.parent / "optimize" / workload.name / f"{precision}-{self.args.budget:g}s"
+        shutil.rmtree(folder, ignore_errors=True)
+        levels = self.args.precisions if self.args.shared else [precision]
+        try:
+            with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
+                outcome = self._optimised(workload, precision, folder)
+                found = [self._row(workload, precision, level, outcome) for level in levels]
+                if self.args.warm:
+                    found[-1]["warm"] = self._warm(workload, precision, folder, outcome)
+                return found
+        except KernelwrightError as error:
+            _say(f"{workload.name} {precision}: {error.line()}")
+            return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": self.args.budget, "error": error.line()}
+                    for level in levels]
+
+    def _optimised(self, workload: WorkloadRef, precision: Precision, folder: Path) -> Outcome:
+        _say(f"== {workload.name} at {precision}, {self.args.budget:g} s")
+        options = OptimizeOptions(budget_s=self.args.budget, precision=precision, device=self.args.device, python=self.args.python)
+        return optimize(workload, options, folder, say=_say)
+
+    def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome) -> dict[str, Any]:
+        report = json.loads((outcome.out_dir / "report.json").read_text())
+        ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
+        rows = [row for row in {row.name: row for row in ledger}.values() if not row.tags.get("role")]
+        rung_rows, missing = self._ladder(workload, level, outcome.out_dir, rows)
+        verdict, name = self._kept(workload, asked, level, outcome, ledger)
+        rung = best_ladder_row(rung_rows, level)
+        speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
+        interval = verdict.interval if verdict is not None else None
+        beyond, beyond_interval = over(speedup, interval, rung)
+        timing = verdict.comparison if verdict is not None else None
+        seen = [row.verdict.comparison.reference.median_ns / 1e3 for row in rung_rows if row.verdict and row.verdict.comparison]
+        reached = report["reached"] or {}
+        before, after = statistics.median(seen) if seen else None, None
+        if timing is not None:
+            before, after = timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3
+        return {
+            "workload": workload.name, "asked": asked, "precision": level, "budget_s": self.args.budget, "kept": name,
+            "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
+            "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
+            "rung": rung.name + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
+            "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
+            "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
+            "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None, "most": reached.get("most"),
+            "used_s": round(report["used_s"], 1), "pace": report["pace"], "bought": report["bought"],
+            "device_name": report["state"]["device_name"], "torch": report["state"]["torch_version"],
+        }
+
+    def _kept(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, ledger: list[Experiment],
+              ) -> tuple[Verdict | None, str]:
+        """(the verdict that counts at this level, the candidate's name): the run's own; for a higher level than was asked for, the best
+        candidate of that level is judged anew, by fresh processes."""
+        own = [row for row in ledger if is_confirmation(row)]
+        rows = [row for row in {row.name: row for row in ledger}.values() if not row.tags.get("role")]
+        if level == asked:
+            said = next((row.verdict for row in reversed(own) if row.kept), None)
+            name = "+".join(one for one in outcome.kept if one != "no_grad") or ("no_grad" if outcome.kept else "nothing")
+            return (said or next((row.verdict for row in rows if row.passes == outcome.kept), None)) if outcome.kept else None, name
+        allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
+        for row in ranked(one for one in counted(rows, own) if one.precision in allowed)[:2]:
+            with ReferenceSession(workload, self._judging(level, 6.0), say=_say) as session:
+                said = judge(workload, outcome.out_dir / row.candidate_file, self._judging(level, 6.0), session=session)
+            if said.verdict == "FASTER":
+                return said, row.name
+        return None, "nothing"
+
+    def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, rows: Sequence[Experiment],
+                ) -> tuple[list[Experiment], list[str]]:
+        """(all rows, those of the level's ladder judged; why some could not be)."""
+        baseline = folder / "baseline"
+        result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
+        assert result.facts is not None and result.environment is not None
+        context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
+        cast = CASTS[level]
+        known, missing = {row.name: row for row in rows}, []
+        with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
+            for item in (candidate([name, *([cast] if cast else [])], context) for name in LADDER):
+                row = known.get(item.name)
+                if refusal(item, context) is not None or (row is not None and row.verdict is not None and row.verdict.speedup is not None):
+                    continue
+                passes = [CATALOGUE[name] for name in item.passes]
+                source = render_source(workload, context.facts, passes, device=context.environment.device)
+                try:
+                    file = write_source(folder / "candidates" / f"ladder_{item.name}.py", source)
+                    said = judge(workload, file, self._judging(level, LADDER_TIMING_S), session=session)
+                except KernelwrightError as error:
+                    missing.append(f"{item.name}: {error.line()}")
+                    continue
+                if said.speedup is None:
+                    missing.append(f"{item.name}: {said.verdict} {said.reasons[0] if said.reasons else ''}")
+                known[item.name] = Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision,
+                                              candidate_file=str(file), status="judged", verdict=said)
+                _say(f"ladder {item.name}: {gain_of(known[item.name])}")
+        return list(known.values()), missing
+
+    def _judging(self, level: Precision, timing_s: float) -> JudgeOptions:
+        return JudgeOptions(precision=level, device=self.args.device, python=self.args.python, max_timing_s=timing_s, compile_cache="user",
+                            conditions=(), cross_check=False, confirm=False)
+
+    def _warm(self, workload: WorkloadRef, precision: Precision, folder: Path, cold: Outcome) -> dict[str, Any]:
+        """The same again, with what the first run taught; what was compiled is forgotten."""
+        shutil.rmtree(folder.parent / "inductor", ignore_errors=True)
+        again = self._optimised(workload, precision, folder.with_name(folder.name + "-warm"))
+        target = SAME_RESULT * min(cold.speedup, again.speedup)
+        first, second = (reached_s(out.out_dir, target) for out in (cold, again))
+        return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
+
+
+def reached_s(folder: Path, target: float) -> float | None:
+    """Seconds from the baseline's profile until a candidate was known (by its screen or a judgement) to be `target` times faster; None:
+    never."""
+    started = datetime.fromisoformat(json.loads((folder / "state.json").read_text())["started_utc"])
+    times = []
+    for row in Ledger(folder / "ledger.jsonl").rows:
+        speedup = row.verdict.speedup if row.verdict is not None else row.screen.speedup if row.screen is not None else None
+        if not row.tags.get("role") and speedup is not None and speedup >= target:
+            times.append((datetime.fromisoformat(row.started_utc) - started).total_seconds() + row.elapsed_s)
+    return min(times, default=None)
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """All rows in Markdown, one table a precision and budget, with geometric means."""
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["precision"], row["budget_s"]), []).append(row)
+    return "\n".join(_group(precision, budget, found) for (precision, budget), found in sorted(
+        groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1])))
+
+
+def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
+    lines = [f"### {precision}, budget {budget:g} s", "",
+             "| workload | original us | kept us | speed-up [95%] | best ladder row | its speed-up | over it [95%] | of the bound, "
+             "before | after | at most | kept |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    good = [row for row in rows if "error" not in row]
+    for row in rows:
+        if "error" in row:
+            lines.append(f"| {row['workload']} | failed: {_cell(row['error'])} | | | | | | | | | |")
+            continue
+        lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
+                     f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
+                     f"{_x(row['over'], row['over_interval'])} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
+                     f"{row['most'] or 'n/a'} | {_cell(row['kept'])} |")
+    if good:
+        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup", "over")}
+        lines.append(f"| geometric mean of {len(good)} | | | {means['speedup']} | | {means['rung_speedup']} | {means['over']} | | | | |")
+    warm = [row["warm"] for row in good if row.get("warm")]
+    shares = [one["share"] for one in warm if one["share"] is not None]
+    if warm:
+        lines += ["", f"Again with what the first run taught: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "
+                  f"(geometric mean of {len(shares)} of {len(warm)})." if shares else "Again with what the first run taught: not reached."]
+    return "\n".join([*lines, ""])
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """exp of the mean logarithm; 1.0 of nothing."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
+
+
+def add_options(parser: argparse.ArgumentParser, out: str) -> None:
+    """What both tables take."""
+    parser.add_argument("--precisions", type=lambda text: text.split(","), default=["equal"],
+                        help="comma-separated, from equal, tf32, bf16; a run each (default: equal)")
+    parser.add_argument("--shared", action="store_true", help="one run at the lowest of --precisions; the others' best are judged anew")
+    parser.add_argument("--budget", type=float, default=120.0, metavar="S", help="of one run, seconds (default: 120)")
+    parser.add_argument("--warm", action="store_true", help="each run twice, from an empty cache and with what the first one taught")
+    parser.add_argument("--append", action="store_true", help="continue the file of --out")
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="start no run that would not be done after this many seconds")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--python", help="interpreter with torch (default: found)")
+    parser.add_argument("--out", type=Path, default=Path(out))
+
+
+def checked(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Precisions in order; usage errors end the command."""
+    unknown = [name for name in args.precisions if name not in PRECISION_ORDER]
+    if unknown:
+        parser.error(f"no precision {unknown[0]!r}; there are equal, tf32, bf16")
+    args.precisions.sort(key=PRECISION_ORDER.index)
+    return args
+
+
+@contextlib.contextmanager
+def _own_caches(folder: Path) -> Iterator[None]:
+    """Lessons and compiled code of one workload alone, empty at first."""
+    places = {"KERNELWRIGHT_CACHE": folder / "cache", "TORCHINDUCTOR_CACHE_DIR": folder / "inductor"}
+    for place in places.values():
+        shutil.rmtree(place, ignore_errors=True)
+    with mock.patch.dict(os.environ, {name: str(place.resolve()) for name, place in places.items()}):
+        yield
+
+
+def _us(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1f}"
+
+
+def _x(value: float, interval: Sequence[float] | None = None) -> str:
+    return f"{value:.2f}x" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())[:160]
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+

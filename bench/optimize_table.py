@@ -1,0 +1,53 @@
+"""The seven examples optimised, one row each: original, best row of the torch.compile ladder and what was kept, timed in one command.
+
+  python bench/optimize_table.py --device cuda --precisions equal,tf32,bf16 --shared --budget 120 --limit-s 560 --append
+  python bench/optimize_table.py --device cpu --budget 60 --workloads mlp_activations
+
+Each row is written when it is done (--out FILE.json, and FILE.md with the tables and geometric means beside it); --append goes on with
+what is missing, so that the seven can be spread over several commands, and --limit-s ends a command in time. --warm runs each twice.
+With --check, exit 1 when a row is slower than the original or a mean is below --least / --least-over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import optimize_rows as rows
+
+EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
+            "lstm_sequence_encoder")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure what is missing; print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", type=lambda text: text.split(","), default=list(EXAMPLES),
+                        help="comma-separated (default: all seven)")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a limit is missed")
+    parser.add_argument("--least", type=float, default=1.0, help="geometric mean over the original (default: 1.0)")
+    parser.add_argument("--least-over", type=float, default=1.0, help="geometric mean over the best ladder row (default: 1.0)")
+    rows.add_options(parser, "build/optimize_table.json")
+    args = rows.checked(parser.parse_args(argv), parser)
+    unknown = [name for name in args.workloads if name not in EXAMPLES]
+    if unknown:
+        parser.error(f"no example {unknown[0]!r}; there are: {', '.join(EXAMPLES)}")
+    bench = rows.Bench(args, "optimize_table")
+    bench.run([rows.WorkloadRef(path=rows.ROOT / "examples" / f"{name}.py", name=name) for name in args.workloads])
+    bench.write()
+    print(rows.table(bench.document["rows"]))
+    return 1 if args.check and not _reached(bench.document["rows"], args) else 0
+
+
+def _reached(found: list[dict], args: argparse.Namespace) -> bool:
+    good = [row for row in found if "error" not in row and row["precision"] in args.precisions]
+    return (len(good) == len(found) and all(row["speedup"] >= 1.0 for row in good)
+            and rows.geometric_mean(row["speedup"] for row in good) >= args.least
+            and rows.geometric_mean(row["over"] for row in good) >= args.least_over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

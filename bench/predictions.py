@@ -1,0 +1,144 @@
+"""Predicted against realised gain over ledgers: docs/predictions.md.
+
+  python bench/predictions.py out/optimize build/optimize --out docs/predictions.md
+
+Every ledger.jsonl below the folders counts, with the state.json beside it. What passes predicted without a number is not in it, nor what
+no screen or judgement decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from kernelwright.model.errors import BadInput  # noqa: E402
+from kernelwright.model.trial import Hypothesis  # noqa: E402
+from kernelwright.model.verdict import Experiment  # noqa: E402
+from kernelwright.optimize import state as states  # noqa: E402
+from kernelwright.optimize.ledger import Ledger  # noqa: E402
+from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
+from kernelwright.report.text import cell, plain  # noqa: E402
+
+HEAD = """# Predicted against realised
+
+Every pass says beforehand what it should give: a range of the speed-up of a call, from the workload's own profile
+(`src/kernelwright/optimize/passes/`). This page holds that against what came, over the ledgers named below. It is written by
+`python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else.
+
+The *error* is the factor between the middle of the range (geometric) and what came, as a percentage above 1; *inside* counts
+outcomes within the range. A pass is seen *alone* (a candidate of that pass only), *in the whole* (the winner against the winner without
+it: the ablation), and a *combination* is held against the product of its passes' ranges. What came is the judge's figure where it
+judged, else the screen's.
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One ledger."""
+
+    workload: str
+    device: str
+    torch: str
+    precision: str
+    rows: list[Experiment]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page; without a prediction with an outcome, exit 2."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="searched for ledger.jsonl")
+    parser.add_argument("--out", type=Path, help="file to write (default: stdout)")
+    args = parser.parse_args(argv)
+    runs = load(args.folders)
+    page = render(runs)
+    if page is None:
+        print("predictions: no ledger below these folders holds a prediction with an outcome (fix: optimise something first)",
+              file=sys.stderr)
+        return 2
+    if args.out:
+        args.out.write_text(page, encoding="utf-8")
+    else:
+        sys.stdout.write(page)
+    return 0
+
+
+def load(folders: Sequence[Path]) -> list[Run]:
+    """Every ledger that can be read, by path; the others are told on stderr."""
+    runs = []
+    for path in sorted({path.resolve() for folder in folders for path in folder.rglob("ledger.jsonl")}):
+        try:
+            state, rows = states.load(path.parent), Ledger(path).rows
+        except BadInput as error:
+            print(f"predictions: left out: {error.line()}", file=sys.stderr)
+            continue
+        runs.append(Run(Path(state.workload).stem, state.device_name, state.torch_version, state.precision, rows))
+    return runs
+
+
+def render(runs: Sequence[Run]) -> str | None:
+    """The page; None without any outcome."""
+    found = [one for run in runs for one in realised(run.rows)]
+    if not found:
+        return None
+    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_moves(runs), *_sources(runs)]) + "\n"
+
+
+def _totals(found: Sequence[Realised]) -> list[str]:
+    lines = ["## All predictions", "", "| Seen | Predictions | Inside the range | Median error |", "|---|---|---|---|"]
+    groups = [(context, [one for one in found if one.context == context]) for context in CONTEXTS]
+    for name, rows in [*groups, ("all", list(found))]:
+        if rows:
+            lines.append(f"| {name} | {len(rows)} | {_inside(rows)} | {median_error_pct(rows):.0f}% |")
+    return [*lines, ""]
+
+
+def _by_pass(found: Sequence[Realised]) -> list[str]:
+    lines = ["## By pass", "", "Alone and in the whole; medians.", "",
+             "| Pass | Predictions | Predicted speed-up | What came | Inside the range | Median error |",
+             "|---|---|---|---|---|---|"]
+    for name in sorted({one.name for one in found if one.context != "combination"}):
+        rows = [one for one in found if one.name == name and one.context != "combination"]
+        low, high = (statistics.median(one.predicted[end] for one in rows) for end in (0, 1))
+        came = statistics.median(one.realised for one in rows)
+        said = f"{low:.2f} to {high:.2f} | {came:.2f}"
+        lines.append(f"| {cell(name, 60)} | {len(rows)} | {said} | {_inside(rows)} | {median_error_pct(rows):.0f}% |")
+    return [*lines, ""]
+
+
+def _moves(runs: Sequence[Run]) -> list[str]:
+    """How the gains of kept passes came about, against how they were said to."""
+    checked: list[Hypothesis] = []
+    for run in runs:
+        rows = [row for row in run.rows if row.hypotheses]
+        checked += rows[-1].hypotheses if rows else ()
+    if not checked:
+        return []
+    counts = {name: sum(one.result == name for one in checked) for name in ("confirmed", "not seen", "unexplained", "not checked")}
+    lines = ["## How it came about", "", "Of the passes that were kept: whether the quantities that each said it would move did (launches, "
+             "idle share, time and bytes of operators), by the profiles before and after.", "",
+             "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
+             f"| {' | '.join(str(count) for count in counts.values())} |", ""]
+    odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
+    return [*lines, *([*odd, ""] if odd else [])]
+
+
+def _sources(runs: Sequence[Run]) -> list[str]:
+    lines = ["## Ledgers", "", "| Workload | Precision allowed | Device | torch | Rows |", "|---|---|---|---|---|"]
+    return [*lines, *sorted(f"| {cell(run.workload, 60)} | {run.precision} | {cell(run.device, 60)} | {cell(run.torch, 30)} | "
+                            f"{len(run.rows)} |" for run in runs)]
+
+
+def _inside(rows: Sequence[Realised]) -> str:
+    count = sum(one.inside for one in rows)
+    return f"{count} ({100 * count / len(rows):.0f}%)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""What may be said of the gain: under which condition, at which precision, over which row of the ladder, by which pass. Verdicts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..judge.correctness import PRECISION_ORDER
+from ..model.trial import PassPrediction
+from ..model.verdict import Comparison, Experiment
+from ..model.workload import Precision
+from ..report.numbers import us
+from .confirm import counted, verdicts
+from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
+from .passes import CATALOGUE
+from .plan import LADDER, best
+
+NOTABLE_DRIFT = 1.25
+"""A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
+ORIGINAL = "eager (the original)"
+CONDITIONS = {
+    "warm": "alone: calls one after another, caches warm",
+    "cold L2": "alone, caches cold",
+    "graph": "in a graph: both captured as CUDA graphs",
+    "end to end": "end to end: inputs from the host, the call, outputs back",
+}
+"""A judge's condition -> what it is called in a report, in that order."""
+_DECIDED = ("FASTER", "SAME", "SLOWER")
+
+
+@dataclass(frozen=True)
+class BestRow:
+    """The best decided row of the ladder at a precision or a higher one."""
+
+    name: str
+    speedup: float
+    interval: tuple[float, float]
+    undecided: int
+    """Rows that were timed and too noisy to tell."""
+
+
+def conditions(kept: Kept | None) -> list[dict[str, str]]:
+    """The gain of what was kept under each condition that the judge timed."""
+    timed = {row.condition: row for row in kept.verdict.timings} if kept else {}
+    return [{
+        "condition": words, "before": us(row.reference_ns), "after": us(row.candidate_ns), "gain": factor(row.speedup, row.interval),
+        "note": row.not_applicable,
+    } for name, words in CONDITIONS.items() if (row := timed.get(name)) is not None]
+
+
+def is_ladder_row(row: Experiment) -> bool:
+    """Whether it is one of torch.compile's own rows, or eager, at the workload's flags or with one pass that lowers the precision."""
+    own = own_passes(row)
+    if row.precision == "equal":
+        return row.name in LADDER
+    lower = {name for name in own if name in CATALOGUE and CATALOGUE[name].precision != "equal"}
+    return len(lower) == 1 and lower <= FLAG_PASSES and (own - lower) <= set(LADDER) and len(own - lower) <= 1
+
+
+FLAG_PASSES = {"tf32", "bf16", "bf16_autocast"}
+"""Lower precision as every user can have it: a flag, a cast of the model, autocast."""
+
+
+def ladder(end: Ending) -> list[dict[str, str]]:
+    """The original, the ladder at the workload's own flags (rows that were not judged say why), then each lower precision's rows."""
+    known = {row.name: row for row in end.rows}
+    rows = [known[name] for name in LADDER if name in known]
+    lower = [row for row in end.rows if row.precision != "equal" and is_ladder_row(row)]
+    rows += sorted(lower, key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
+    start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}
+    return [start, *map(_ladder_row, rows)]
+
+
+def _ladder_row(row: Experiment) -> dict[str, str]:
+    comparison = row.verdict.comparison if row.verdict else None
+    note = row.reason if comparison is None else row.verdict.verdict if row.verdict else ""
+    before, after = (comparison.reference.median_ns, comparison.candidate.median_ns) if comparison else (None, None)
+    if row.verdict is None and row.screen is not None and row.screen.speedup is not None:
+        before, after, note = row.screen.reference_ns, row.screen.candidate_ns, "screened only, not judged"
+    return {"name": row.name, "precision": row.precision, "before": us(before), "after": us(after), "gain": gain_of(row),
+            "note": note + _drift(comparison)}
+
+
+def _drift(comparison: Comparison | None) -> str:
+    """Why a row's two medians do not give its speed-up, where they are far from it; "" where they are not."""
+    if comparison is None:
+        return ""
+    ratio = comparison.reference.median_ns / comparison.candidate.median_ns
+    apart = max(ratio, comparison.speedup) / min(ratio, comparison.speedup)
+    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them" if apart > NOTABLE_DRIFT else ""
+
+
+def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
+    """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster. A row that was only
+    screened counts with the screen's estimate: leaving it out could only flatter."""
+    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
+    top, undecided = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0
+    for row in rows:
+        if row.precision not in allowed or not is_ladder_row(row):
+            continue
+        undecided += row.verdict is not None and row.verdict.verdict == "AMBIGUOUS"
+        found = _timed(row)
+        if found is not None and found.speedup > top.speedup:
+            top = found
+    return replace(top, undecided=undecided)
+
+
+def _timed(row: Experiment) -> BestRow | None:
+    if row.verdict is None:
+        screen = row.screen
+        if screen is None or screen.status != "timed" or screen.speedup is None:
+            return None
+        return BestRow(f"{row.name} (screened only)", screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
+    speedup = row.verdict.speedup
+    if row.verdict.verdict not in _DECIDED or speedup is None:
+        return None
+    return BestRow(row.name, speedup, row.verdict.interval or (speedup, speedup), 0)
+
+
+def over(speedup: float, interval: tuple[float, float] | None, row: BestRow) -> tuple[float, tuple[float, float]]:
+    """(speed-up over that row, its interval): both were timed in pairs against the original. The interval takes both ends at their
+    worst, so it covers at least as often as each of them."""
+    low, high = interval or (speedup, speedup)
+    return speedup / row.speedup, (low / row.interval[1], high / row.interval[0])
+
+
+def by_precision(end: Ending) -> list[dict[str, str]]:
+    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
+    the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
+    allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
+    rows = counted(end.rows, end.confirmations)
+    tops = {level: next(iter(best(rows, (level,))), None) for level in allowed}
+    equal = speedup_of(tops["equal"]) or 1.0
+    return [_precision_row(end, level, row, equal) for level, row in tops.items()]
+
+
+def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal: float) -> dict[str, str]:
+    said = [one.verdict for one in verdicts(end.confirmations).get(row.name, [])] if row else []
+    own, rung = speedup_of(row), best_ladder_row(end.rows, level)
+    confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
+    note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
+    beyond = NA if own is None or row is None or row.verdict is None else "the same" if rung.name == row.name \
+        else factor(*over(own, row.verdict.interval, rung))
+    return {
+        "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
+        "note": note if not said or said[-1] == "FASTER" else f"not confirmed: {', then '.join(said)}",
+        "more": f"{own / equal:.2f}x" if own is not None and level != "equal" else NA, "file": row.candidate_file if row else NA,
+        "rung": f"{rung.name} {rung.speedup:.2f}x" + (f" ({rung.undecided} undecided)" if rung.undecided else ""), "over": beyond,
+    }
+
+
+def passes(end: Ending) -> list[dict[str, str]]:
+    """Each pass of what was kept: why, what it gave alone, what the whole loses without it, what it predicted and whether that was seen."""
+    if end.kept is None:
+        return []
+    alone = {next(iter(own)): row for row in end.rows if len(own := own_passes(row)) == 1}
+    alone |= {row.name: row for row in end.rows if row.name == "no_grad"}
+    without = {row.tags.get("without", ""): row for row in end.ablation}
+    checked = {one.name: one for one in end.hypotheses}
+    said = {one.name: one for one in end.kept.row.prediction}
+    return [{
+        "name": name, "why": CATALOGUE[name].why, "alone": gain_of(alone[name]) if name in alone else "not tried alone",
+        "whole": gain_of(without[name]) if name in without else NA, "predicted": _predicted(said.get(name)),
+        "result": checked[name].result if name in checked else "not checked", "words": checked[name].words if name in checked else "",
+    } for name in end.kept.row.passes]
+
+
+def _predicted(said: PassPrediction | None) -> str:
+    """The predicted speed-up."""
+    if said is None or said.gain is None:
+        return "no number" if said is not None else NA
+    low, high = said.gain
+    return f"{low:.2f}x" if high - low < 0.005 else f"{low:.2f} to {high:.2f}x"
+
+
+def sentences(end: Ending) -> list[str]:
+    """The claims in words, for the development log: the gain of precision apart, and the ladder beside."""
+    kept = end.kept
+    if kept is None or kept.verdict.speedup is None:
+        return []
+    rung = best_ladder_row(end.rows, kept.row.precision)
+    beyond = factor(*over(kept.verdict.speedup, kept.verdict.interval, rung))
+    words = [f"Best row of the ladder at {kept.row.precision} precision or higher: {rung.name}, {rung.speedup:.2f}x; "
+             f"what was kept is {beyond} over it."]
+    if kept.row.precision != "equal":
+        rows = {row["precision"]: row for row in by_precision(end)}
+        words.append(f"At equal precision: {rows['equal']['name']}, {rows['equal']['gain']}; of the gain, lower precision "
+                     f"({kept.row.precision}) gave {rows[kept.row.precision]['more']}.")
+    return words

@@ -1,0 +1,98 @@
+"""What an optimisation ended with: all that its documents are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.profile import ClockReading, Profile
+from ..model.trial import Hypothesis
+from ..model.verdict import Experiment, Verdict
+from ..model.workload import WorkloadRef
+from .state import State
+
+NA = "n/a"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The candidate that became optimized.py."""
+
+    row: Experiment
+    confirmation: Experiment | None
+    """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that counts: the confirmation's where there is one."""
+        source = self.confirmation or self.row
+        assert source.verdict is not None
+        return source.verdict
+
+
+@dataclass(frozen=True)
+class Ending:
+    """All that the documents are made of."""
+
+    workload: WorkloadRef
+    state: State
+    folder: Path
+    rows: Sequence[Experiment]
+    """One a candidate, in order, without confirmations."""
+    confirmations: Sequence[Experiment]
+    kept: Kept | None
+    baseline: Profile
+    after: Profile | None
+    used_s: float
+    interrupted: bool
+    notes: Sequence[str]
+    clocks: ClockReading | None = None
+    """Of the whole run; None where nobody watched."""
+    hypotheses: Sequence[Hypothesis] = ()
+    """Of the kept passes: what they predicted beside what the profiles measured."""
+    ablation: Sequence[Experiment] = ()
+    """One a pass of the winner, timed without it."""
+    history: Sequence[Experiment] = ()
+    """Every row of the ledger, in the order written; empty: `rows` stand for it."""
+    screened: int = 0
+    """Candidates that the quick screen looked at."""
+    screening_s: float = 0.0
+
+
+def gain(verdict: Verdict | None) -> str:
+    """"1.84x [1.80, 1.88]", "undecided [0.42, 1.25]" (an estimate that decides nothing would be read as a result), or n/a."""
+    if verdict is None or verdict.speedup is None:
+        return NA
+    if verdict.verdict == "AMBIGUOUS" and verdict.interval:
+        return f"undecided {interval_words(verdict.interval)}"
+    return factor(verdict.speedup, verdict.interval)
+
+
+def gain_of(row: Experiment | None) -> str:
+    """The verdict's gain; of a row that was only screened "screen 1.84x [..]", which ranks and proves nothing."""
+    if row is not None and row.verdict is None and row.screen is not None and row.screen.speedup is not None:
+        return f"screen {factor(row.screen.speedup, row.screen.interval)}"
+    return gain(row.verdict if row is not None else None)
+
+
+def factor(speedup: float | None, interval: tuple[float, float] | None = None) -> str:
+    """"1.84x [1.80, 1.88]", "1.84x", or n/a."""
+    if speedup is None:
+        return NA
+    return f"{speedup:.2f}x{f' {interval_words(interval)}' if interval else ''}"
+
+
+def interval_words(interval: tuple[float, float]) -> str:
+    """"[1.80, 1.88]"."""
+    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def own_passes(row: Experiment) -> set[str]:
+    """A candidate's passes but for no_grad, which every inference candidate has."""
+    return set(row.passes) - {"no_grad"}
+
+
+def speedup_of(row: Experiment | None) -> float | None:
+    """The verdict's estimate; None where nothing was timed."""
+    return row.verdict.speedup if row is not None and row.verdict is not None else None

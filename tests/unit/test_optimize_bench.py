@@ -1,0 +1,136 @@
+"""The tables over optimisations: what they read, how they add up, what they refuse. Nothing is timed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
+from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import state as states
+from kernelwright.optimize.ledger import Ledger
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+rows = load("optimize_rows")
+predictions = load("predictions")
+
+
+def result(workload: str, speedup: float, rung: float, **changes: object) -> dict:
+    return {"workload": workload, "asked": "equal", "precision": "equal", "budget_s": 120.0, "kept": "a|b", "before_us": 100.0,
+            "after_us": 100.0 / speedup, "speedup": speedup, "interval": (speedup - 0.1, speedup + 0.1), "rung": "compile_default",
+            "rung_speedup": rung, "over": speedup / rung, "over_interval": None, "ladder_missing": [], "bound": "10.0%",
+            "bound_after": "20.0%", "most": "5.00x", **changes}
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
+def test_the_geometric_mean_scales_with_its_values_and_lies_between_them(values, factor):
+    mean = rows.geometric_mean(values)
+    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
+    assert rows.geometric_mean(value * factor for value in values) == pytest.approx(mean * factor)
+
+
+def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
+    page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 2.0, ladder_missing=["x"]),
+                       {"workload": "three", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no | torch"},
+                       result("one", 4.0, 2.0, precision="bf16")])
+    assert "| geometric mean of 2 | | | 4.00x | | 1.41x | 2.83x |" in page and "three | failed: no / torch" in page
+    assert "compile_default (ladder incomplete)" in page and "a/b" in page
+    assert page.index("### equal, budget 120 s") < page.index("### bf16, budget 120 s")
+    columns = [line.count("|") for line in page.splitlines() if line.startswith("|")]
+    assert len(set(columns)) == 1
+
+
+def run(folder: Path, experiments: list[Experiment], **changes: object) -> Path:
+    folder.mkdir(parents=True)
+    state = states.State.model_validate({
+        "workload": "/somewhere/private/net.py", "workload_sha256": "0" * 64, "version": None, "params": {}, "precision": "equal",
+        "device": "cpu", "device_name": "Some | CPU", "torch_version": "2.11.0", "seed": 0, "budget_s": 60.0,
+        "started_utc": "2026-01-02T03:04:05+00:00", **changes})
+    states.save(folder, state)
+    ledger = Ledger(folder / "ledger.jsonl")
+    for one in experiments:
+        ledger.append(one)
+    return folder
+
+
+def screened(name: str, speedup: float, seconds: int, **changes: object) -> Experiment:
+    return Experiment.model_validate({
+        "index": 1, "name": name, "passes": (*name.split("+"), "no_grad"), "precision": "equal", "candidate_file": "c.py",
+        "status": "screened",
+        "screen": Screen(status="timed", speedup=speedup, interval=(speedup, speedup), pairs=9), "elapsed_s": 2.0,
+        "started_utc": f"2026-01-02T03:04:{5 + seconds:02d}+00:00", **changes})
+
+
+def test_a_result_is_reached_when_the_first_candidate_of_that_speed_is_known(tmp_path):
+    folder = run(tmp_path / "a", [screened("cuda_graph", 1.2, 1), screened("channels_last", 2.0, 10), screened("tf32", 3.0, 30),
+                                  screened("ablation", 9.0, 0, tags={"role": "ablation"})])
+    assert rows.reached_s(folder, 1.9) == 12.0 and rows.reached_s(folder, 4.0) is None
+
+
+def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_path, capsys):
+    said = (PassPrediction(name="cuda_graph", words="w", gain=(1.0, 2.25)),)
+    run(tmp_path / "a", [screened("cuda_graph", 2.0, 1, prediction=said)])
+    odd = Hypothesis(name="cuda_graph", result="unexplained", words="launches did not fall")
+    run(tmp_path / "b", [screened("cuda_graph", 0.5, 1, prediction=said), screened("predictions", 1.0, 2, hypotheses=(odd,))])
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "ledger.jsonl").write_text("{")
+    assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
+    page = (tmp_path / "page.md").read_text()
+    # (1, 2.25) has its middle at 1.5: 2.0 is a factor of 1.33 from it, 0.5 one of 3.
+    assert "| alone | 2 | 1 (50%) | 117% |" in page and "| cuda_graph | 2 | 1.00 to 2.25 | 1.25 | 1 (50%) | 117% |" in page
+    assert "| 0 | 0 | 1 | 0 |" in page and "launches did not fall" in page and "| net | equal | Some \\| CPU | 2.11.0 | 1 |" in page
+    assert "/somewhere" not in page and str(tmp_path) not in page and "left out" in capsys.readouterr().err
+
+
+def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
+    run(tmp_path / "a", [screened("cuda_graph", 2.0, 1)])
+    assert predictions.main([str(tmp_path)]) == 2 and "fix:" in capsys.readouterr().err
+
+
+def test_kernelbench_problems_are_found_by_number_and_a_missing_one_is_named(tmp_path, capsys):
+    bench = load("kernelbench_table")
+    (tmp_path / "level1").mkdir()
+    for name in ("1_Square.py", "19_ReLU.py", "12_Other.py"):
+        (tmp_path / "level1" / name).write_text("")
+    assert bench.problem(tmp_path, "level1/1").name == "1_Square.py" and bench.problem(tmp_path, "level1/19").name == "19_ReLU.py"
+    with pytest.raises(SystemExit, match="2"):
+        bench.main([str(tmp_path), "--problems", "level1/2", "--out", str(tmp_path / "x.json")])
+    assert "has no file 2_" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match="form"):
+        bench.problem(tmp_path, "../level1/1")
+    assert [len(found) for found in bench.PROBLEMS.values()] == [10, 5, 5]
+
+
+def test_an_unknown_example_or_precision_is_refused(capsys, tmp_path):
+    table = load("optimize_table")
+    for argv in (["--workloads", "nothing"], ["--precisions", "fp4"]):
+        with pytest.raises(SystemExit, match="2"):
+            table.main([*argv, "--out", str(tmp_path / "x.json")])
+    assert "no precision 'fp4'" in capsys.readouterr().err
+    assert all((rows.ROOT / "examples" / f"{name}.py").is_file() for name in table.EXAMPLES)
+
+
+def test_what_is_in_the_file_is_not_measured_again(tmp_path, monkeypatch):
+    table = load("optimize_table")
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps({"rows": [result("gpt2", 2.0, 1.0)]}))
+    monkeypatch.setattr(rows.Bench, "_measured", lambda *_: pytest.fail("it was measured"))
+    assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check"]) == 0
+    assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check", "--least", "3"]) == 1
+    assert table.main(["--workloads", "conv_block", "--append", "--limit-s", "1", "--out", str(file)]) == 0, "no time for it"

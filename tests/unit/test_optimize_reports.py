@@ -1,0 +1,265 @@
+"""What an optimisation claims, and its pages: from rows and profiles made by hand. No torch, no waiting."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import builders
+from kernelwright.model.base import Figure
+from kernelwright.model.measurement import Measurement
+from kernelwright.model.roofline import Ceiling
+from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
+from kernelwright.model.verdict import Comparison, ConditionTiming, Experiment, Verdict
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize import claims, pictures, remains
+from kernelwright.optimize.ending import Ending, Kept
+from kernelwright.optimize.predicted import median_error_pct, realised
+from kernelwright.optimize.state import State
+from kernelwright.optimize.summary import render_report, values, write_reports
+
+
+def verdict(name: str = "FASTER", speedup: float = 1.0, spread: float = 0.02, **changes: object) -> Verdict:
+    interval = (speedup - spread, speedup + spread)
+    before, after = (Measurement.of([ns] * 9, timer="cuda_events") for ns in (1e6, 1e6 / speedup))
+    comparison = Comparison(reference=before, candidate=after, speedup=speedup, interval=interval, pairs=20, blocks=40,
+                            smallest_detectable_effect_pct=1.0, method="made by hand")
+    base = {"verdict": name, "precision": "equal", "speedup": speedup, "interval": interval, "comparison": comparison}
+    return Verdict.model_validate({**base, "workload": "w", "candidate": "c", **changes})
+
+
+def row(name: str, said: Verdict | None = None, *, precision: str = "equal", **changes: object) -> Experiment:
+    own = tuple(part for part in name.split("+") if part != "no_grad")
+    base = {"index": 1, "name": name, "passes": (*own, "no_grad"), "precision": precision, "candidate_file": f"candidates/{name}.py",
+            "status": "judged", "verdict": said, "started_utc": "2026-01-02T03:05:05+00:00", "elapsed_s": 4.0}
+    return Experiment.model_validate({**base, **changes})
+
+
+def screened(name: str, speedup: float, *, precision: str = "equal", **changes: object) -> Experiment:
+    screen = Screen(status="timed", speedup=speedup, interval=(speedup * 0.97, speedup * 1.03), pairs=40, reference_ns=1e6,
+                    candidate_ns=1e6 / speedup)
+    return row(name, None, precision=precision, status="screened", screen=screen, **changes)
+
+
+def ending(folder: Path, rows: list[Experiment], kept: Experiment | None = None, *, precision: str = "equal", **changes: object) -> Ending:
+    state = State(workload="net.py", workload_sha256="0" * 64, version=None, params={}, precision=precision, device="cuda",
+                  device_name="NVIDIA H200", torch_version="2.11.0", seed=0, budget_s=600.0, started_utc="2026-01-02T03:04:05+00:00")
+    after = builders.gpu_annotation(roofline=roofs("tf32")) if kept is not None else None
+    return Ending(**{
+        "workload": WorkloadRef(path=folder / "net.py", name="net"), "state": state, "folder": folder, "rows": rows, "confirmations": [],
+        "kept": Kept(kept, kept) if kept is not None else None, "baseline": builders.gpu_annotation(roofline=roofs("float32")),
+        "after": after, "used_s": 120.0, "interrupted": False, "notes": [], **changes})
+
+
+def roofs(dtype: str):
+    """4,000 GB/s; 50 TFLOP/s on the plain pipe, 400 on the tensor cores."""
+    figures = {"dram": Figure(value=4000.0, unit="GB/s", evidence="calibration", source="copy"),
+               "plain:float32": Figure(value=50.0, unit="TFLOP/s", evidence="datasheet", source="sheet"),
+               "tensor:tf32": Figure(value=400.0, unit="TFLOP/s", evidence="calibration", source="matmul")}
+    ceilings = tuple(Ceiling(kind="bandwidth" if name == "dram" else "compute", name=name, measured=figure)
+                     for name, figure in figures.items())
+    peak = figures["plain:float32" if dtype == "float32" else "tensor:tf32"]
+    return builders.roofline(dtype).model_copy(update={"ceilings": ceilings, "peak_compute": peak, "peak_bandwidth": figures["dram"]})
+
+
+LADDER = [row("no_grad", verdict(speedup=1.1)), row("compile_default", verdict(speedup=1.3)),
+          row("compile_max_autotune", verdict(speedup=1.6))]
+
+
+def test_the_best_row_of_the_ladder_is_the_best_that_the_precision_allows(tmp_path):
+    rows = [*LADDER, row("tf32", verdict(speedup=1.2), precision="tf32"),
+            row("tf32+compile_default", verdict(speedup=2.0), precision="tf32"), row("bf16", verdict(speedup=1.4), precision="bf16"),
+            row("channels_last+compile_default", verdict(speedup=9.0)),
+            row("bf16+channels_last+compile_default", verdict(speedup=9.0), precision="bf16")]
+    found = {level: claims.best_ladder_row(rows, level) for level in ("equal", "tf32", "bf16")}
+    assert [(one.name, one.speedup) for one in found.values()] == [
+        ("compile_max_autotune", 1.6), ("tf32+compile_default", 2.0), ("tf32+compile_default", 2.0)], "bf16's own rows are slower here"
+
+
+def test_no_ladder_row_that_helps_leaves_the_original_and_a_noisy_one_is_counted():
+    rows = [row("no_grad", verdict("SLOWER", 0.8)), row("compile_default", verdict("AMBIGUOUS", 3.0, 2.5))]
+    found = claims.best_ladder_row(rows, "equal")
+    assert (found.name, found.speedup, found.undecided) == (claims.ORIGINAL, 1.0, 1)
+
+
+def test_a_ladder_row_that_was_only_screened_still_counts_against_the_claim():
+    found = claims.best_ladder_row([*LADDER, screened("compile_reduce_overhead", 1.9)], "equal")
+    assert (found.name, found.speedup) == ("compile_reduce_overhead (screened only)", 1.9)
+
+
+def test_the_gain_over_a_ladder_row_takes_both_intervals_at_their_worst():
+    ratio, (low, high) = claims.over(2.0, (1.9, 2.1), claims.BestRow("x", 1.6, (1.5, 1.7), 0))
+    assert (ratio, low, high) == pytest.approx((1.25, 1.9 / 1.7, 2.1 / 1.5))
+
+
+def test_gains_of_precision_and_of_equal_passes_stand_on_lines_of_their_own(tmp_path):
+    kept = row("bf16+compile_max_autotune", verdict(speedup=4.8), precision="bf16")
+    end = ending(tmp_path, [*LADDER, row("fold_conv_bn+compile_max_autotune", verdict(speedup=2.0)), kept], kept, precision="bf16")
+    lines = {line["precision"]: line for line in claims.by_precision(end)}
+    assert lines["equal"]["gain"].startswith("2.00x") and lines["equal"]["more"] == "n/a" and lines["equal"]["over"].startswith("1.25x [")
+    assert lines["bf16"]["more"] == "2.40x" and lines["bf16"]["over"] == "the same" and lines["tf32"]["name"] == "none faster"
+    words = claims.sentences(end)
+    assert "At equal precision: fold_conv_bn+compile_max_autotune, 2.00x" in words[1] and "(bf16) gave 2.40x" in words[1]
+
+
+def test_gain_is_told_under_each_condition_that_was_timed(tmp_path):
+    timings = (ConditionTiming(condition="warm", reference_ns=1e6, candidate_ns=5e5, speedup=2.0, interval=(1.9, 2.1)),
+               ConditionTiming(condition="end to end", reference_ns=2e6, candidate_ns=1.5e6, speedup=1.33, interval=(1.3, 1.36)),
+               ConditionTiming(condition="graph", not_applicable="candidate: operation not permitted when stream is capturing"))
+    kept = row("cuda_graph", verdict(speedup=2.0, timings=timings))
+    report = render_report(ending(tmp_path, [*LADDER, kept], kept))
+    table = report.partition("## Gain by condition")[2].partition("\n## ")[0]
+    assert "| alone: calls one after another, caches warm | 1000.00 | 500.00 | 2.00x [1.90, 2.10] |" in table
+    assert "| end to end: inputs from the host, the call, outputs back | 2000.00 | 1500.00 | 1.33x [1.30, 1.36] |" in table
+    assert "n/a (candidate: operation not permitted" in table
+    assert "## Gain by condition" not in render_report(ending(tmp_path, LADDER))
+
+
+def test_bounds_are_the_originals_work_over_each_roof(tmp_path):
+    """110 GFLOP over 50 TFLOP/s are 2,200 us, over 400 TFLOP/s 275 us; 1.2 GB over 4,000 GB/s are 300 us. One call: 1,000 us, then 500."""
+    kept = row("tf32", verdict(speedup=2.0), precision="tf32")
+    end = ending(tmp_path, [*LADDER, kept], kept, precision="tf32")
+    rows = {line["name"]: line for line in remains.bound_rows(end)}
+    assert [rows["DRAM bandwidth"][key] for key in ("least", "before", "after")] == ["300.00", "30.0%", "60.0%"]
+    assert rows["tensor pipe, tf32"]["least"] == "275.00" and rows["plain pipe, float32"]["before"] == "220.0%"
+    reached = remains.reached(end)
+    assert reached is not None and (reached["least"], reached["least_after"], reached["after"]) == ("2200.00", "300.00", "60.0%")
+
+
+def test_what_is_left_is_the_time_above_each_stages_roof(tmp_path):
+    stages = (builders.stage("qk", 600.0, 60.0, roof_pct=90.0, binding_roof="compute"),
+              builders.stage("softmax", 300.0, 30.0, roof_pct=20.0, binding_roof="memory"), builders.stage("odd", 50.0, 5.0, roof_pct=None))
+    left = remains.left(builders.gpu_annotation(stages=stages))
+    named = {line["name"]: line for line in left}
+    assert left[0]["name"] != "qk", "the heaviest stage is nearly at its roof"
+    assert named["softmax"]["left"] == "240.00" and named["softmax"]["of_roof"] == "20.0% (memory)" and named["qk"]["left"] == "60.00"
+    assert named["odd"]["left"] == named["odd"]["of_roof"] == "n/a" and "the device waits" in named
+
+
+def test_without_work_or_roofs_no_bound_is_shown(tmp_path):
+    end = ending(tmp_path, LADDER, baseline=builders.no_peaks())
+    assert remains.reached(end) is None and remains.bound_rows(end) == [] and "The bound of a call is not known" in render_report(end)
+
+
+def prediction(name: str, low: float, high: float) -> PassPrediction:
+    return PassPrediction(name=name, words="w", gain=(low, high))
+
+
+def test_predictions_are_held_against_what_came_alone_in_the_whole_and_together():
+    channels, graph = prediction("channels_last", 1.0, 2.0), prediction("cuda_graph", 1.0, 2.5)
+    winner = row("channels_last+cuda_graph", verdict(speedup=4.0), prediction=(channels, graph))
+    ablated = screened("ablation: channels_last+cuda_graph without cuda_graph", 2.6,
+                       tags={"role": "ablation", "of": winner.name, "without": "cuda_graph"})
+    found = realised([row("channels_last", verdict(speedup=1.25), prediction=(channels,)), screened("cuda_graph", 2.0, prediction=(graph,)),
+                      winner, ablated, row("no_grad", verdict("AMBIGUOUS", 1.5, 1.0), prediction=(prediction("no_grad", 1.0, 1.1),)),
+                      row("tf32", verdict(speedup=3.0), precision="tf32", prediction=(PassPrediction(name="tf32", words="no number"),))])
+    assert [(one.name, one.context, one.by, round(one.realised, 3)) for one in found] == [
+        ("channels_last", "alone", "judge", 1.25), ("cuda_graph", "alone", "screen", 2.0),
+        ("channels_last+cuda_graph", "combination", "judge", 4.0), ("cuda_graph", "in the whole", "screen", 2.6)]
+    assert found[2].predicted == pytest.approx((1.0, 5.0)) and [one.inside for one in found] == [True, True, True, False]
+    assert found[0].error == pytest.approx(2**0.5 / 1.25) and median_error_pct(found) > 0 and median_error_pct([]) is None
+
+
+def test_a_kept_pass_says_what_it_predicted_what_it_earns_and_whether_that_is_explained(tmp_path):
+    kept = row("channels_last+cuda_graph", verdict(speedup=2.0), prediction=(prediction("cuda_graph", 1.25, 2.0),))
+    ablated = screened("ablation: channels_last+cuda_graph without cuda_graph", 1.5,
+                       tags={"role": "ablation", "of": kept.name, "without": "cuda_graph"})
+    odd = Hypothesis(name="cuda_graph", result="unexplained", words="launches did not fall")
+    report = render_report(ending(tmp_path, [*LADDER, kept], kept, ablation=[ablated], hypotheses=[odd]))
+    section = report.partition("## Kept")[2].partition("\n## ")[0]
+    assert "| cuda_graph | not tried alone | screen 1.50x [1.46, 1.54] | 1.25 to 2.00x | unexplained: launches did not fall |" in section
+    assert "Unexplained: a gain that did not come the way" in section
+    assert "| channels_last | not tried alone | n/a | n/a | not checked |" in section
+
+
+def test_only_the_best_of_many_screened_candidates_are_listed_and_the_others_counted(tmp_path):
+    many = [screened(f"cudnn_benchmark{number}", 1 + number / 1000) for number in range(80)]
+    end = ending(tmp_path, [*LADDER, *many], screened=80, screening_s=160.0)
+    report = render_report(end)
+    assert "50 more were screened only" in report and "cudnn_benchmark79 |" in report and "cudnn_benchmark3 |" not in report
+    assert "80 candidates screened, 3 judged, in 172 s: 29.0 candidates a minute." in report
+
+
+def test_what_the_first_minutes_bought_counts_from_the_baselines_profile(tmp_path):
+    known = screened("cuda_graph", 3.1, started_utc="2026-01-02T03:04:15+00:00")
+    judged = row("cuda_graph", verdict(speedup=3.0), started_utc="2026-01-02T03:06:30+00:00")
+    end = ending(tmp_path, [judged], history=[known, judged, screened("ablation", 9.0, tags={"role": "ablation"})])
+    assert pictures.bought(end, judged=True) == {1: 1.0, 3: 3.0, 8: 3.0} and pictures.bought(end, judged=False) == {1: 3.1, 3: 3.1, 8: 3.1}
+    assert "Best so far after 1 min: 3.10x known, 1.00x judged (" in render_report(end)
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_report_html_is_one_page_that_loads_and_runs_nothing(tmp_path):
+    said = (prediction("channels_last", 1.0, 2.0), prediction("cuda_graph", 1.0, 2.5))
+    kept = row("channels_last+cuda_graph", verdict(speedup=2.0), prediction=said)
+    end = ending(tmp_path, [*LADDER, kept, screened("fold_conv_bn", 1.2)], kept)
+    write_reports(end)
+    page = Page((tmp_path / "report.html").read_text())
+    assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "link", "base", "form"}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
+    policy = next(attributes["content"] for _, attributes in page.tags if attributes.get("http-equiv"))
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == 4 and all(image["alt"] for image in images)
+    for image in images:
+        root = ElementTree.fromstring(base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,")))
+        assert root.tag.endswith("svg") and not list(root.iter("{http://www.w3.org/2000/svg}script"))
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["gains.svg", "predictions.svg", "progress.svg", "where.svg"]
+    report = (tmp_path / "report.md").read_text()
+    for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", report):
+        assert (tmp_path / link).is_file()
+    assert "(figures/gains.svg)" in report and "channels_last+cuda_graph (kept)" in (tmp_path / "figures" / "gains.svg").read_text()
+    first = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    write_reports(end)
+    assert first == {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}, "equal runs draw equal figures"
+
+
+def test_hostile_names_stay_text_on_every_page(tmp_path):
+    kept = row("cuda_graph", verdict(speedup=2.0), reason=builders.HOSTILE)
+    bad = row("tf32", None, status="failed", reason=builders.HOSTILE, precision="tf32")
+    end = ending(tmp_path, [*LADDER, kept, bad], kept, baseline=builders.hostile(), after=builders.hostile(), notes=[builders.HOSTILE])
+    end = Ending(**{**end.__dict__, "workload": WorkloadRef(path=tmp_path / "net.py", name=builders.HOSTILE)})
+    write_reports(end)
+    text = (tmp_path / "report.html").read_text()
+    assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
+    assert any("<script>alert(1)</script>" in words for words in Page(text).words), "it is shown, as text"
+    assert "<script" not in (tmp_path / "report.md").read_text().replace("\\<script", "")
+    for figure in (tmp_path / "figures").iterdir():
+        assert not list(ElementTree.fromstring(figure.read_bytes()).iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_without_matplotlib_everything_else_is_written_and_said(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kernelwright.report.optimize_figure", None)
+    monkeypatch.delattr("kernelwright.report.optimize_figure", raising=False)
+    write_reports(ending(tmp_path, LADDER))
+    assert "The figures were not drawn" in (tmp_path / "report.md").read_text() and not (tmp_path / "figures").exists()
+    assert "<img" not in (tmp_path / "report.html").read_text()
+
+
+def test_every_value_of_the_page_is_in_report_md_too(tmp_path):
+    kept = row("cuda_graph", verdict(speedup=2.0))
+    view = values(ending(tmp_path, [*LADDER, kept], kept))
+    assert {"conditions", "by_precision", "bounds", "left", "reached", "ladder", "pace"} <= set(view)
+    report = render_report(ending(tmp_path, [*LADDER, kept], kept))
+    assert f"| {claims.ORIGINAL} | equal | n/a | n/a | 1.00x |" in report
