@@ -23,7 +23,7 @@ def loss_torch(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
 
 
-if triton is not None:
+if triton is not None and CUDA:  # triton 3.2 and older need a GPU for autotune
 
     @triton.autotune(
         configs=[triton.Config({"BLOCK": block}, num_warps=warps)

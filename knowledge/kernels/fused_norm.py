@@ -28,7 +28,7 @@ def norm_torch(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) ->
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)).to(x.dtype) * weight, total
 
 
-if triton is not None:
+if triton is not None and CUDA:
 
     @triton.jit
     def norm_kernel(out, total, x, residual, weight, cols, eps, LAYER: tl.constexpr, BLOCK: tl.constexpr):

@@ -27,7 +27,7 @@ def layer_torch(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return F.gelu(F.linear(x, weight, bias))
 
 
-if triton is not None:
+if triton is not None and CUDA:  # triton 3.2 and older need a GPU for autotune
 
     def _fits(configs, arguments, **_):
         """The tiles for this dtype: those of 16-bit elements are twice as deep."""

@@ -26,7 +26,7 @@ def product_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.t() @ y
 
 
-if triton is not None:
+if triton is not None and CUDA:  # triton 3.2 and older need a GPU for autotune
 
     @triton.autotune(
         configs=[triton.Config({"BLOCK_K": block}, num_warps=4, num_stages=stages)

@@ -38,7 +38,7 @@ def attention_library(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible(q.shape[2], q.device))
 
 
-if triton is not None:
+if triton is not None and CUDA:  # triton 3.2 and older need a GPU for autotune
 
     @triton.autotune(
         configs=[triton.Config({"BLOCK_Q": queries, "BLOCK_K": keys}, num_warps=warps, num_stages=stages)
