@@ -36,6 +36,23 @@ FASTER: list[tuple[str, dict[str, str]]] = [
 ]
 """The playbooks' situations: the files' own parameters on a GPU, with these changes."""
 
+MODEL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.RMSNorm(2048), nn.Linear(2048, 2048)
+        nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+def get_model_and_input():
+    return nn.Sequential(Block(), Block()).cuda().eval(), torch.randn(4096, 2048, device="cuda")
+"""
+
 
 def loaded(name: str, version: str, params: dict[str, Any]) -> LoadedWorkload:
     sys.modules.pop(name, None)
@@ -78,6 +95,20 @@ def test_judged_faster_than_torch(name: str, params: dict[str, str]) -> None:
     verdict = judge(workload, CANDIDATE, options)
     print(f"\n{name} {params}: {verdict.verdict} {verdict.speedup} {verdict.interval}")  # the table of docs is made of these lines
     assert verdict.verdict == "FASTER", verdict.reasons
+
+
+def test_the_handovers_template(tmp_path: Path) -> None:
+    """The skill's own example of a kernel below what the search kept: judged right, by a judge that looks for every way to be wrong."""
+    page = (ROOT / "skills" / "optimize" / "references" / "handover.md").read_text(encoding="utf-8")
+    (tmp_path / "candidates").mkdir()
+    candidate = tmp_path / "candidates" / "own_kernel.py"
+    candidate.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    (tmp_path / "candidates" / "found.py").write_text("import torch\ndef optimize(model, inputs):\n    return torch.compile(model)\n")
+    (tmp_path / "my_model.py").write_text(MODEL, encoding="utf-8")
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=250, confirm=False, conditions=())
+    verdict = judge(WorkloadRef(path=tmp_path / "my_model.py", name="my_model"), candidate, options)
+    print(f"\nhandover: {verdict.verdict} {verdict.speedup} {verdict.interval}")
+    assert verdict.verdict in ("FASTER", "SAME", "AMBIGUOUS"), verdict.reasons
 
 
 def call_us(workload: LoadedWorkload) -> float:
