@@ -74,9 +74,12 @@ def errors(workload: LoadedWorkload) -> list[float]:
 def test_as_exact_as_torch_at_odd_sizes(name: str, params: dict[str, Any], dtype: str) -> None:
     """The judge's own limit: twice torch's error and some eps."""
     wide = 1 if dtype != "float32" else 8
-    triton, eager = (errors(loaded(name, version, {**params, "dtype": dtype})) for version in ("triton", "torch"))
-    for ours, theirs in zip(triton, eager, strict=True):
-        assert ours <= 2 * theirs + wide * torch.finfo(getattr(torch, dtype)).eps, (ours, theirs)
+    ours = loaded(name, "triton", {**params, "dtype": dtype})
+    for tuner in (value for value in vars(ours.module).values() if type(value).__name__ == "Autotuner"):
+        tuner.configs = list({config.kwargs.get("BLOCK_K"): config for config in tuner.configs}.values())  # each costs seconds to compile
+    triton, eager = errors(ours), errors(loaded(name, "torch", {**params, "dtype": dtype}))
+    for error, allowed in zip(triton, eager, strict=True):
+        assert error <= 2 * allowed + wide * torch.finfo(getattr(torch, dtype)).eps, (error, allowed)
 
 
 @torch.no_grad()
