@@ -54,7 +54,7 @@ def options_by_verb() -> dict[str, set[str]]:
 @pytest.fixture(scope="module")
 def example_parameters() -> set[str]:
     names: set[str] = set()
-    for path in (ROOT / "examples").glob("*.py"):
+    for path in (*(ROOT / "examples").glob("*.py"), *(ROOT / "knowledge" / "kernels").glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"parameters_of_{path.stem}", path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""Playbooks against the rules: each rule leads to one, each names rules with their metric and thresholds of today, and has five parts."""
+"""Playbooks against the rules: each rule leads to one, each names rules with their metric and thresholds of today, and has six parts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.cli.main import VERBS, build_parser
 from kernelwright.diagnose.common import page
 from kernelwright.diagnose.rules import RULES
 from kernelwright.roofline.knowledge import bottlenecks, counter_knowledge
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = sorted((ROOT / "knowledge" / "playbooks").glob("*"))
-PARTS = ["Trigger", "Check", "Change", "Expect", "Source"]
+PARTS = ["Trigger", "Check", "Change", "Run", "Expect", "Source"]
 ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (.+) \|$", re.MULTILINE)
 OFFICIAL = ("https://docs.pytorch.org/", "https://pytorch.org/", "https://docs.nvidia.com/", "https://triton-lang.org/")
 REPORT = "".join((ROOT / file).read_text(encoding="utf-8") for file in (
@@ -65,12 +66,12 @@ def test_cases_are_those_that_the_rule_tells_apart() -> None:
 
 
 @each()
-def test_five_parts_and_short(playbook: Path) -> None:
+def test_six_parts_and_short(playbook: Path) -> None:
     text = playbook.read_text(encoding="utf-8")
     assert playbook.suffix == ".md" and re.match(r"# \w", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PARTS
     assert all(len(section(playbook, name).split()) >= (3 if name == "Source" else 15) for name in PARTS)
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 66
 
 
 @each()
@@ -94,6 +95,35 @@ def test_the_change_is_code_that_parses(playbook: Path) -> None:
                  for alias in node.names}
         assert names, "a change names what it imports"
         assert names <= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}, "an import that is not used"
+
+
+@each()
+def test_what_to_run_is_taken_by_the_scripts(playbook: Path) -> None:
+    """Commands that parse, on files that are there; and the judge of the change, but for scripts, which are only profiled."""
+    block = re.search(r"^```\n(.*?)^```", section(playbook, "Run"), re.MULTILINE | re.DOTALL)
+    assert block
+    lines = [line.split() for line in block[1].splitlines()]
+    for script, *arguments in lines:
+        verb = script.removesuffix(".py")
+        assert verb in VERBS and (ROOT / "scripts" / script).is_file()
+        own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        known, unknown = build_parser(verb).parse_known_args(own)
+        examples = [ROOT / word for word in own if word.startswith("knowledge/")]
+        assert all(path.is_file() for path in examples)
+        parameters = ast.literal_eval(_assigned(examples[0], "PARAMS")) if examples else {}
+        assert {word[2:].partition("=")[0] for word in unknown} <= set(parameters), unknown
+        assert verb != "judge" or bool(examples) == (known.version == "torch")
+    judged = ["judge.py", "WORKLOAD.py", "candidates/NAME.py"] in lines
+    assert judged or playbook.stem == "data_loader"
+
+
+def _assigned(file: Path, name: str) -> str:
+    """The value of a module's dict, its conditional entries by their first value."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    value = next(node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name)
+    assert isinstance(value, ast.Dict)
+    value.values = [item.body if isinstance(item, ast.IfExp) else item for item in value.values]
+    return ast.unparse(value)
 
 
 @each()
