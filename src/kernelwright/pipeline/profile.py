@@ -29,6 +29,7 @@ from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
 from ..model.trace import Trace
 from ..model.workload import CompileMode, Device, WorkloadRef
+from ..project.fingerprint import fingerprint
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops, with_recording
 from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
@@ -114,6 +115,7 @@ def profile(
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
+    source = fingerprint(workload.path, workload.version, workload.source) if workload.script is None else None
     folder = working_folder(workload, mode, out_dir)
     capture = capture or (capture_workload if workload.script is None else capture_script_run)
     stages.end("prepare")
@@ -141,7 +143,7 @@ def profile(
         raise
     final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
     stages.end("analysis")
-    params = {**_params(document, run, options, interpreter, final), "stages_s": {**stages.spent_s, **run.spent_s},
+    params = {**_params(document, run, options, interpreter, final), "source_sha256": source, "stages_s": {**stages.spent_s, **run.spent_s},
               "analysed_at_unix_s": round(time.time(), 3)}
     return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None)
 
@@ -179,7 +181,7 @@ def capture_workload(
     key = _peaks_key(interpreter, options)
     request = ProbeRequest(
         action="annotation" if mode == "annotation" else "event",
-        workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
+        workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )

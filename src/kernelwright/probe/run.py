@@ -146,8 +146,7 @@ class Session:
 
         request, source = self.request, self.request["workload"]
         with self.phase("load"):
-            workload = loaders.load(source["path"], source.get("version"), source.get("params") or {}, request["device"],
-                                    int(request.get("seed", 0)))
+            workload = loaders.load_named(source, request["device"], int(request.get("seed", 0)))
             call = _compiled_caller(workload, request.get("compile_mode", "eager"), self.warn)
         with self.phase("warmup"):
             self.result["facts"] = facts.describe(workload, call())
