@@ -72,6 +72,8 @@ class ProbeRequest(Record):
     stacks: bool = True
     """annotation: a second, separate profiler pass with Python stacks gives source lines."""
     script: ProbeScript | None = None
+    again: bool = False
+    """The run before crashed after autotuning: take its timings from autotuned.jsonl in out_dir."""
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
 

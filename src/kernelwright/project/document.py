@@ -10,7 +10,9 @@ import yaml
 
 from ..model.errors import BadInput
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 250_000
+"""About 5,000 kernels; PyYAML reads 0.1 to 0.3 MB a second."""
+MAX_DEPTH = 50
 MAX_KEYS = 10_000
 MAX_TEXT_CHARACTERS = 10_000
 
@@ -19,9 +21,25 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader for small documents: merge keys (`<<`) can't multiply a few lines into millions of entries, and no key stands twice
     in a mapping (the last would win in silence)."""
 
+    _depth = 0
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:  # the scanner's time grows with the square of the depth
+            raise yaml.composer.ComposerError(None, None, f"it is nested more than {MAX_DEPTH} deep", self.get_mark())
+
+    def compose_sequence_node(self, anchor: Any) -> yaml.SequenceNode:
+        """See yaml.composer.Composer; raises ComposerError for what is nested too deeply."""
+        self._deeper()
+        node: yaml.SequenceNode = super().compose_sequence_node(anchor)
+        self._depth -= 1
+        return node
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """See yaml.composer.Composer; raises ComposerError for a key given twice."""
+        self._deeper()
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        self._depth -= 1
         seen: set[str] = set()
         for key in (key for key, _value in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
             if key.value in seen:
