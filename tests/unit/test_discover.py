@@ -23,7 +23,8 @@ def test_versions_files_problems_and_workloads_are_found(tmp_path: Path) -> None
     folder = made(tmp_path, {
         "softmax.py": VERSIONS, "norm.py": MODEL, "norm_new.py": "class ModelNew: pass\n", "train.py": "print('hello')\n",
         "mla.py": "def get_inputs(): return ()\n", "kernels/mla_v1.py": "def forward(x): return x\n",
-        "kernels/mla_v2.py": "def forward(x): return x\ndef helper(): pass\n", "gemm/gemm_v2.py": VERSIONS.replace("VERSIONS", "OTHER") + MODEL,
+        "kernels/mla_v2.py": "def forward(x): return x\ndef helper(): pass\n",
+        "gemm/gemm_v2.py": VERSIONS.replace("VERSIONS", "OTHER") + MODEL,
         "gemm/gemm_v10.py": MODEL, ".hidden/x.py": VERSIONS, "venv/pyvenv.cfg": "", "venv/lib/y.py": VERSIONS, "test_softmax.py": VERSIONS,
         "broken.py": "def (", "other/softmax.py": VERSIONS,
     })

@@ -85,7 +85,8 @@ KERNEL = "kernels:\n  a:\n    file: mla.py\n"
     (KERNEL + "    versions: [v1]\n    default_version: v2", "no_such_version", 5, "one of: v1"),
     (KERNEL + "    versions: [v1, 2]", "bad_versions", 4, "e.g."),
     (KERNEL + "    versions: none_*.py", "bad_versions", 4, "no Python file fits"),
-    (KERNEL + "    versions: ../*.py", "bad_versions", 4, "leaves the project"), (KERNEL + "    versions: /etc/*.py", "bad_versions", 4, "leaves"),
+    (KERNEL + "    versions: ../*.py", "bad_versions", 4, "leaves the project"),
+    (KERNEL + "    versions: /etc/*.py", "bad_versions", 4, "leaves"),
     (KERNEL + "    versions: {v1: nothing}", "bad_versions", 4, "no Python file"),
     (KERNEL + "    versions: [v1, v1]", "bad_versions", 4, "two versions are called 'v1'"),
     (KERNEL + "    versions: ['--all']", "bad_versions", 4, "begins with '-'"),
@@ -97,9 +98,11 @@ KERNEL = "kernels:\n  a:\n    file: mla.py\n"
     ("kernels:\n  a/b: {file: mla.py}", "bad_name", 2, "slash"), ("kernels:\n  1: {file: mla.py}", "bad_name", 2, "quotes"),
     ("kernels:\n  a: {versions: [v1]}", "no_kernel_file", 2, "no `file:`"), ("kernels:\n  a: 3", "no_kernel_file", 2, "add `file"),
     (KERNEL + "    file: other.py", "broken_yaml", 4, "given twice"), ("x: &x [*x]\n" + KERNEL, "unknown_key", 1, "known"),
-    (KERNEL + "    params: &p {b: *p}", "bad_params", 4, "single values"), (KERNEL + "    params: {a: " + "[" * 3000 + "]" * 3000 + "}", "broken_yaml", 1, ""),
+    (KERNEL + "    params: &p {b: *p}", "bad_params", 4, "single values"),
+    (KERNEL + "    params: {a: " + "[" * 3000 + "]" * 3000 + "}", "broken_yaml", 1, ""),
     (KERNEL + "    params: {b: " + "x" * 20_000 + "}", "broken_yaml", 4, "longer than"),
-    (KERNEL + "    params: {b: 2024-01-01}", "bad_params", 4, "single values"), (KERNEL + "import_from: build", "bad_import_from", 4, "[build]"),
+    (KERNEL + "    params: {b: 2024-01-01}", "bad_params", 4, "single values"),
+    (KERNEL + "import_from: build", "bad_import_from", 4, "[build]"),
 ])
 def test_a_fault_is_one_line_with_file_line_and_mend(folder, text, code, line, says):
     file = written(folder, text)
@@ -124,9 +127,9 @@ def test_aliases_do_not_multiply(tmp_path):
 
 
 YAML_BITS = st.lists(st.sampled_from([
-    "kernels", ":", " ", "\n", "  ", "{", "}", "[", "]", ",", "a", "file", "x.py", "versions", "*.py", "&a ", "*a", "<<: ", "- ", "'", '"', "!!",
-    "!!python/object:os.system ", "|", ">", "#", "\t", "%", "?", "---", "...", "1e999", "~", "null", "\x00", "\udcff", "é", "params", "budgets", "0x",
-    "duration_us", "-", "2024-99-99", "sweep", "baseline",
+    "kernels", ":", " ", "\n", "  ", "{", "}", "[", "]", ",", "a", "file", "x.py", "versions", "*.py", "&a ", "*a", "<<: ", "- ", "'", '"',
+    "!!", "!!python/object:os.system ", "|", ">", "#", "\t", "%", "?", "---", "...", "1e999", "~", "null", "\x00", "\udcff", "é", "params", "budgets",
+    "0x", "duration_us", "-", "2024-99-99", "sweep", "baseline",
 ]), max_size=40).map("".join)
 
 
@@ -142,7 +145,8 @@ def test_any_text_is_a_project_or_one_clear_line(tmp_path, text):
 
 
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.dates())
-VALUE = st.recursive(PLAIN, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)), max_leaves=8)
+VALUE = st.recursive(PLAIN, lambda inner: st.one_of(
+    st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)), max_leaves=8)
 KEYS = ("file", "versions", "default_version", "params", "sweep", "stages", "devlog", "device", "accepted", "baseline", "budgets", "other")
 
 
@@ -153,7 +157,8 @@ def test_values_of_any_type_are_taken_or_refused(tmp_path, entry, clocks):
 
     file = tmp_path / PROJECT_FILE
     with contextlib.suppress(UnicodeEncodeError):
-        file.write_text(yaml.safe_dump({"kernels": {"k": {"file": "x.py", **entry}}, "clocks": clocks}, allow_unicode=True), encoding="utf-8")
+        text = yaml.safe_dump({"kernels": {"k": {"file": "x.py", **entry}}, "clocks": clocks}, allow_unicode=True)
+        file.write_text(text, encoding="utf-8")
         try:
             read_project(file)
         except BadInput as error:
