@@ -128,8 +128,8 @@ def test_aliases_do_not_multiply(tmp_path):
 
 YAML_BITS = st.lists(st.sampled_from([
     "kernels", ":", " ", "\n", "  ", "{", "}", "[", "]", ",", "a", "file", "x.py", "versions", "*.py", "&a ", "*a", "<<: ", "- ", "'", '"',
-    "!!", "!!python/object:os.system ", "|", ">", "#", "\t", "%", "?", "---", "...", "1e999", "~", "null", "\x00", "\udcff", "é", "params", "budgets",
-    "0x", "duration_us", "-", "2024-99-99", "sweep", "baseline",
+    "!!", "!!python/object:os.system ", "|", ">", "#", "\t", "%", "?", "---", "...", "1e999", "~", "null", "\x00", "\udcff", "é",
+    "params", "budgets",     "0x", "duration_us", "-", "2024-99-99", "sweep", "baseline",
 ]), max_size=40).map("".join)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 from .failures import ProbeFailure, machine_lacks
 
@@ -14,21 +15,31 @@ _PACKAGES = {
     "pybind11": ("pybind11", "pip install pybind11"),
 }
 """Module -> (language, where it comes from)."""
+class _Tool(NamedTuple):
+    """Something that compiles or runs a language, and how its absence sounds."""
+
+    code: str
+    phrases: tuple[str, ...]
+    what: str
+    fix: str
+
+
 _TOOLS = (
-    ("no_ninja", ("Ninja is required to load C++ extensions",), "building a C++ extension needs ninja, and there is none",
+    _Tool("no_ninja", ("Ninja is required to load C++ extensions",), "building a C++ extension needs ninja, and there is none",
      "pip install ninja beside torch"),
-    ("no_cuda_toolkit", ("CUDA_HOME environment variable is not set", "CUDA was not found on the system", "bin/nvcc'", "nvcc: not found"),
+    _Tool("no_cuda_toolkit", ("CUDA_HOME environment variable is not set", "CUDA was not found on the system", "bin/nvcc'",
+                              "nvcc: not found"),
      "compiling CUDA C++ needs the CUDA toolkit (nvcc), and there is none",
      "install the toolkit of the CUDA that torch.version.cuda names, and set CUDA_HOME to it; or build the extension elsewhere and "
      "list its folder under `import_from:` in kernelwright.yaml"),
-    ("cuda_mismatch", ("mismatches the version that was used to compile",), "the CUDA toolkit is not of the CUDA that torch was built with",
+    _Tool("cuda_mismatch", ("mismatches the version that was used to compile",),
+          "the CUDA toolkit is not of the CUDA that torch was built with",
      "set CUDA_HOME to a toolkit of the CUDA that torch.version.cuda names"),
-    ("broken_cupy", ("CuPy failed to load", "CuPy is not correctly installed"), "CuPy can't load its CUDA libraries",
+    _Tool("broken_cupy", ("CuPy failed to load", "CuPy is not correctly installed"), "CuPy can't load its CUDA libraries",
      "install the CuPy of this CUDA: pip install cupy-cuda12x (CUDA 12) or cupy-cuda13x (CUDA 13)"),
-    ("no_cuda", ("cudaErrorNoDevice", "cudaErrorInsufficientDriver"), "the workload asks for CUDA by itself, and no GPU can be used",
+    _Tool("no_cuda", ("cudaErrorNoDevice", "cudaErrorInsufficientDriver"), "the workload asks for CUDA by itself, and no GPU can be used",
      "let it follow torch.cuda.is_available() (or take a `device` argument), or run where a GPU can be used"),
 )
-"""(code, what the error says, what is lacking, the mend)."""
 
 
 def missing(module: str) -> ProbeFailure:
@@ -46,7 +57,7 @@ def missing(module: str) -> ProbeFailure:
 
 def toolchain(text: str) -> ProbeFailure | None:
     """A compiler, toolkit or driver whose absence the words of an exception tell; None for any other error."""
-    for code, phrases, what, fix in _TOOLS:
-        if any(phrase in text for phrase in phrases):
-            return machine_lacks(code, f"{what}: {text[:200]}", fix=fix)
+    for tool in _TOOLS:
+        if any(phrase in text for phrase in tool.phrases):
+            return machine_lacks(tool.code, f"{tool.what}: {text[:200]}", fix=tool.fix)
     return None

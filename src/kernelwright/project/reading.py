@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -63,25 +63,32 @@ class _File(_Entry):
     import_from: list[Text] = Field(default_factory=list, max_length=100)
 
 
-_FAULTS: dict[str, tuple[str, str, str]] = {
-    "kernels": ("no_kernels", "has no `kernels:` mapping", "add `kernels: {NAME: {file: ...}}`, or let init write the file"),
-    "file": ("no_kernel_file", "`file:` must be the path of a Python file", "give it relative to the project file"),
-    "versions": ("bad_versions", "`versions:` must be a list of names, a mapping of names to files, or a pattern",
-                 'e.g. `versions: ["v1", "v2"]`, `versions: {v1: mla_v1.py}` or `versions: "mla_v*.py"`'),
-    "default_version": ("bad_default_version", "`default_version:` must be text", 'write it in quotes: `default_version: "..."`'),
-    "accepted": ("bad_accepted", "`accepted:` must be text", 'write it in quotes: `accepted: "..."`'),
-    "params": ("bad_params", "`params:` must map names to single values", "e.g. `params: {b: 32, dtype: bfloat16}`"),
-    "sweep": ("bad_sweep", "`sweep:` must map parameters to lists of values", "e.g. `sweep: {t: [1024, 4096, 16384]}`"),
-    "stages": ("bad_stages", "`stages:` must be a list of names", "e.g. `stages: [qk, softmax, pv]`"),
-    "devlog": ("bad_devlog", "`devlog:` must be text", 'write it in quotes: `devlog: "..."`'),
-    "device": ("bad_device", "`device:` must be auto, cuda or cpu", "e.g. `device: cuda`"),
-    "baseline": ("bad_baseline", "`baseline:` must be a version, accepted, previous or none", "e.g. `baseline: previous`"),
-    "budgets": ("bad_budgets", "`budgets:` must be a list of limits", "e.g. `budgets: [{version: v4, duration_us: 120}]`"),
-    "duration_us": ("bad_budgets", "`duration_us:` must be a number above 0", "e.g. `duration_us: 120`"),
-    "slower_pct": ("bad_budgets", "`slower_pct:` must be a number of percent, 0 or more", "e.g. `slower_pct: 3`"),
-    "import_from": ("bad_import_from", "`import_from:` must be a list of folders", "e.g. `import_from: [build]`"),
+class _Fault(NamedTuple):
+    """What is wrong with a key's value."""
+
+    code: str
+    message: str
+    fix: str
+
+
+_FAULTS: dict[str, _Fault] = {
+    "kernels": _Fault("no_kernels", "has no `kernels:` mapping", fix="add `kernels: {NAME: {file: ...}}`, or let init write the file"),
+    "file": _Fault("no_kernel_file", "`file:` must be the path of a Python file", fix="give it relative to the project file"),
+    "versions": _Fault("bad_versions", "`versions:` must be a list of names, a mapping of names to files, or a pattern",
+                       fix='e.g. `versions: ["v1", "v2"]`, `versions: {v1: mla_v1.py}` or `versions: "mla_v*.py"`'),
+    "default_version": _Fault("bad_default_version", "`default_version:` must be text", fix='write it in quotes: `default_version: "..."`'),
+    "accepted": _Fault("bad_accepted", "`accepted:` must be text", fix='write it in quotes: `accepted: "..."`'),
+    "params": _Fault("bad_params", "`params:` must map names to single values", fix="e.g. `params: {b: 32, dtype: bfloat16}`"),
+    "sweep": _Fault("bad_sweep", "`sweep:` must map parameters to lists of values", fix="e.g. `sweep: {t: [1024, 4096, 16384]}`"),
+    "stages": _Fault("bad_stages", "`stages:` must be a list of names", fix="e.g. `stages: [qk, softmax, pv]`"),
+    "devlog": _Fault("bad_devlog", "`devlog:` must be text", fix='write it in quotes: `devlog: "..."`'),
+    "device": _Fault("bad_device", "`device:` must be auto, cuda or cpu", fix="e.g. `device: cuda`"),
+    "baseline": _Fault("bad_baseline", "`baseline:` must be a version, accepted, previous or none", fix="e.g. `baseline: previous`"),
+    "budgets": _Fault("bad_budgets", "`budgets:` must be a list of limits", fix="e.g. `budgets: [{version: v4, duration_us: 120}]`"),
+    "duration_us": _Fault("bad_budgets", "`duration_us:` must be a number above 0", fix="e.g. `duration_us: 120`"),
+    "slower_pct": _Fault("bad_budgets", "`slower_pct:` must be a number of percent, 0 or more", fix="e.g. `slower_pct: 3`"),
+    "import_from": _Fault("bad_import_from", "`import_from:` must be a list of folders", fix="e.g. `import_from: [build]`"),
 }
-"""key -> (code, what is wrong, the mend)."""
 
 
 def read_project(file: Path) -> Project:
@@ -90,7 +97,7 @@ def read_project(file: Path) -> Project:
     document = Document(file)
     value = document.value
     if not isinstance(value, dict) or not isinstance(value.get("kernels"), dict):
-        raise document.fault(_FAULTS["kernels"][0], ["kernels"], *_FAULTS["kernels"][1:])
+        raise _told(document, _FAULTS["kernels"], ["kernels"])
     try:
         parsed = _File.model_validate(value)
     except ValidationError as error:
@@ -102,6 +109,10 @@ def read_project(file: Path) -> Project:
         raise document.fault("bad_clocks", ["clocks"], f"`clocks:` is {clocks[:40]!r}", "none, lock or a number of MHz")
     kernels = {name: _Reader(document, name, entry, parsed).kernel() for name, entry in parsed.kernels.items()}
     return Project(file=file, kernels=kernels, clocks=clocks, import_from=tuple(_absolute(file, text) for text in parsed.import_from))
+
+
+def _told(document: Document, fault: _Fault, path: Sequence[str | int]) -> Exception:
+    return document.fault(fault.code, path, fault.message, fault.fix)
 
 
 def _fault(document: Document, error: ValidationError) -> Exception:
@@ -119,7 +130,7 @@ def _fault(document: Document, error: ValidationError) -> Exception:
     # Of a union the path ends in the names of its branches; within budgets the budget's own key comes last.
     key = next((str(part) for part in reversed(path[2:] if path[0] == "kernels" else path) if part in _FAULTS), "kernels")
     place = path[: len(path) - 1 - path[::-1].index(key) + 1] if key in path else path
-    return document.fault(_FAULTS[key][0], place, *_FAULTS[key][1:])
+    return _told(document, _FAULTS[key], place)
 
 
 class _Reader:
@@ -184,7 +195,7 @@ class _Reader:
         if isinstance(given, dict):
             found = [Version(name=name, source=self._source(text, name)) for name, text in given.items()]
         elif isinstance(given, str) and not is_path(given):
-            raise self.fault(_FAULTS["versions"][0], ["versions"], *_FAULTS["versions"][1:])
+            raise _told(self.document, _FAULTS["versions"], ["kernels", self.name, "versions"])
         else:
             found = []
             for place, text in enumerate([given] if isinstance(given, str) else given):
