@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "errors.md"
 EXITS = {
     "BadInput": 2, "MachineLacks": 3, "WorkloadFailed": 4, "NotAcceptable": 5, "ReferenceUnusable": 2, "ReferenceLacks": 3,
     "ReferenceFailed": 4, "bad_input": 2, "machine_lacks": 3, "workload_failed": 4, "SetupError": 3, "WorkerFailed": 4,
-    "_Internal": 1, "KernelwrightError": 2, "ProbeFailure": None,
+    "_Internal": 1, "KernelwrightError": 2, "ProbeFailure": None, "fault": 2, "_Fault": 2, "_Tool": 3,
 }
 """What raises an error -> its exit code; None: given as exit_code."""
 NO_FIX_NEEDED = {"WorkerFailed"}
@@ -70,7 +70,8 @@ def raised() -> Iterator[Raised]:
             empty = bool(fixes) and isinstance(fixes[0], ast.Constant) and not fixes[0].value
             for code in _codes(node.args[0]):
                 code = RENAMED.get(code, code)
-                yield Raised(f"{file.relative_to(ROOT)}:{node.lineno}", function, code, exit_code, bool(fixes) and not empty)
+                told = bool(fixes) or len(node.args) >= {"fault": 4, "_Tool": 4}.get(function, 99)
+                yield Raised(f"{file.relative_to(ROOT)}:{node.lineno}", function, code, exit_code, told and not empty)
 
 
 def page() -> dict[str, set[int]]:

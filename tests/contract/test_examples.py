@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from kernelwright.model.errors import BadInput
-from kernelwright.pipeline.target import PROJECT_FILE, load_project, resolve_target
+from kernelwright.pipeline.target import resolve_target
+from kernelwright.project import PROJECT_FILE, read_project
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -178,11 +179,11 @@ def test_kernelbench_form_and_its_candidate_agree() -> None:
 
 
 def test_project_file_names_what_is_there() -> None:
-    project = load_project(EXAMPLES / PROJECT_FILE)
-    assert project and all((EXAMPLES / entry["file"]).is_file() for entry in project.values())
+    project = read_project(EXAMPLES / PROJECT_FILE).kernels
+    assert project and all(kernel.file is not None and kernel.file.is_file() for kernel in project.values())
     softmax = project["triton_softmax"]
-    assert tuple(softmax["versions"]) == load("triton_softmax").versions
-    assert set(softmax["params"]) <= set(load("triton_softmax").params)
+    assert softmax.version_names == load("triton_softmax").versions
+    assert set(softmax.params) <= set(load("triton_softmax").params)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ..capture.clocks import DeviceClocks, torch_load, valid_request
 from ..capture.interpreter import find_interpreter
 from ..model.errors import BadInput
 from ..model.saying import Say
-from ..model.workload import WorkloadRef
+from ..model.workload import Device, WorkloadRef
 
 MAX_DURATION_S = 30 * 24 * 3600
 MAX_NAME_CHARACTERS = 500
@@ -90,10 +90,17 @@ def clocks_of(args: argparse.Namespace, workload: WorkloadRef) -> str:
     return str(args.clocks or workload.clocks or "none")
 
 
+def device_of(args: argparse.Namespace, workload: WorkloadRef) -> Device:
+    """Where it runs: the flag, else the project file's, else the GPU if there is one."""
+    asked: Device = args.device
+    return asked if asked != "auto" else workload.device
+
+
 def run_clocks(args: argparse.Namespace, workload: WorkloadRef, say: Say) -> DeviceClocks:
     """The clocks around a whole verb; the profiles and judgements inside it then lock nothing of their own."""
-    load = torch_load(lambda: find_interpreter(args.python, workload.path, args.device, say), args.device)
-    return DeviceClocks(clocks_of(args, workload), device=args.device, load=load, say=say, wait=True)
+    device = device_of(args, workload)
+    load = torch_load(lambda: find_interpreter(args.python, workload.path, device, say), device)
+    return DeviceClocks(clocks_of(args, workload), device=device, load=load, say=say, wait=True)
 
 
 def count(text: str) -> int:

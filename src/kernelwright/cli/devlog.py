@@ -9,7 +9,8 @@ from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, ren
 from ..model.errors import BadInput
 from ..model.saying import Say
 from ..pipeline.stored import load_profile, read_params
-from ..pipeline.target import find_project, load_project, resolve_target
+from ..pipeline.target import resolve_target
+from ..project import find
 from .common import Answer, no_params
 
 HELP = "append to or show a kernel's development log"
@@ -97,8 +98,6 @@ def _named_log(named: str | None, out: Path) -> Path:
 
 def _project_logs() -> dict[str, Path]:
     """kernel -> its log, of the project file here or above."""
-    project = find_project(Path.cwd().resolve())
-    if project is None:
-        return {}
-    entries = load_project(project).items()
-    return {name: (project.parent / entry["devlog"]).resolve() for name, entry in entries if isinstance(entry.get("devlog"), str)}
+    project = find(Path.cwd().resolve())
+    kernels = project.kernels if project is not None else {}
+    return {name: kernel.devlog for name, kernel in kernels.items() if kernel.devlog is not None}

@@ -25,7 +25,7 @@ from ..pipeline.source import check_source
 from ..pipeline.stored import safe_name
 from ..pipeline.target import refuse_script, resolve_target
 from ..report.templates import render
-from .common import Answer, add_run_options, clocks_of, name, positive_count, run_clocks, seconds
+from .common import Answer, add_run_options, clocks_of, device_of, name, positive_count, run_clocks, seconds
 
 HELP = "judge one candidate: correctness, timing, audit"
 DESCRIPTION = """Runs the candidate and its workload in two processes, on fresh inputs, and gives one verdict:
@@ -69,6 +69,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         raise BadInput("usage", "the following arguments are required: CANDIDATE.py", where="judge", fix="see judge --help")
     workload = resolve_target(args.workload, args.version, params, args.model_name)
     refuse_script(workload, "judge")
+    args.device = device_of(args, workload)
+    if args.bundle and workload.source is not None and workload.source.function is not None:
+        raise BadInput("function_not_taken", "a bundle holds one workload file, and this version is a function of another file",
+                       where="--bundle", fix="leave --bundle out")
     if args.rounds is not None and args.rounds < MIN_ROUNDS:
         raise BadInput("usage", "--rounds must be at least 3", where="--rounds", fix="leave it out, or ask for 3 or more")
     if args.kernelbench:

@@ -28,6 +28,7 @@ VERBS = {
     "optimize": "profile, try improvements, judge them, keep the best",
     "judge": "judge one candidate: correctness, timing, audit",
     "compare": "show profiles side by side; gate on a slow-down",
+    "init": "write a project file from the workloads that a folder has",
     "devlog": "append to or show a kernel's development log",
     "doctor": "say what this machine can do, what is missing, and the fix",
     "gpu_clock": "lock, reset or show the GPU's clocks by hand",

@@ -17,14 +17,16 @@ from ..pipeline.nsys import is_recording_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
 from ..pipeline.stored import find_baseline, load_profile
-from ..pipeline.target import resolve_target
+from ..pipeline.target import refuse_script
 from ..report import render_contract, render_top, write_profile
 from ..report.ready import PARTS
 from .call_time import call_data, call_line
-from .common import Answer, add_profile_options, add_run_options, clocks_of, count, positive_count
+from .common import Answer, add_profile_options, add_run_options, clocks_of, count, device_of, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
 from .nsys_recordings import run_nsys_mode, run_recording
 from .ranks import add_rank_options, is_ranks_target, run_rank_folder, run_ranks_mode
+from .several import profiles_answer, run_each
+from .targets import TARGETS, workloads
 
 HELP = "profile one workload in one mode and print the contract"
 DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time of one whole call"
@@ -32,10 +34,11 @@ DESCRIPTION = f"{HELP}; stderr ends with the report's path and the median time o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """TARGET, VERSION, --mode and the shared options."""
-    parser.add_argument("target", metavar="TARGET", help="workload file, any training script (its own arguments go after --), "
-                        "a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a "
-                        "recording of Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz)")
-    parser.add_argument("version", metavar="VERSION", nargs="?", help="version of a kernel with versions")
+    parser.add_argument("targets", metavar=TARGETS, nargs="*", help="workload file, any training script (its own arguments go after "
+                        "--), a kernel or version of the project file, a report of Nsight Compute (.ncu-rep) or a folder of them, or a "
+                        "recording of Nsight Systems (.nsys-rep, .sqlite) or torch.profiler (.json, .json.gz); several give one table; "
+                        "none: the version of the project that changed last")
+    parser.add_argument("--all", action="store_true", help="every version of the kernels named, in one table")
     parser.add_argument("--mode", choices=("annotation", "event", "ncu", "nsys"),
                         help="default: annotation; ncu for a report, nsys for a recording")
     add_run_options(parser)
@@ -61,22 +64,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     """Profile and write the artifacts."""
+    args.target, args.version = args.targets[0] if args.targets else "", args.targets[1] if len(args.targets) > 1 else None
     selection = Selection(kernel=args.kernel, launch=args.launch, operator=args.operator, heaviest=args.heaviest)
-    if is_report_target(args.target, as_folder=args.mode == "ncu"):
+    if args.targets and is_report_target(args.target, as_folder=args.mode == "ncu"):
         return run_reports(args, params, selection, say)
-    if is_recording_target(args.target, args.mode):
+    if args.targets and is_recording_target(args.target, args.mode):
         _check_selection(args.mode or "nsys", selection)
         return run_recording(args, params, say)
-    if is_ranks_target(args.target, args.mode):
+    if args.targets and is_ranks_target(args.target, args.mode):
         return run_rank_folder(args, params, say)
     mode = args.mode or "annotation"
     _check_selection(mode, selection)
     _check_counters(mode, args)
-    workload = resolve_target(args.target, args.version, params, args.model_name, script_args=args.script_args)
+    found = workloads(args, params, say, verb="profile_kernel")
+    if len(found) == 1:
+        return _profile(found[0], args, mode, selection, say)
+    for workload in found:
+        refuse_script(workload, "a command with several targets")
+    return profiles_answer(run_each(found, args, lambda workload, own: _profile(workload, own, mode, selection, say), say))
+
+
+def _profile(workload: WorkloadRef, args: argparse.Namespace, mode: str, selection: Selection, say: Say) -> Answer:
+    """One profile of one workload."""
     _check_script_options(args, workload)
     named = load_profile(Path(args.baseline)) if args.baseline and exists(Path(args.baseline)) else None
     options = ProfileOptions(
-        device=args.device, clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
+        device=device_of(args, workload), clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),
         steps_from=args.steps_from, run_to_end=args.run_to_end, sandbox=args.sandbox, stdout_to_stderr=args.json,
         counters=CounterOptions(choice=args.counters, budget_s=args.ncu_budget, executable=args.ncu_executable, sudo=args.ncu_sudo),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..capture.interpreter import Interpreter, find_interpreter
+from ..model.capture import ProbeWorkload
 from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
@@ -104,8 +105,7 @@ class ReferenceSession:
 
     def load_request(self) -> dict[str, Any]:
         """What both workers are told to load."""
-        return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
-                "device": self.options.device, "seed": self.workload_seed}
+        return {**ProbeWorkload.of(self.workload).model_dump(), "device": self.options.device, "seed": self.workload_seed}
 
     def workspace(self) -> Path:
         """A new folder for one candidate, which may write there alone."""

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from .base import Record
-from .workload import CompileMode, Device, WorkloadFacts
+from .workload import CompileMode, Device, WorkloadFacts, WorkloadRef
 
 Action = Literal["event", "annotation", "describe", "counters", "nsys"]
 """"counters": one step for ncu, which the probe then runs under; nothing is timed and no file but result.json written."""
@@ -23,6 +23,20 @@ class ProbeWorkload(Record):
     path: str
     version: str | None = None
     params: dict[str, str] = Field(default_factory=dict)
+    source: str | None = None
+    """The file of a version that the project file gives one; `version` is then its name alone."""
+    function: str | None = None
+    """What of `source` is called with the inputs of `path`; None: `path` is `source`, and a workload."""
+    import_from: tuple[str, ...] = ()
+    """Folders for sys.path, after the file's own."""
+
+    @classmethod
+    def of(cls, workload: WorkloadRef) -> ProbeWorkload:
+        """The same workload, as the probe reads it."""
+        source = workload.source
+        return cls(path=str(workload.path), version=workload.version, params=workload.params,
+                   source=str(source.path) if source is not None else None, function=source.function if source is not None else None,
+                   import_from=tuple(map(str, workload.import_from)))
 
 
 class ProbeScript(Record):
@@ -58,6 +72,8 @@ class ProbeRequest(Record):
     stacks: bool = True
     """annotation: a second, separate profiler pass with Python stacks gives source lines."""
     script: ProbeScript | None = None
+    again: bool = False
+    """The run before crashed after autotuning: take its timings from autotuned.jsonl in out_dir."""
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
 

@@ -26,6 +26,15 @@ class ScriptRef(Record):
     """Its own arguments."""
 
 
+class VersionSource(Record):
+    """Where the project file says that a version is: a file of its own, or a function in one."""
+
+    path: Path
+    """Absolute."""
+    function: str | None = None
+    """A function or nn.Module class of that file, called with the inputs of the workload's file; None: the file is a workload."""
+
+
 class WorkloadRef(Record):
     """What the user named: a file, maybe a version, parameters as typed on the command line (text)."""
 
@@ -36,10 +45,22 @@ class WorkloadRef(Record):
     version: str | None = None
     params: dict[str, str] = Field(default_factory=dict)
     """`--NAME=VALUE` workload parameters, values still text; the probe gives them the type of the default."""
+    source: VersionSource | None = None
+    """Set when the project file gives this version a file; `version` is then a name alone, and no entry of VERSIONS."""
+    import_from: tuple[Path, ...] = ()
+    """Folders of the project that its files import from beside their own."""
     devlog: Path | None = None
+    """Where the project file puts this kernel's development log; None: beside the workload."""
     script: ScriptRef | None = None
     """Set when the file is a script: it is run as it is instead of being loaded."""
-    """Where the project file puts this kernel's development log; None: beside the workload."""
+    kernel: str | None = None
+    """The kernel of the project file that this is; None outside a project. `name` may differ (--model-name)."""
+    project: Path | None = None
+    """The project file."""
+    device: Device = "auto"
+    """Where the project file wants it to run; a flag wins."""
+    stages: tuple[str, ...] = ()
+    """Stages that the project file says a timeline of it shows."""
     clocks: str | None = None
     """What the project file asks for: none, lock or a number of MHz. None: nothing; a flag wins."""
 

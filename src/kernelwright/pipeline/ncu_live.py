@@ -29,6 +29,7 @@ from ..model.profile import ClockReading
 from ..model.saying import Say, silent
 from ..model.trace import Trace
 from ..model.workload import WorkloadRef
+from ..project.fingerprint import fingerprint
 from ..readers.kineto import read_kineto
 from .ncu import SUFFIX, NcuRun, Selection, compiled_pattern, ncu_params, read_reports
 from .ncu_profile import Setting, build_profile
@@ -100,7 +101,7 @@ def lacks(reason: NoCounters) -> KernelwrightError:
 def _run(workload: WorkloadRef, folder: Path, interpreter: Interpreter, options: ProfileOptions, selection: Selection, tool: Tool,
          view: SystemView, say: Say) -> NcuRun:
     request = ProbeRequest(
-        action="counters", workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
+        action="counters", workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode, warmup=options.warmup,
         stacks=False)
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:
@@ -142,6 +143,7 @@ def _analysed(workload: WorkloadRef, folder: Path, options: ProfileOptions, sele
     params = ncu_params(document, setting, reports, [report.name], limit, workload.path, folder, options.command)
     asked = {"kernel": selection.kernel, "launch": selection.launch, "operator": selection.operator, "heaviest": selection.heaviest}
     params.update({
+        "source_sha256": fingerprint(workload.path, setting.version, workload.source),
         "parameters": document.parameters, "inputs": [spec.model_dump() for spec in document.inputs],
         "device": environment.model_dump() if environment else params["device"],
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source}, "seed": options.seed, "asked": asked,

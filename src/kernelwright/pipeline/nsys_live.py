@@ -95,7 +95,7 @@ def no_tool(tool: Tool) -> NotNsys | None:
 def _record(workload: WorkloadRef, report: Path, interpreter: Interpreter, options: ProfileOptions, tool: Tool,
             say: Say) -> tuple[NsysRun, ClockReading]:
     request = ProbeRequest(
-        action="nsys", workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
+        action="nsys", workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(report.parent), seed=options.seed, compile_mode=options.compile_mode, warmup=options.warmup,
         steps=options.steps, stacks=options.stacks)
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks:

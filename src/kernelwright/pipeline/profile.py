@@ -29,6 +29,8 @@ from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
 from ..model.trace import Trace
 from ..model.workload import CompileMode, Device, WorkloadRef
+from ..project.fingerprint import fingerprint
+from .again import ignore, run_again_after_autotuning
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops, with_recording
 from .counters import ENVIRONMENT_FILE, TRACE_FILE, CounterCapture, CounterOptions, CounterPass, said
@@ -114,6 +116,7 @@ def profile(
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
+    source = fingerprint(workload.path, workload.version, workload.source) if workload.script is None else None
     folder = working_folder(workload, mode, out_dir)
     capture = capture or (capture_workload if workload.script is None else capture_script_run)
     stages.end("prepare")
@@ -121,7 +124,7 @@ def profile(
         run = capture(workload, mode, folder, interpreter, options, say, meanwhile)
         stages.end("capture")
         run = with_recording(run)
-        document = assemble(run)
+        document = with_missing_stages(assemble(run), workload)
         if workload.script is not None and beaten_by_stages(document):  # nothing can be calibrated in a script's process
             forget_peaks(_peaks_key(interpreter, options))
             run = replace(run, peaks=(), warnings=(UNKNOWN.format(again=""),))
@@ -141,9 +144,18 @@ def profile(
         raise
     final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
     stages.end("analysis")
-    params = {**_params(document, run, options, interpreter, final), "stages_s": {**stages.spent_s, **run.spent_s},
+    params = {**_params(document, run, options, interpreter, final), "source_sha256": source, "stages_s": {**stages.spent_s, **run.spent_s},
               "analysed_at_unix_s": round(time.time(), 3)}
     return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None)
+
+
+def with_missing_stages(document: Profile, workload: WorkloadRef) -> Profile:
+    """The same with a warning where a stage that the project file names is not in its timeline."""
+    missing = [name for name in workload.stages if all(stage.name != name for stage in document.stages)]
+    if not missing or document.timeline is None:
+        return document
+    words = f"{workload.project or 'the project file'} names stages that this profile does not have: {', '.join(missing)}"
+    return document.model_copy(update={"warnings": (*document.warnings, words)})
 
 
 def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Path) -> KernelwrightError:
@@ -179,7 +191,7 @@ def capture_workload(
     key = _peaks_key(interpreter, options)
     request = ProbeRequest(
         action="annotation" if mode == "annotation" else "event",
-        workload=ProbeWorkload(path=str(workload.path), version=workload.version, params=workload.params),
+        workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
     )
@@ -201,7 +213,9 @@ def capture_workload(
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second, ready):
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")
         stages = Stages()
-        result = run_probe(request, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say, while_running=beside)
+        result = run_again_after_autotuning(
+            request, lambda asked: run_probe(asked, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say,
+                                             while_running=ignore if asked.again else beside), say)
         took_s = stages.end("first_process")
         again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(

@@ -37,6 +37,11 @@ def analysis_folder(mode: str, name: str, out_dir: Path | None) -> Path:
     return folder.resolve()
 
 
+def profile_roots(*folders: Path) -> list[Path]:
+    """Where stored profiles may lie: out/profiles of the current folder, then of `folders`."""
+    return list(dict.fromkeys((folder / "out" / "profiles").resolve() for folder in (Path.cwd(), *folders)))
+
+
 def params_folder(params: Mapping[str, Any]) -> str:
     """The <params> part of the artifact tree, e.g. "b=32_s=16_dtype=bfloat16"; "default" without parameters."""
     return safe_name("_".join(f"{key}={value}" for key, value in params.items())) if params else "default"

@@ -5,16 +5,16 @@ Shapes: torch/_inductor/runtime/triton_heuristics.py, codecache.py and select_al
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from . import compiled_triton
+from .autotuned import Journal
+from .watching import after_import
 
 SELECTOR = "torch._inductor.select_algorithm"
 MAX_CHOICES = 200
@@ -147,6 +147,8 @@ class Choices:
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self.found: list[dict[str, Any]] = []
+        self.journal: Journal | None = None
+        """Told of every choice, so that a crash right after one can be told from others."""
         self._warn = warn
         self._selector: ModuleType | None = None
 
@@ -154,6 +156,8 @@ class Choices:
         """torch's FeedbackFunction (its arguments grew over the versions). Never raises: it runs inside the compilation."""
         try:
             entry = _choice(timings, name, inputs, choices)
+            if self.journal is not None:
+                self.journal.note(entry["operator"], "", None)
             known = [other for other in self.found if (other["operator"], other["inputs"]) == (entry["operator"], entry["inputs"])]
             if known:
                 known[0]["uses"] += 1
@@ -182,42 +186,11 @@ class Choices:
 def listening(warn: Callable[[str], None]) -> Iterator[Choices]:
     """Within it, choices of max-autotune are recorded. Imports nothing: waits until something imports the selector."""
     choices = Choices(warn)
-    watcher = _Watcher(choices.install)
-    if SELECTOR in sys.modules:
-        choices.install(sys.modules[SELECTOR])
-    else:
-        sys.meta_path.insert(0, watcher)
     try:
-        yield choices
+        with after_import(SELECTOR, choices.install):
+            yield choices
     finally:
-        if watcher in sys.meta_path:
-            sys.meta_path.remove(watcher)
         choices.remove()
-
-
-class _Watcher:
-    """A meta path finder that finds nothing itself, and calls `then(module)` once SELECTOR has been imported."""
-
-    def __init__(self, then: Callable[[Any], None]) -> None:
-        self.then = then
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != SELECTOR or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-            loader: Any = spec.loader if spec is not None else None
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                self.then(module)
-
-            loader.exec_module = exec_module
-        except (AttributeError, ImportError, ValueError):
-            return None  # an unusual import system: it goes on without us
-        return spec
 
 
 def _choice(timings: Any, name: Any, inputs: Any, choices: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import sysconfig
 import traceback
 from types import TracebackType
@@ -78,9 +77,10 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
                                fix="keep sys.exit() and argument parsing under `if __name__ == \"__main__\":`")
     if isinstance(error, SyntaxError):
         return bad_input("syntax_error", text, where=f"{error.filename or workload}:{error.lineno or 1}", fix="correct the file")
+    from . import languages  # which makes failures
+
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return machine_lacks("missing_module", f"the workload needs the module {error.name!r}, which {sys.executable} does not have",
-                             fix=f"install the package that provides {error.name!r} there, or name another interpreter with --python")
+        return languages.missing(error.name)
     if isinstance(error, OSError) and error.errno in _FULL:
         return machine_lacks("no_disk_space", f"the disk is full: {text}", fix="free some space there, or use a folder on another disk")
     if isinstance(error, MemoryError) or "OutOfMemoryError" in names or "can't allocate memory" in text:
@@ -88,6 +88,9 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     if any(phrase in text for phrase in _CUDA_PHRASES):
         return machine_lacks("no_cuda", f"the workload asks for CUDA by itself: {text}",
                              fix="let it follow torch.cuda.is_available() (or take a `device` argument), or run where a GPU can be used")
+    lacking = languages.toolchain(whole)
+    if lacking is not None:
+        return lacking
     if "InvalidCxxCompiler" in names or "No working C++ compiler" in whole:
         return machine_lacks("no_cxx_compiler", "torch.compile needs a C++ compiler on this machine and found none",
                              fix="install g++ (Debian: apt-get install g++), or run without --compile-mode")

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
 
 def _call_once(request: dict[str, Any]) -> None:
     environment.check_torch()
-    workload = loaders.load(request["path"], request["version"], request["params"], request["device"], request["seed"])
+    workload = loaders.load_named(request, request["device"], request["seed"])
     call = workload.model
     if request["candidate"] is not None:
         call = judge_candidate.build(request["candidate"], workload, request["seed"]).call

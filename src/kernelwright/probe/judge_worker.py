@@ -67,7 +67,7 @@ class Worker:
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
         environment.check_torch()
-        self.workload = loaders.load(message["path"], message["version"], message["params"], message["device"], message["seed"])
+        self.workload = loaders.load_named(message, message["device"], message["seed"])
         self.program = Program(self.workload, self.workload.model)
         self.start_state = {name: tensor.detach().clone() for name, tensor in self._buffers().items()}
         return {"environment": environment.describe(self.workload.device), "training": self.workload.training, "form": self.workload.form,

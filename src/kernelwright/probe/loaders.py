@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -11,14 +12,14 @@ from typing import Any
 import torch
 
 from . import params as parameters
-from . import tree
+from . import tree, versions
 from .environment import resolve_device
 from .failures import bad_input
 from .importing import import_file, seed_all
 from .training import find_loss, may_train, training_step
 
-__all__ = ["Inputs", "LoadedWorkload", "build_kernelbench_model", "find_form", "find_loss", "import_file", "load", "place", "seed_all",
-           "split_inputs"]
+__all__ = ["Inputs", "LoadedWorkload", "build_kernelbench_model", "find_form", "find_loss", "import_file", "load", "load_named", "place",
+           "seed_all", "split_inputs"]
 
 Call = Callable[[], Any]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -104,31 +105,67 @@ class LoadedWorkload:
         return float(value)
 
 
+def load_named(named: Mapping[str, Any], device: str, seed: int = 0) -> LoadedWorkload:
+    """As `load`, of what the parent asks for (model/capture.py: ProbeWorkload)."""
+    sys.path += [folder for folder in named.get("import_from") or () if folder not in sys.path]
+    path, version, params = named["path"], named.get("version"), named.get("params") or {}
+    if not named.get("source"):
+        return load(path, version, params, device, seed)
+    if named.get("function"):
+        return load(path, version, params, device, seed, function=(named["source"], named["function"]))
+    workload = load(path, None, params, device, seed)
+    workload.version, workload.versions = version, ()
+    return workload
+
+
 def load(path: str, version: str | None = None, params: Mapping[str, str] | None = None, device: str = "auto",
-         seed: int = 0) -> LoadedWorkload:
+         seed: int = 0, *, function: tuple[str, str] | None = None) -> LoadedWorkload:
     """Import the workload, make its model and inputs under `seed`, and move them to the device.
 
-    params: text by name, as typed. Raises ProbeFailure for what the user must mend; the workload's own exceptions pass through.
+    params: text by name, as typed. function: (file, name) of what is called with the workload's inputs; version is then a name alone.
+    Raises ProbeFailure for what the user must mend; the workload's own exceptions pass through.
     """
     path = os.path.abspath(path)
     chosen_device = resolve_device(device)
-    if not os.path.isfile(path):
-        raise bad_input("no_such_file", "there is no such file", where=path, fix="check the path")
+    for file in (path, *(function[:1] if function is not None else ())):
+        if not os.path.isfile(file):
+            raise bad_input("no_such_file", "there is no such file", where=file, fix="check the path")
     seed_all(seed)
     module = import_file(path)
     seed_all(seed)
+    if function is not None:
+        workload = _load_function(module, path, version, dict(params or {}), chosen_device, seed, function)
+    else:
+        workload = _load_form(module, path, version, dict(params or {}), chosen_device, seed)
+    if may_train(workload.model, (workload.args, workload.kwargs)):
+        workload.training = find_loss(workload.step()) is not None
+    return workload
+
+
+def _load_form(module: ModuleType, path: str, version: str | None, given: dict[str, str], device: str, seed: int) -> LoadedWorkload:
     form = find_form(module, path)
     if version is not None and form != "versions":
         raise bad_input("no_versions", f"version {version!r} asked for, but the file has no VERSIONS", where=path,
                         fix="leave the version out")
     if form == "versions":
-        workload = _load_versions(module, path, version, dict(params or {}), chosen_device, seed)
-    else:
-        build = _load_model_form if form == "model" else _load_kernelbench
-        workload = build(module, path, dict(params or {}), chosen_device, seed)
-    if may_train(workload.model, (workload.args, workload.kwargs)):
-        workload.training = find_loss(workload.step()) is not None
-    return workload
+        return _load_versions(module, path, version, given, device, seed)
+    build = _load_model_form if form == "model" else _load_kernelbench
+    return build(module, path, given, device, seed)
+
+
+def _load_function(module: ModuleType, path: str, version: str | None, given: dict[str, str], device: str, seed: int,
+                   function: tuple[str, str]) -> LoadedWorkload:
+    """A function (or nn.Module class) of one file, called with the inputs of another or of the same."""
+    makes_inputs = callable(getattr(module, "get_inputs", None))
+    if not makes_inputs and not callable(getattr(module, "get_model_and_input", None)):
+        raise bad_input("no_entry_point", "the file has neither get_inputs() nor get_model_and_input(), so there is nothing to call "
+                        f"{function[1]} with", where=path, fix="define get_inputs(), or name such a file with `file:` in kernelwright.yaml")
+    values = _parameter_values(module, None if makes_inputs else module.get_model_and_input, given, path)
+    target = versions.find(*function)
+    if isinstance(target, type):
+        target = build_kernelbench_model(module, target, values, device, seed)
+    raw = _generate_inputs(module, values, device, seed) if makes_inputs else _model_and_input(module, values, device, seed, path)[1]
+    return _loaded(path, "versions" if makes_inputs else "model", version, (), values, module, target, raw, device)
 
 
 def find_form(module: ModuleType, path: str) -> str:

@@ -133,12 +133,15 @@ class Session:
         if self.request.get("wait_for"):
             with self.phase("wait"):
                 _wait_for(self.request["wait_for"])
-        from . import compiled_inductor, environment
+        from . import autotuned, compiled_inductor, environment
         from .machine import busy_machine
 
         environment.check_torch()
         self.busy = busy_machine()
-        with compiled_inductor.listening(self.warn) as self.choices:
+        again = bool(self.request.get("again"))
+        with autotuned.journal(self.request["out_dir"], again=again, warn=self.warn) as kept, \
+                compiled_inductor.listening(self.warn) as self.choices:
+            self.choices.journal = kept
             self._run()
 
     def _run(self) -> None:
@@ -146,8 +149,7 @@ class Session:
 
         request, source = self.request, self.request["workload"]
         with self.phase("load"):
-            workload = loaders.load(source["path"], source.get("version"), source.get("params") or {}, request["device"],
-                                    int(request.get("seed", 0)))
+            workload = loaders.load_named(source, request["device"], int(request.get("seed", 0)))
             call = _compiled_caller(workload, request.get("compile_mode", "eager"), self.warn)
         with self.phase("warmup"):
             self.result["facts"] = facts.describe(workload, call())

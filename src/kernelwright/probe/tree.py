@@ -1,9 +1,11 @@
-"""Tensors inside nested inputs and outputs: tuples, lists, dicts, dataclasses, named tuples, simple objects."""
+"""Tensors inside nested inputs and outputs: tuples, lists, dicts, dataclasses, named tuples, simple objects. CuPy arrays count as
+tensors (over the same memory, by DLPack); the workload itself is still called with its own arrays."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -22,14 +24,31 @@ def leaves(obj: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
+def is_cupy(obj: Any) -> bool:
+    """A CuPy array, told without importing CuPy."""
+    return type(obj).__module__.partition(".")[0] == "cupy" and hasattr(obj, "__dlpack__")
+
+
+def as_tensor(obj: Any) -> torch.Tensor:
+    """A tensor as it is; a CuPy array as a tensor over the same memory (DLPack)."""
+    return obj if isinstance(obj, torch.Tensor) else torch.from_dlpack(obj)
+
+
+def _as_cupy(value: Any, like: Any) -> Any:
+    """A tensor as a CuPy array over the same memory, where it lies on a GPU as `like` does; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or value.device.type != as_tensor(like).device.type:
+        return value
+    return sys.modules["cupy"].from_dlpack(value.detach())
+
+
 def tensors(obj: Any) -> list[torch.Tensor]:
     """The tensors of `leaves`, each object once."""
     return list({id(tensor): tensor for _, tensor in leaves(obj)}.values())
 
 
 def _collect(obj: Any, path: str, found: list[tuple[str, torch.Tensor]], entered: set[int]) -> None:
-    if isinstance(obj, torch.Tensor):
-        found.append((path, obj))
+    if isinstance(obj, torch.Tensor) or is_cupy(obj):
+        found.append((path, as_tensor(obj)))
         return
     if isinstance(obj, _ATOMS) or callable(obj) or id(obj) in entered:
         return
@@ -67,6 +86,10 @@ def _map(fn: Callable[[torch.Tensor], Any], obj: Any, done: dict[int, tuple[Any,
         return done[id(obj)][1]
     if isinstance(obj, torch.Tensor):
         mapped = fn(obj)
+    elif is_cupy(obj):
+        view = as_tensor(obj)
+        mapped = fn(view)
+        mapped = obj if mapped is view else _as_cupy(mapped, obj)
     else:
         done[id(obj)] = (obj, obj)
         mapped = _rebuild(obj, {name: _map(fn, child, done) for name, child in _named(obj).items()})
