@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -33,6 +34,10 @@ class Move:
     high: float
     operators: str = ""
     """Regular expression: of these operators alone. "": of the whole call."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high < math.inf:  # JSON has no infinity
+            raise ValueError(f"{self.quantity}: {self.low} to {self.high} is no range of factors")
 
 
 @dataclass(frozen=True)
