@@ -7,22 +7,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.backends.common import aot_autograd
 
+from graph_carrier import Eager
 from kernelwright.optimize.passes import CATALOGUE, in_order, with_carrier
 from kernelwright.probe.rewrites.graphs import GraphBackend, call_function, constant_node, tensor_of, weight_of
-
-
-class Eager(GraphBackend):
-    """The backend with AOTAutograd's own interpreter in Inductor's place: seconds less a test."""
-
-    def compiled(self, graph, example_inputs, options):
-        def inner(inner_graph, inner_inputs):
-            self._apply(self.aten, inner_graph, inner_inputs)
-            return inner_graph.forward
-
-        self.seen_options = options
-        return aot_autograd(fw_compiler=inner)(graph, example_inputs)
 
 
 def doubled_weights(graph: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> int:
