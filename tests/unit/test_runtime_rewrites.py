@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from kernelwright.probe.rewrites.bf16 import bf16
 from kernelwright.probe.rewrites.graphed_training import graphed_training
 from kernelwright.probe.rewrites.keep_heap import keep_heap
 from kernelwright.probe.rewrites.pinned_copies import pinned_copies
@@ -48,6 +49,13 @@ def test_recurrent_steps_leave_packed_and_unbatched_sequences_and_the_original_t
     assert torch.equal(fast(packed)[0].data, model(packed)[0].data)
     assert torch.equal(fast(packed.data[:3])[0], model(packed.data[:3])[0])
     assert type(model) is nn.LSTM and isinstance(fast, nn.LSTM) and fast.hidden_size == 3
+
+
+@torch.no_grad()
+def test_recurrent_steps_can_be_cast_afterwards() -> None:
+    model, x = nn.LSTM(4, 3, num_layers=2).eval(), torch.randn(5, 2, 4)
+    output, _ = bf16(rnn_steps(model, (x,), {}), (x,), {})(x)
+    assert output.dtype == torch.float32 and 1e-6 < (output - model(x)[0]).abs().max() < 1e-2
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.LSTM(4, 3).train(), nn.LSTM(4, 3, proj_size=2).eval(), torch.relu])
@@ -364,7 +372,9 @@ def test_a_captured_training_step_fills_the_models_own_gradients() -> None:
     assert all(torch.allclose(weight.grad, 2 * one) for weight, one in zip(model.parameters(), gradients[0], strict=True)), "accumulates"
 
 
-@pytest.mark.parametrize(("model", "x"), [(torch.relu, torch.ones(2)), (nn.Linear(2, 2), torch.ones(2, requires_grad=True))])
+@pytest.mark.parametrize(("model", "x"), [
+    (torch.relu, torch.ones(2)), (nn.ReLU(), torch.ones(2)), (nn.Linear(2, 2), torch.ones(2, requires_grad=True)),
+])
 def test_a_training_step_that_cannot_be_captured_is_refused(model, x) -> None:
     with pytest.raises(NotImplementedError, match="not applicable"):
         graphed_training(model, (x,), {})
