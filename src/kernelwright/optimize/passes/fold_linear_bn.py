@@ -8,8 +8,7 @@ from .conditions import CONVOLUTIONS, PRODUCTS, first, needs_module, not_yet_com
 
 def _refuse(context: Context) -> str | None:
     layers = None if context.runs(*PRODUCTS, *CONVOLUTIONS) else "the profile shows no linear layer or convolution"
-    affine = None if context.runs("batch_norm", "aten::mul", "aten::div", "aten::add", "aten::sub") else (
-        "the profile shows no batch norm or elementwise factor")
+    affine = None if context.runs("batch_norm", "aten::mul", "aten::div") else "the profile shows no batch norm or elementwise factor"
     return first(needs_module(context), not_yet_compiled(context), layers, affine)
 
 
