@@ -71,6 +71,8 @@ def test_what_cannot_be_captured_is_not_applicable_and_leaves_the_device_usable(
     x = torch.randn(64, device="cuda")
     with pytest.raises(NotImplementedError, match="can't be captured"):
         cuda_graph(waits, (x,), {})
+    torch.manual_seed(0)
+    assert torch.randn(4, device="cuda").isfinite().all(), "random numbers too"
     assert torch.equal(cuda_graph(lambda v: v + 1, (x,), {})(x), x + 1)
 
 

@@ -61,6 +61,26 @@ def test_a_pass_that_finds_nothing_makes_the_candidate_not_applicable(model: nn.
     backend = Eager([doubled_weights, nothing])
     with pytest.raises(NotImplementedError, match=r"not applicable: found nothing to change in the compiled graphs: nothing$"):
         backend.checked(torch.compile(model, backend=backend))(torch.randn(2, 4))
+    assert not hasattr(backend, "seen_options"), "nothing is compiled for it"
+
+
+@torch.no_grad()
+def test_a_pass_may_find_its_place_after_a_graph_break() -> None:
+    def broken(x):
+        y = torch.relu(x)
+        torch._dynamo.graph_break()
+        return nn.functional.linear(y, torch.eye(4), torch.ones(4)).neg()
+
+    def neg_to_relu(graph: torch.fx.GraphModule, _example_inputs: Sequence[torch.Tensor]) -> int:
+        nodes = [node for node in graph.graph.nodes if node.op == "call_method" and node.target == "neg"]
+        for node in nodes:
+            node.target = "relu"
+        return len(nodes)
+
+    torch._dynamo.reset()
+    backend = Eager([neg_to_relu])
+    assert backend.checked(torch.compile(broken, backend=backend))(torch.ones(1, 4)).tolist() == [[2, 2, 2, 2]]
+    assert backend.graphs == 2
 
 
 def test_an_option_that_this_inductor_lacks_makes_it_not_applicable() -> None:

@@ -97,6 +97,16 @@ def test_waits_and_copies_are_taken_from_the_profile() -> None:
     assert not compatible(("pinned_copies", "resident_constants"))
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_workers_load_where_the_call_waits_for_a_loader(device: str) -> None:
+    loads = context(MATMUL, device=device, activity=Activity(data_loader_wait_ns=400_000, data_loader_idle_ns=300_000))
+    assert why_not("loader_workers", loads) is None
+    assert CATALOGUE["loader_workers"].predict(loads).gain == pytest.approx((1.0, 2.0), rel=0.2)
+    hidden = context(MATMUL, device=device, activity=Activity(data_loader_wait_ns=400_000))
+    assert why_not("loader_workers", hidden) == "waits for a DataLoader hold 0% of the measured time"
+    assert why_not("loader_workers", context(MATMUL, device=device)) == "the profile shows no DataLoader inside a call"
+
+
 def test_pieces_are_captured_only_where_the_whole_cannot_be() -> None:
     assert why_not("piecewise_graphs", context(MATMUL, activity=waits())) is None
     assert "captured whole" in str(why_not("piecewise_graphs", context(MATMUL, activity=Activity())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import os
 from unittest import mock
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from kernelwright.probe.rewrites.bf16 import bf16
 from kernelwright.probe.rewrites.graphed_training import graphed_training
 from kernelwright.probe.rewrites.keep_heap import keep_heap
+from kernelwright.probe.rewrites.loader_workers import loader_workers
 from kernelwright.probe.rewrites.pinned_copies import pinned_copies
 from kernelwright.probe.rewrites.remove_syncs import remove_syncs, stay_on_device
 from kernelwright.probe.rewrites.resident_constants import resident_constants
@@ -48,6 +51,13 @@ def test_recurrent_steps_leave_packed_and_unbatched_sequences_and_the_original_t
     assert torch.equal(fast(packed)[0].data, model(packed)[0].data)
     assert torch.equal(fast(packed.data[:3])[0], model(packed.data[:3])[0])
     assert type(model) is nn.LSTM and isinstance(fast, nn.LSTM) and fast.hidden_size == 3
+
+
+@torch.no_grad()
+def test_recurrent_steps_can_be_cast_afterwards() -> None:
+    model, x = nn.LSTM(4, 3, num_layers=2).eval(), torch.randn(5, 2, 4)
+    output, _ = bf16(rnn_steps(model, (x,), {}), (x,), {})(x)
+    assert output.dtype == torch.float32 and 1e-6 < (output - model(x)[0]).abs().max() < 1e-2
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.LSTM(4, 3).train(), nn.LSTM(4, 3, proj_size=2).eval(), torch.relu])
@@ -364,10 +374,52 @@ def test_a_captured_training_step_fills_the_models_own_gradients() -> None:
     assert all(torch.allclose(weight.grad, 2 * one) for weight, one in zip(model.parameters(), gradients[0], strict=True)), "accumulates"
 
 
-@pytest.mark.parametrize(("model", "x"), [(torch.relu, torch.ones(2)), (nn.Linear(2, 2), torch.ones(2, requires_grad=True))])
+@pytest.mark.parametrize(("model", "x"), [
+    (torch.relu, torch.ones(2)), (nn.ReLU(), torch.ones(2)), (nn.Linear(2, 2), torch.ones(2, requires_grad=True)),
+])
 def test_a_training_step_that_cannot_be_captured_is_refused(model, x) -> None:
     with pytest.raises(NotImplementedError, match="not applicable"):
         graphed_training(model, (x,), {})
+
+
+class Slow(torch.utils.data.Dataset):
+    """Eight items; each knows the process that made it."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((2,), float(index)), os.getpid()
+
+
+class Loads(nn.Module):
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+        self.loader = torch.utils.data.DataLoader(Slow(), **options)
+
+    def forward(self, x):
+        batches = list(self.loader)
+        return self.linear(x + torch.cat([batch for batch, _ in batches])), {int(own) for _, made_in in batches for own in made_in}
+
+
+@torch.no_grad()
+def test_a_loader_gets_workers_and_keeps_its_order() -> None:
+    model, x = Loads(batch_size=3, shuffle=True, generator=torch.Generator().manual_seed(3)).eval(), torch.ones(1, 2)
+    fast = loader_workers(model, (x,), {})
+    state = model.loader.generator.get_state()
+    expected, own = model(x)
+    model.loader.generator.set_state(state)
+    ours, workers = fast(x)
+    assert torch.equal(ours, expected) and own == {os.getpid()} and os.getpid() not in workers
+    assert fast(x)[1] == workers and model.loader.num_workers == 0, "the workers stay, the original has none"
+    fast.loader._iterator._shutdown_workers()
+
+
+def test_a_loader_that_has_workers_or_streams_is_left() -> None:
+    for model in (Loads(num_workers=1), nn.Linear(2, 2), torch.relu):
+        with pytest.raises(NotImplementedError, match="no DataLoader"):
+            loader_workers(model, (), {})
 
 
 def test_keeping_the_heap_changes_no_value() -> None:

@@ -19,6 +19,7 @@ NAMES = (
     "cudnn_benchmark",
     "blas_library",
     "keep_heap",
+    "loader_workers",
     "channels_last",
     "fold_conv_bn",
     "fold_linear_bn",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import first, needs_module, not_yet_compiled, share_words
+from .conditions import FEWER_LAUNCHES, first, needs_module, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -13,7 +13,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share = context.share_pct("aten::embedding", "aten::layer_norm", "aten::linear", "aten::addmm", "aten::gelu")
-    return share_words(share, "embedding, norms and linear layers, of which those right after the lookup go,", removed=True)
+    return share_words(share, "embedding, norms and linear layers, of which those right after the lookup go,", FEWER_LAUNCHES, removed=True)
 
 
 PASS = Pass(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass, Prediction
-from .conditions import first, needs_convolution, needs_gpu, not_yet_compiled, share_words
+from .conditions import LESS_TRAFFIC, first, needs_convolution, needs_gpu, not_yet_compiled, share_words
 
 RELUS = ("aten::relu", "aten::clamp_min")
 
@@ -14,7 +14,8 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*RELUS), "ReLUs; with the biases before them they go into the convolutions:", removed=True)
+    return share_words(context.share_pct(*RELUS), "ReLUs, which go into the convolutions with the biases before them,", LESS_TRAFFIC,
+                       removed=True)
 
 
 PASS = Pass(

@@ -22,7 +22,7 @@ def _predict(context: Context) -> Prediction:
 
 
 PASS = Pass(
-    name="inductor_cpp_wrapper", layer=LAYER_COMPILE, level="inductor", dimension="host", cost="compile",
+    name="inductor_cpp_wrapper", layer=LAYER_COMPILE, level="inductor", dimension="host", cost="autotune",
     refuse=_refuse, predict=_predict,
     why="Kernels are launched from generated C++, not Python: less host time between them.",
 )

@@ -20,7 +20,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*PRODUCTS), "linear layers; those of odd size may reach faster kernels:")
+    return share_words(context.share_pct(*PRODUCTS), "linear layers, of which those of odd size may reach faster kernels,")
 
 
 PASS = Pass(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Move, Pass, Prediction
-from .conditions import first, needs_module, not_yet_compiled, share_words
+from .base import LAYER_FOLD, Context, Pass, Prediction
+from .conditions import FEWER_LAUNCHES, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -12,9 +12,8 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    said = share_words(context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
-                       "batched products, softmax and masks, which become one call,")
-    return Prediction(said.words, said.gain, (Move("DRAM bytes", 0.0, 1.0), Move("launches", 0.0, 1.0)))
+    return share_words(context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
+                       "batched products, softmax and masks, which become one call,", FEWER_LAUNCHES, LESS_TRAFFIC)
 
 
 PASS = Pass(

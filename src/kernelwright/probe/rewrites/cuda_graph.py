@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,8 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         with torch.no_grad(), torch.cuda.graph(graph):
             captured = model(*fixed_args, **fixed_kwargs)
     except RuntimeError as error:  # a synchronisation, a copy from pageable memory or a value read by the host
+        with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            torch.zeros(1, device="cuda")  # the generator of random numbers still waits for a capture to end: this one does
         raise NotImplementedError(f"not applicable: the call can't be captured ({error})") from error
     torch.cuda.set_rng_state(random_state)
     plain = (torch.Tensor, bool, int, float, str, type(None))

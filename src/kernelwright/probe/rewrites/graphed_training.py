@@ -20,7 +20,10 @@ def graphed_training(model: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     given = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if any(tensor.requires_grad for tensor in given):
         raise NotImplementedError("not applicable: an input requires a gradient")
-    names, weights = zip(*((name, weight) for name, weight in model.named_parameters() if weight.requires_grad), strict=True)
+    learned = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if not learned:
+        raise NotImplementedError("not applicable: the model has nothing to learn")
+    names, weights = list(learned), list(learned.values())
     made: dict[str, Any] = {}
 
     class Handover(torch.autograd.Function):  # type: ignore[misc]

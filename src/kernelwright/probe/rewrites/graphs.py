@@ -17,6 +17,7 @@ import torch
 import torch._functorch.config
 import torch._inductor.compile_fx
 import torch.fx
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.source import LocalSource
 
 
@@ -39,8 +40,12 @@ class GraphBackend:
             except AttributeError:
                 raise NotImplementedError(f"not applicable: this torch's Inductor has no option {option}") from None
         self.found = {change.__name__: 0 for change in (*functional, *aten)}
+        self.graphs, self.whole = 0, False
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: str = "default") -> Callable[..., Any]:
+        reason = getattr(graph, "compile_subgraph_reason", None)
+        self.whole = not self.graphs and reason is not None and not reason.graph_break
+        self.graphs += 1
         before = [tensor_of(output) for output in outputs_of(graph)]
         self._apply(self.functional, graph, example_inputs)
         keep_strides(graph, before)
@@ -74,18 +79,29 @@ class GraphBackend:
                 graph.recompile()
                 if change in self.functional:
                     know_values_anew(graph)
+        if self.whole:  # no other graph will come: the compilation can be spared
+            self._refuse_idle(changes)
+
+    def _refuse_idle(self, changes: Sequence[Callable[..., int]]) -> None:
+        idle = [change.__name__ for change in changes if not self.found[change.__name__]]
+        if idle:
+            raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
 
     def checked(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled callable. Its first call, which compiles, raises NotImplementedError when a pass found nothing to change."""
         waiting = [True]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            output = compiled(*args, **kwargs)
-            if waiting:
-                waiting.clear()
-                idle = [name for name, places in self.found.items() if not places]
-                if idle:
-                    raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
+            if not waiting:
+                return compiled(*args, **kwargs)
+            try:
+                output = compiled(*args, **kwargs)
+            except BackendCompilerFailed as error:
+                if isinstance(error.inner_exception, NotImplementedError):
+                    raise error.inner_exception from None
+                raise
+            waiting.clear()
+            self._refuse_idle([*self.functional, *self.aten])
             return output
 
         return call

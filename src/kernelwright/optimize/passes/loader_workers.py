@@ -1,0 +1,34 @@
+"""Worker processes for a DataLoader that the model iterates over in its call."""
+
+from __future__ import annotations
+
+from ...diagnose.activity import idle_share_pct, share_of_call_pct
+from .base import LAYER_FOLD, Context, Pass, Prediction
+from .conditions import first, needs_module
+from .shares import activity_of, at_most, worth
+
+
+def _loading_pct(context: Context) -> float | None:
+    """Share of a call that waits for DataLoader.__next__ with nothing else to do."""
+    activity, timeline = activity_of(context), context.profile.timeline
+    if activity is None or timeline is None:
+        return None
+    idle_ns = activity.data_loader_idle_ns
+    return idle_share_pct(timeline, idle_ns) if context.on_gpu else share_of_call_pct(context.profile, idle_ns)
+
+
+def _refuse(context: Context) -> str | None:
+    activity = activity_of(context)
+    none = None if activity is not None and activity.data_loader_wait_ns else "the profile shows no DataLoader inside a call"
+    return first(needs_module(context), none, worth(_loading_pct(context), "waits for a DataLoader"))
+
+
+def _predict(context: Context) -> Prediction:
+    return at_most(_loading_pct(context), "waits for a DataLoader")
+
+
+PASS = Pass(
+    name="loader_workers", layer=LAYER_FOLD, dimension="host",
+    training=False, refuse=_refuse, predict=_predict,
+    why="The model's own DataLoader prepares batches in worker processes that stay, from the same sampler, pinned where there is a GPU.",
+)
