@@ -79,7 +79,7 @@ def test_a_candidate_is_kept_and_every_artifact_is_there(place, first):
     folder = Path(answer["out_dir"])
     assert folder.parent == place / "out" / "optimize" / "chain"
     for name in ("baseline/profile.json", "baseline/contract.md", "after/profile.json", "after/contract.md", "ledger.jsonl", "state.json",
-                 "optimized.py", "report.md", "report.json"):
+                 "optimized.py", "test_optimized.py", "report.md", "report.json", "report.html", "figures/gains.svg"):
         assert (folder / name).is_file(), name
     assert all(Path(answer[key]).is_file() and Path(answer[key]).is_absolute() for key in ("optimized", "report", "devlog", "contract"))
     assert "### vs Baseline" in Path(answer["contract"]).read_text()

@@ -263,3 +263,4 @@ def test_every_value_of_the_page_is_in_report_md_too(tmp_path):
     assert {"conditions", "by_precision", "bounds", "left", "reached", "ladder", "pace"} <= set(view)
     report = render_report(ending(tmp_path, [*LADDER, kept], kept))
     assert f"| {claims.ORIGINAL} | equal | n/a | n/a | 1.00x |" in report
+    assert "| compile_reduce_overhead | equal | n/a | n/a | n/a | not tried |" in report, "the whole ladder is shown"

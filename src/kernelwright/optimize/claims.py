@@ -64,11 +64,13 @@ FLAG_PASSES = {"tf32", "bf16", "bf16_autocast"}
 def ladder(end: Ending) -> list[dict[str, str]]:
     """The original, the ladder at the workload's own flags (rows that were not judged say why), then each lower precision's rows."""
     known = {row.name: row for row in end.rows}
-    rows = [known[name] for name in LADDER if name in known]
+    names = [name for name in LADDER if not (name == "no_grad" and end.baseline.capture_metadata.training)]
     lower = [row for row in end.rows if row.precision != "equal" and is_ladder_row(row)]
-    rows += sorted(lower, key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
+    lower.sort(key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
     start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}
-    return [start, *map(_ladder_row, rows)]
+    untried = {"precision": "equal", "before": NA, "after": NA, "gain": NA, "note": "not tried"}
+    equal = [_ladder_row(known[name]) if name in known else {"name": name, **untried} for name in names]
+    return [start, *equal, *map(_ladder_row, lower)]
 
 
 def _ladder_row(row: Experiment) -> dict[str, str]:
