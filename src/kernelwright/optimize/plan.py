@@ -70,7 +70,8 @@ def first_round(context: Context, precision: Precision) -> list[Candidate]:
         names.remove("no_grad")
     costs = ("cheap", "compile", "autotune")
     names.sort(key=lambda name: (PRECISION_ORDER.index(CATALOGUE[name].precision), costs.index(CATALOGUE[name].cost)))
-    return [candidate([name], context, ladder_row=name in LADDER) for name in names]
+    return [candidate([name], context, ladder_row=name in LADDER, origin="ladder" if name in LADDER else "single",
+                      dimension=CATALOGUE[name].dimension) for name in names]
 
 
 def refusal(item: Candidate, context: Context) -> str | None:
@@ -95,7 +96,7 @@ def next_round(context: Context, precision: Precision, done: Mapping[str, Experi
     turns = zip_longest(_equal_combinations(context, done), *(_lower_combinations(item, done) for item in lower))
     found: dict[str, Candidate] = {}
     for names in (names for turn in turns for names in turn if names is not None):
-        item = candidate(names, context)
+        item = candidate(names, context, origin="combination")
         if item.name not in done and compatible(item.passes) and refusal(item, context) is None:
             found.setdefault(item.name, item)
     return list(found.values())

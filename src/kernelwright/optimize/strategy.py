@@ -24,13 +24,13 @@ PATIENCE = 12
 STEP = 1.01
 """A better candidate is better by 1%: less is the screen's noise."""
 CLOSE = 0.97
-"""Finalists this close to the best one's screen may be better in truth: one of them is judged too. The best one is judged from this
-speed-up on."""
+"""A candidate this close to another's screen, or to the original, may be better in truth."""
 MOST_JUDGED = 3
 """Candidates of one precision that go to the judge before another is better by the screen."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
+MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
 _BAD = ("wrong", "failed", "not_applicable")
 
@@ -153,7 +153,7 @@ def to_judge(view: View) -> list[Experiment]:
     ahead = 0.0
     for level in view.allowed:
         ranked = _ranked(row for row in view.rows if row.precision == level)
-        if not ranked or _speed(ranked[0]) < (STEP * ahead if ahead else CLOSE):
+        if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row) for row in ranked)):
             continue
         ahead = max(ahead, _speed(ranked[0]))
         queue += _next_of(ranked)
@@ -170,8 +170,8 @@ def _next_of(ranked: Sequence[Experiment]) -> list[Experiment]:
         return []
     faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
     if not faster:
-        worth = waiting[0] is ranked[0] or _speed(waiting[0]) > 1.0
-        return waiting[:1] if len(judged) < MOST_JUDGED and worth else []
+        hopeful = [row for row in waiting if _may_be_faster(row)]
+        return hopeful[:1] if len(judged) < MOST_JUDGED else []
     best = max(_speed(row) for row in faster)
     if _speed(waiting[0]) > STEP * best:
         return waiting[:1]
@@ -183,6 +183,12 @@ def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
     timed = [row for row in rows if row.status in ("screened", "judged") and row.screen is not None and memory.screened_speedup(row)
              and row.screen.status == "timed"]
     return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
+
+
+def _may_be_faster(row: Experiment) -> bool:
+    """Whether the screen leaves it open that a candidate is faster than the original."""
+    interval = row.screen.interval if row.screen is not None else None
+    return _speed(row) >= (CLOSE if interval is None or interval[1] <= 1.0 else 0.0)
 
 
 def _speed(row: Experiment) -> float:
@@ -273,7 +279,8 @@ def _added(view: View, row: Experiment) -> set[str]:
 
 
 def _rescues(view: View) -> list[Candidate]:
-    """What gained in some candidate and is missing from the best one: all of it at once, then each pair of the two strongest kinds."""
+    """What gained in some candidate and is missing from the best one: all of it at once, and each of the strongest that the best one
+    excludes (another compile mode, a capture of one's own) in the excluding pass's place, with all that goes with it."""
     trials = memory.trials_of(view.rows)
     by_name = {row.name: row.passes for row in view.rows}
     parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else _always(row.passes) for row in view.rows}
@@ -291,8 +298,11 @@ def _rescues(view: View) -> list[Candidate]:
             added += [name] if compatible([*best.passes, *added, name]) else []
         if len(added) > 1:
             found.append(_rescue(view, [*best.passes, *added], best))
-        carriers = [name for name in missing if name.startswith("compile_")][:2]
-        found += [_rescue(view, joined([*best.passes, *added], carrier), best) for carrier in carriers]
+        for name in [name for name in missing if not compatible([*best.passes, name])][:MOST_SWAPS]:
+            swapped = joined(best.passes, name)
+            for other in missing:
+                swapped += [other] if other not in swapped and compatible([*swapped, other]) else []
+            found.append(_rescue(view, swapped, best))
     return _open(view, found)
 
 

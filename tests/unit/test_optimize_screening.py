@@ -1,0 +1,422 @@
+"""The search with a screen: what is looked at, who is judged, what ablation drops, what is learned. Fakes in place of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.model.trial import ExpectedMove, PassPrediction, Screen
+from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import ablation, bandit, memory, strategy
+from kernelwright.optimize.hypothesis import beyond_prediction, check, quantity
+from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.plan import LADDER, candidate, slim_first
+from kernelwright.optimize.screen import Ask, Unusable, compilers
+from kernelwright.optimize.search import file_name
+from kernelwright.probe.screen_statistics import median_interval
+from optimizing import FakeStages, a_workload, context, profile_of, rows, run, verdict  # noqa: F401 a fixture
+
+GAINS = {"compile_default": 1.5, "compile_reduce_overhead": 1.6, "compile_max_autotune": 2.0, "compile_max_autotune_no_cudagraphs": 1.7,
+         "cuda_graph": 1.3, "channels_last": 1.2, "fold_conv_bn": 1.1, "bf16": 1.8, "tf32": 1.2, "no_grad": 1.0, "cudnn_benchmark": 1.0}
+BEST = {"fold_conv_bn", "channels_last", "compile_max_autotune_no_cudagraphs", "cuda_graph", "no_grad"}
+
+
+class FakeScreener:
+    """A candidate's speed-up is the product of its passes' gains; each screen takes its kind's seconds on the fake clock."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+        self.asked: list[str] = []
+        self.ahead: list[str] = []
+        self.hints: list[float | None] = []
+
+    def screen(self, ask: Ask) -> Screen:
+        name = ask.file.stem.split("_", 1)[1]
+        passes = name.split("__")
+        self.asked.append(name if ask.against is None else f"{name} against {ask.against.stem.split('_', 1)[1]}")
+        self.hints.append(ask.hopeless)
+        seconds = max({"cheap": 3.0, "compile": 10.0, "autotune": 30.0}[CATALOGUE[part].cost] for part in passes)
+        answer = self.stages.screens.get(name, self.stages.speed(passes))
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, Screen):
+            self.stages.clock.now += seconds
+            return answer.model_copy(update={"elapsed_s": seconds})
+        if seconds > ask.limit_s:
+            self.stages.clock.now += ask.limit_s
+            return Screen(status="out_of_budget", reason="did not finish", elapsed_s=ask.limit_s)
+        self.stages.clock.now += seconds
+        if ask.against is not None:
+            answer /= self.stages.speed(ask.against.stem.split("_", 1)[1].removesuffix("__rest").split("__"))
+        hopeless = ask.hopeless is not None and answer < ask.hopeless
+        return Screen(status="hopeless" if hopeless else "timed", speedup=answer, interval=(answer * 0.999, answer * 1.001), pairs=9,
+                      elapsed_s=seconds, build_s=seconds - 2.0, against=ask.against_name)
+
+    def compile_ahead(self, files, limit_s):
+        self.ahead += [file.stem.split("_", 1)[1] for file in files]
+        assert all(file.is_file() for file in files)
+
+    def quiet(self):
+        return contextlib.nullcontext()
+
+
+class Stages(FakeStages):
+    def __init__(self, gains: dict[str, float] | None = None, screens: dict[str, object] | None = None, **changes: object) -> None:
+        super().__init__({}, **changes)
+        self.gains, self.screens = {**GAINS, **(gains or {})}, screens or {}
+        self.screener = FakeScreener(self)
+
+    def speed(self, passes) -> float:
+        return math.prod(self.gains.get(name, 1.0) for name in passes)
+
+    def judge(self, file, precision, seconds, *effort):
+        name = file.stem.split("_", 1)[1].replace("__", "+") if file.name != "optimized.py" else ""
+        if not name:
+            name = "optimized:" + file.read_text().split(": ")[1].split(".")[0]
+            self.speedups.setdefault(name, self.speed(name.partition(":")[2].split(", ")))
+        self.speedups.setdefault(name, self.speed(name.split("+")))
+        return super().judge(file, precision, seconds, *effort)
+
+
+def judged(stages) -> list[str]:
+    return [name for name in stages.judged if not name.startswith("optimized")]
+
+
+def test_all_are_screened_few_are_judged_and_the_best_is_kept(workload):
+    stages = Stages()
+    outcome = run(workload, stages)
+    assert set(outcome.kept) == BEST, "two steps from the ladder's best: only the rescue pool finds it"
+    assert outcome.speedup == pytest.approx(1.7 * 1.3 * 1.2 * 1.1) and outcome.confirmed
+    assert len(judged(stages)) <= 4 and len(stages.screener.asked) >= 12
+    assert "compile_max_autotune" in judged(stages), "the best row of the ladder is judged beside it"
+    found = rows(outcome)
+    assert all(found[name].screen is not None and found[name].screen.speedup for name in LADDER), "all of the ladder is measured"
+    assert found["channels_last"].status == "screened" and found["channels_last"].verdict is None
+    indices = [row.index for row in Ledger(outcome.out_dir / "ledger.jsonl").rows]
+    assert len(indices) == len(set(indices))
+    assert not [file for file in (outcome.out_dir / "candidates").iterdir()
+                if f"candidates/{file.name}" not in {row.candidate_file for row in Ledger(outcome.out_dir / "ledger.jsonl").rows}]
+
+
+def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload):
+    stages = Stages()
+    real = stages.speed
+
+    def speed(passes):  # cudnn_benchmark gains 2% alone, and nothing beside a compile mode
+        return real(passes) * (1.02 if "cudnn_benchmark" in passes and not any(name.startswith("compile_") for name in passes) else 1.0)
+
+    stages.speed = speed
+    for name in ("compile_max_autotune_no_cudagraphs", "compile_max_autotune"):
+        lucky = f"fold_conv_bn__channels_last__cudnn_benchmark__{name}"
+        stages.screens[lucky] = Screen(status="timed", speedup=2.9, interval=(2.9, 2.9), pairs=9)
+        stages.screens[f"{lucky}__cuda_graph"] = Screen(status="timed", speedup=3.5, interval=(3.5, 3.5), pairs=9)
+    outcome = run(workload, stages, budget_s=2000.0)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
+    assert set(dropped) == {*BEST, "cudnn_benchmark"} - {"no_grad"}
+    assert {name for name, word in dropped.items() if word == "no"} == {"cudnn_benchmark"}
+    assert set(outcome.kept) == BEST
+    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
+    assert slim.origin == "ablation" and slim.parents and slim.verdict is not None
+
+
+def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
+    stages = Stages()
+    outcome = run(workload, stages)
+    own = BEST - {"no_grad"}
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    found = {row.tags["without"]: row for row in every if ablation.is_ablation(row)}
+    assert set(found) == own
+    assert found["channels_last"].screen.speedup == pytest.approx(1.2) and found["channels_last"].screen.against
+    assert all(row.tags["earned"] == "yes" for row in found.values())
+    assert not any("without" in row["name"] for row in json.loads((outcome.out_dir / "report.json").read_text()).get("rows", []))
+    explained = [row for row in every if row.tags.get("role") == "hypothesis"]
+    assert len(explained) == 1 and {one.name for one in explained[0].hypotheses} == own
+    by_name = {one.name: one for one in explained[0].hypotheses}
+    assert by_name["channels_last"].realised_gain == pytest.approx(1.2)
+
+
+def test_a_wrong_or_failing_candidate_is_dropped_and_its_pass_not_tried_again(workload):
+    screens = {"channels_last": Screen(status="wrong", reason="its outputs differ"),
+               "fold_conv_bn": Screen(status="not_applicable", reason="no pair to fold")}
+    stages = Stages(screens=screens)
+    outcome = run(workload, stages)
+    assert not any("+channels_last" in name or "fold_conv_bn+" in name for name in rows(outcome))
+    assert rows(outcome)["fold_conv_bn"].status == "not_applicable" and rows(outcome)["channels_last"].screen.status == "wrong"
+    assert "channels_last" not in outcome.kept
+
+
+def test_without_a_compiler_the_compile_rows_say_so_and_nothing_else_is_lost(workload):
+    reason = "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"
+    stages = Stages(screens={"compile_default": Screen(status="failed", reason=reason)}, device="cpu")
+    outcome = run(workload, stages)
+    assert [name for name in stages.screener.asked if "compile" in name] == ["compile_default"]
+    assert rows(outcome)["compile_max_autotune_no_cudagraphs"].reason == reason and "channels_last" in outcome.kept
+
+
+def test_a_workload_that_can_not_be_screened_is_judged_as_before(workload):
+    said: list[str] = []
+    stages = Stages(screens={"no_grad": Unusable("it does not load twice")})
+    outcome = run(workload, stages, said)
+    assert any("can't be screened (it does not load twice)" in line for line in said)
+    assert set(outcome.kept) == BEST and len(judged(stages)) > 8
+    assert all(row.screen is None for row in rows(outcome).values())
+
+
+@pytest.mark.parametrize("budget", [30.0, 60.0, 120.0, 240.0, 600.0])
+def test_the_budget_is_kept_and_a_longer_one_is_never_worse(workload, budget):
+    stages = Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0})
+    outcome = run(workload, stages, budget_s=budget)
+    closing = stages.profile_s if "after" in stages.profiled else 0.0
+    assert stages.clock.now - closing <= 1.1 * budget
+    assert outcome.speedup >= {30.0: 1.0, 60.0: 1.2, 120.0: 1.5, 240.0: 2.0, 600.0: 2.6}[budget], outcome.line
+
+
+def test_lower_precision_is_screened_on_top_of_the_best_and_kept_apart(workload):
+    outcome = run(workload, Stages(), precision="bf16", budget_s=2000.0)
+    assert "bf16" in outcome.kept and outcome.speedup > 4 and outcome.precision == "bf16"
+    levels = {row.precision for row in rows(outcome).values() if row.verdict is not None}
+    assert levels >= {"equal", "bf16"}, "the best equal one is judged too"
+
+
+def test_ctrl_c_in_a_screen_loses_that_screen_alone_and_resume_goes_on(workload):
+    stages = Stages(screens={"compile_max_autotune": KeyboardInterrupt()})
+    first = run(workload, stages)
+    before = list(stages.screener.asked)
+    assert first.interrupted and before[-1] == "compile_max_autotune" and "compile_max_autotune" not in rows(first)
+    stages.screens.clear()
+    second = run(workload, stages, resume=True)
+    assert second.out_dir == first.out_dir and set(second.kept) == BEST
+    assert not set(before[:-1]) & set(stages.screener.asked[len(before):]), "nothing is screened twice"
+
+
+def test_a_finished_run_is_answered_again_without_a_screen(workload):
+    stages = Stages()
+    first = run(workload, stages)
+    counts = len(stages.screener.asked), len(stages.judged), (first.out_dir / "ledger.jsonl").read_bytes()
+    assert run(workload, stages, resume=True) == first
+    assert counts == (len(stages.screener.asked), len(stages.judged), (first.out_dir / "ledger.jsonl").read_bytes())
+
+
+def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workload):
+    cold = Stages()
+    first = run(workload, cold, budget_s=2000.0)
+    warm = Stages()
+    second = run(workload, warm, budget_s=2000.0)
+    assert second.kept == first.kept and second.out_dir != first.out_dir
+    assert warm.screener.asked[0].replace("__", "+") in {"+".join(name for name in first.kept if name != "no_grad")}
+    assert set(LADDER) <= set(rows(second)), "the ladder is measured anew"
+    assert len(warm.screener.asked) < 0.8 * len(cold.screener.asked)
+    workload.path.write_text("# another workload, with the same operators")
+    state = json.loads((run(workload, Stages()).out_dir / "state.json").read_text())
+    assert state["winners"] == [] and state["priors"], "a similar workload teaches an order, no winner"
+
+
+def test_a_gain_that_nobody_predicted_is_confirmed_with_every_audit(workload):
+    stages = Stages({"cuda_graph": 9.0}, operators=("aten::mm",))
+    outcome = run(workload, stages, budget_s=2000.0)
+    assert "cuda_graph" in outcome.kept and stages.audited[-1] is True
+    confirmed = [row for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if row.tags.get("role") == "confirmation"]
+    assert confirmed[-1].tags.get("audit") == "full"
+
+
+def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workload):
+    stages = Stages()
+    run(workload, stages)
+    assert stages.screener.ahead and all("compile_" in name and "max_autotune" not in name for name in stages.screener.ahead)
+    assert any(hint for hint in stages.screener.hints), "a floor is given once something is known"
+
+
+# Pure parts
+
+
+def test_ucb1_plays_every_arm_once_then_the_best_most_often():
+    arms = bandit.arms([bandit.Play("fusion", 0.7, 10.0), bandit.Play("layout", 0.0, 10.0)])
+    assert bandit.order(arms, ["layout", "fusion", "host"]) == ["host", "fusion", "layout"]
+    plays: list[bandit.Play] = []
+    for _ in range(60):
+        chosen = bandit.order(bandit.arms(plays), ["fusion", "layout", "host"])[0]
+        plays.append(bandit.Play(chosen, {"fusion": 0.3, "layout": 0.1, "host": 0.0}[chosen], 5.0))
+    counts = {name: sum(play.dimension == name for play in plays) for name in ("fusion", "layout", "host")}
+    assert counts["fusion"] > counts["layout"] > counts["host"] >= 1
+
+
+plays_strategy = st.lists(st.builds(bandit.Play, st.sampled_from(["a", "b", "c"]), st.floats(-3, 3), st.floats(0, 1000)), max_size=30)
+
+
+@given(plays_strategy, st.dictionaries(st.sampled_from(["a", "b", "d"]), st.floats(-1, 2)))
+def test_arms_are_in_bounds_and_more_plays_lower_the_bound(plays, priors):
+    arms = bandit.arms(plays, priors)
+    assert all(0.0 <= arm.mean <= 1.0 and arm.plays > 0 for arm in arms.values())
+    total = sum(arm.plays for arm in arms.values())
+    for arm in arms.values():
+        assert bandit.ucb1(bandit.Arm(arm.plays + 1, arm.mean), total) <= bandit.ucb1(arm, total)
+    assert sorted(bandit.order(arms, ["a", "b", "c", "d"])) == ["a", "b", "c", "d"]
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=6, max_size=60))
+def test_the_screens_interval_holds_the_median_and_lies_in_the_values(values):
+    low, high = median_interval(values)
+    assert min(values) <= low <= sorted(values)[len(values) // 2] and low <= high <= max(values)
+    assert median_interval(values[:5]) is None
+
+
+shares = st.dictionaries(st.sampled_from(["mm", "add", "conv", "norm"]), st.floats(0, 1), max_size=4)
+
+
+@given(shares, shares)
+def test_similarity_is_a_cosine(one, two):
+    value = memory.similarity(one, two)
+    assert 0.0 <= value <= 1.0 and value == pytest.approx(memory.similarity(two, one))
+    if sum(share**2 for share in one.values()) > 1e-9:
+        assert memory.similarity(one, one) == pytest.approx(1.0)
+
+
+def lesson(workload: str, *winners: tuple[str, ...], precision: str = "equal") -> memory.Lesson:
+    return memory.Lesson(workload=workload, precision=precision, shares={"mm": 1.0}, winners=winners, speedup=2.0,
+                         trials=(memory.Trial(passes=("tf32",), dimension="precision", log_gain=0.4, seconds=4.0),))
+
+
+def test_lessons_survive_damage_other_versions_and_stay_few(tmp_path: Path):
+    store = tmp_path / "a" / "lessons.jsonl"
+    memory.remember(store, lesson("one", ("cuda_graph",)))
+    memory.remember(store, lesson("two", ("tf32",)))
+    memory.remember(store, lesson("one", ("compile_default",)))
+    store.write_bytes(b"{not json\n\xff\xfe\n" + store.read_bytes() + b'{"workload": "cut sho')
+    lessons = memory.recall(store)
+    assert [one.workload for one in lessons] == ["two", "one"], "the newer lesson of a workload replaces the older"
+    assert memory.winners_for(lessons, "one", ("equal",)) == [("compile_default",)]
+    assert memory.priors_from(lessons, {"mm": 0.9, "add": 0.1}) == {"precision": 1.0} and memory.priors_from(lessons, {"add": 1.0}) == {}
+    for index in range(memory.KEPT_LINES + 5):
+        store.write_bytes(store.read_bytes().rpartition(b"{")[0] + lesson(f"w{index}").model_dump_json().encode() + b"\n")
+    memory.remember(store, lesson("last"))
+    assert len(memory.recall(store)) <= memory.KEPT_LINES and memory.recall(tmp_path / "none") == []
+
+
+def test_a_winner_of_another_version_with_unknown_passes_is_left_out():
+    view = strategy.View(context(), "equal", [], winners=[("gone_pass", "no_grad"), ("cuda_graph", "no_grad")], won=1.3)
+    assert strategy.proposals(view)[0].name == "cuda_graph" and not strategy.settled(view)
+
+
+def screened(index: int, *passes: str, speedup: float, parents: tuple[str, ...] = (), **changes: object) -> Experiment:
+    item = candidate(passes, context(), parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
+    screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9, elapsed_s=5.0)
+    row = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c", status="screened",
+                     screen=screen, parents=parents, dimension=item.dimension, ladder_row=item.name in LADDER)
+    return row.model_copy(update=changes)
+
+
+def test_the_rescue_pool_puts_together_what_gained_apart():
+    done = [screened(1, "cuda_graph", speedup=1.5), screened(2, "channels_last", speedup=1.2), screened(3, "fold_conv_bn", speedup=1.1)]
+    found = [item for item in strategy.proposals(strategy.View(context(), "equal", done)) if item.origin == "rescue"]
+    assert [set(item.passes) for item in found] == [{"cuda_graph", "channels_last", "fold_conv_bn", "no_grad"}]
+    assert found[0].parents == ("cuda_graph",) and found[0].dimension == "rescue"
+
+
+def test_a_step_that_gained_nothing_is_not_repeated_under_the_same_compile_mode():
+    done = [screened(1, "compile_default", speedup=1.5), screened(2, "channels_last", speedup=1.1),
+            screened(3, "channels_last", "compile_default", speedup=1.4, parents=("compile_default",)),
+            screened(4, "fold_conv_bn", "compile_default", speedup=1.8, parents=("compile_default",))]
+    names = {item.name for item in strategy.proposals(strategy.View(context(), "equal", done)) if item.origin == "step"}
+    assert "fold_conv_bn+channels_last+compile_default" not in names
+    assert any("compile_max_autotune" in name for name in names), "another compile mode takes the place of the first"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(CATALOGUE)), st.floats(0.2, 4.0)), max_size=8, unique_by=lambda item: item[0]),
+       st.sampled_from(["equal", "tf32", "bf16"]), st.sampled_from(["cuda", "cpu"]))
+def test_proposals_are_new_allowed_compatible_and_always_the_same(singles, precision, device):
+    here = context(device)
+    done = [screened(index, name, speedup=speed) for index, (name, speed) in enumerate(singles)]
+    view = strategy.View(here, precision, done)
+    found = strategy.proposals(view)
+    names = [item.name for item in found]
+    assert len(names) == len(set(names)) and not set(names) & {row.name for row in done}
+    assert all(item.precision in view.allowed for item in found)
+    assert all(sum(name.startswith("compile_") for name in item.passes) <= 1 for item in found)
+    assert [item.name for item in strategy.proposals(view)] == names
+    assert {item.name for item in strategy.untried_ladder(view)} <= set(names)
+    chosen = strategy.next_candidate(view, lambda _item: True)
+    assert (chosen is None) == (not found)
+
+
+def test_who_is_judged_and_in_which_order():
+    def order(*done: Experiment, precision: str = "bf16") -> list[str]:
+        return [row.name for row in strategy.to_judge(strategy.View(context(), precision, done))]
+
+    fast, second = screened(1, "cuda_graph", speedup=2.0), screened(2, "channels_last", speedup=1.5)
+    ladder, low = screened(3, "compile_default", speedup=1.2), screened(4, "bf16", speedup=3.0)
+    assert order(fast, second, ladder, low) == ["cuda_graph", "bf16", "compile_default"]
+    done = fast.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.9)})
+    assert order(done, second, ladder, precision="equal") == ["compile_default"], "1.5 is not close to 2"
+    same = fast.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
+    assert order(same, second, ladder, precision="equal") == ["channels_last", "compile_default"]
+    assert order(screened(1, "cuda_graph", speedup=0.6), precision="equal") == [], "hopeless"
+    assert "bf16" not in order(fast, low.model_copy(update={"screen": low.screen.model_copy(update={"speedup": 1.9})}))
+
+
+def test_patience_ends_when_nothing_gains_any_more():
+    done = [screened(1, "cuda_graph", speedup=1.5), *(screened(index, "channels_last", speedup=1.4, name=f"n{index}")
+                                                      for index in range(2, strategy.PATIENCE + 2))]
+    assert strategy.exhausted(strategy.View(context(), "equal", done))
+    assert not strategy.exhausted(strategy.View(context(), "equal", done[:-1]))
+
+
+@pytest.mark.parametrize(("speedup", "interval", "word"), [
+    (1.2, (1.1, 1.3), "yes"), (1.001, (0.999, 1.003), "no"), (0.97, (0.9, 1.02), "no"), (1.02, (0.9, 1.1), "unknown"),
+    (1.1, None, "unknown")])
+def test_a_pass_earns_its_place_only_by_evidence_and_loses_it_only_so(speedup, interval, word):
+    assert ablation.earned(Screen(status="timed", speedup=speedup, interval=interval)) == word
+
+
+def test_a_rest_that_is_wrong_shows_that_the_pass_is_needed():
+    assert ablation.earned(Screen(status="wrong")) == "yes" and ablation.earned(Screen(status="out_of_budget")) == "unknown"
+
+
+def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster():
+    def made(name: str, speedup: float, **changes: object) -> Experiment:
+        return screened(1, "cuda_graph", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup), **changes)
+
+    whole, other = made("whole", 2.0), made("other", 1.9)
+    slim = made("slim", 1.98, origin="ablation", parents=("whole",))
+    assert [row.name for row in slim_first([whole, other, slim])] == ["slim", "whole", "other"]
+    slow = made("slim", 1.5, origin="ablation", parents=("whole",))
+    assert [row.name for row in slim_first([whole, other, slow])] == ["whole", "other", "slim"]
+
+
+def test_predictions_are_confirmed_missed_unexplained_or_not_checked():
+    before, after = profile_of("cuda", ("aten::mm", "aten::add")), profile_of("cuda", ("aten::mm",))
+    ratio = quantity("kernel time", after, "aten") / quantity("kernel time", before, "aten")
+    assert ratio == pytest.approx(0.5)
+
+    def said(low: float, high: float, gain=(1.0, 1.5), what: str = "kernel time") -> PassPrediction:
+        move = ExpectedMove(quantity=what, low=low, high=high, operators="aten")
+        return PassPrediction(name="p", words="w", gain=gain, moves=(move,))
+
+    def result(one: PassPrediction, gain: float | None = None) -> str:
+        return check([one], before, after, {"p": gain} if gain else {})[0].result
+
+    assert result(said(0.0, ratio + 0.1)) == "confirmed" and result(said(0.0, ratio + 0.1), 1.4) == "confirmed"
+    assert result(said(0.9, 1.0)) == "not seen" and result(said(0.9, 1.0), 1.3) == "unexplained", "it gains, but not so"
+    assert result(said(0.0, 1.0), 2.0) == "unexplained", "more than it said it could"
+    assert result(said(0.0, 1.0, what="DRAM bytes")) == "not checked", "without counters nothing is known"
+    assert check([said(0.0, 1.0)], before, None)[0].result == "not checked"
+
+
+def test_only_a_gain_beyond_all_predictions_is_surprising():
+    one, two = PassPrediction(name="a", words="", gain=(1.0, 1.5)), PassPrediction(name="b", words="", gain=(1.0, 1.2))
+    assert beyond_prediction([one, two], 2.1) and not beyond_prediction([one, two], 1.9)
+    assert not beyond_prediction([one, PassPrediction(name="c", words="")], 9.0) and not beyond_prediction([], 9.0)
+
+
+def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead():
+    long = [file_name(7, "+".join(["a_long_pass_name"] * 12 + [end])) for end in ("x", "y")]
+    assert len(set(long)) == 2 and all(len(name) < 160 for name in long) and file_name(1, "a+b") == "candidates/01_a__b.py"
+    assert [compilers(cores) for cores in (1, 2, 7, 8, 16, 128)] == [0, 0, 0, 1, 3, 3]
