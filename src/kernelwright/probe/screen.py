@@ -43,6 +43,8 @@ FASTER_ALONE = 0.95
 benchmark cache is one): below this share of its first time, the first time counts."""
 LIMITS = {"equal": 1e-2, "tf32": 1e-2, "bf16": 1e-1}
 """Relative difference of an output above which a candidate is wrong: ten times what rounding of inputs does, where that is more."""
+NO_LIMIT = 0.5
+"""Where the limit would be above this, outputs say nothing, and are left to the judge."""
 ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 ROUNDOFF_FACTOR = 10.0
 LEFT_BYTES = 64 * 2**20
@@ -69,6 +71,8 @@ class Look:
         self.drop({})
         if not self.expected:
             self._look_at_original(message["seed"])
+        # Before anything of the candidate runs: it may change the original.
+        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
         state, start = self._state(), time.perf_counter()
         reference = self.original
         if message["against"]:
@@ -79,8 +83,7 @@ class Look:
         self.original.synchronize()
         build_s = time.perf_counter() - start
         self.pair = (reference, program)
-        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
-        error, wrong = difference(self.expected, got) if self.comparable else (None, "")
+        error, wrong = difference(self.expected, got) if self.comparable and limit <= NO_LIMIT else (None, "")
         if not wrong and error is not None and not error <= limit:
             wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
         self.shared = True
@@ -166,7 +169,7 @@ class Look:
         self.original.restore(self.start_state)
         moved, _ = self.original.call(tree.map_tensors(rounded, self.inputs), seed)
         error, _ = difference(self.expected, moved)
-        self.rounding[precision] = error if error is not None and error < 1.0 else 0.0
+        self.rounding[precision] = error or 0.0
         return self.rounding[precision]
 
     def _built(self, path: str, seed: int) -> Program:
@@ -268,10 +271,11 @@ class Fork:
             chunk = os.read(self._in, 1 << 16) if ready else b""
             if not chunk:
                 status = self.end()
-                raise failures.workload_failed(
-                    "screen_timeout" if not ready else "screen_died",
-                    f"did not finish within {limit_s:.0f} s" if not ready else
-                    f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended its process")
+                if not ready:
+                    raise failures.workload_failed("screen_timeout", f"did not finish within {limit_s:.0f} s",
+                                                   fix="it is tried again by --resume")
+                how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended its process"
+                raise failures.workload_failed("screen_died", how, fix="it is left out")
             buffer += chunk
         reply: Message = json.loads(buffer)
         return reply
