@@ -47,7 +47,8 @@ NO_LIMIT = 0.5
 """Where the limit would be above this, outputs say nothing, and are left to the judge."""
 ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 ROUNDOFF_FACTOR = 10.0
-LEFT_BYTES = 64 * 2**20
+LEFT_BYTES = 512 * 2**20
+"""A process in which candidates left more is not used further; libraries' workspaces (32 MiB a stream on an H200) stay below."""
 
 
 class Look:
@@ -63,6 +64,8 @@ class Look:
         self.rounding: dict[str, float] = {}
         self.first_ns: float | None = None
         self.pair: tuple[Program, Program] | None = None
+        self.altered = False
+        """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
         self.shared = False
         """Whether other candidates were here before."""
 
@@ -87,8 +90,8 @@ class Look:
         if not wrong and error is not None and not error <= limit:
             wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
         self.shared = True
-        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong,
-                "spoiled": self._state() != state}
+        self.altered = self._state() != state
+        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong, "spoiled": self.altered}
 
     def time(self, message: Message) -> Message:
         """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
@@ -101,6 +104,8 @@ class Look:
         stopped = False
         while not ratios or time.perf_counter() < end:
             before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
+            if self.altered and self.first_ns is not None and self.pair[0] is self.original:
+                before = last = self.first_ns
             firsts += [before, last]
             seconds += [after, again]
             ratios.append((before + last) / (after + again))
@@ -137,7 +142,7 @@ class Look:
             return {"spoiled": False}
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES}
+        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES or self._state() != self.clean}
 
     def _look_at_original(self, seed: int) -> None:
         """Its outputs, whether they can be compared (the same twice, no random numbers drawn), and its time before any candidate."""
@@ -145,12 +150,14 @@ class Look:
         again, _ = self._outputs(self.original, seed)
         error, wrong = difference(self.expected, again)
         self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
-        if self.workload.device == "cuda":
+        if self.workload.device == "cuda" or self.workload.training:
             timer = self._timer(self.original)
             self.first_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
-            del timer, again
+            del timer
+        if self.workload.device == "cuda":
+            del again
             gc.collect()
-            self.own_bytes = torch.cuda.memory_allocated()
+            self.own_bytes, self.clean = torch.cuda.memory_allocated(), self._state()
 
     def _rounding(self, precision: str, seed: int) -> float:
         """How far the original's outputs move when its inputs are rounded to this precision."""
@@ -337,7 +344,13 @@ class Screen:
     def op_compile(self, message: Message) -> Message:
         """See Look.compile."""
         if self.workload.device == "cuda":
-            return Look(self.workload).compile(message)
+            self.look = self.look or Look(self.workload)
+            try:
+                return self.look.compile(message)
+            finally:
+                torch._dynamo.reset()
+                gc.collect()
+                torch.cuda.empty_cache()
         self._end_fork()
         self.fork = Fork(self.workload, self.threads)
         told = self._of_fork("compile", message)
