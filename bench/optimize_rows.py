@@ -93,7 +93,8 @@ class Bench:
         try:
             with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
                 outcome = self._optimised(workload, precision, folder)
-                found = [self._row(workload, precision, level, outcome) for level in levels]
+                judged: dict[str, Experiment] = {}
+                found = [self._row(workload, precision, level, outcome, judged) for level in levels]
                 if self.args.warm:
                     found[-1]["warm"] = self._warm(workload, precision, folder, outcome)
                 return found
@@ -107,16 +108,19 @@ class Bench:
         options = OptimizeOptions(budget_s=self.args.budget, precision=precision, device=self.args.device, python=self.args.python)
         return optimize(workload, options, folder, say=_say)
 
-    def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome) -> dict[str, Any]:
+    def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, judged: dict[str, Experiment],
+             ) -> dict[str, Any]:
+        """judged: ladder rows that were judged here for a higher level; this level's join them."""
         report = json.loads((outcome.out_dir / "report.json").read_text())
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
-        rows = [row for row in {row.name: row for row in ledger}.values() if not row.tags.get("role")]
-        rung_rows, missing = self._ladder(workload, level, outcome.out_dir, rows)
+        rows = {row.name: row for row in ledger if not row.tags.get("role")} | judged
+        rung_rows, missing = self._ladder(workload, level, outcome.out_dir, rows, judged)
         verdict, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
         interval = verdict.interval if verdict is not None else None
-        beyond, beyond_interval = over(speedup, interval, rung)
+        # Two judgements of one program differ by noise alone.
+        beyond, beyond_interval = (1.0, None) if name == rung.name else over(speedup, interval, rung)
         timing = verdict.comparison if verdict is not None else None
         seen = [row.verdict.comparison.reference.median_ns / 1e3 for row in rung_rows if row.verdict and row.verdict.comparison]
         reached = report["reached"] or {}
@@ -153,15 +157,15 @@ class Bench:
                 return said, row.name
         return None, "nothing"
 
-    def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, rows: Sequence[Experiment],
-                ) -> tuple[list[Experiment], list[str]]:
+    def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
+                judged: dict[str, Experiment]) -> tuple[list[Experiment], list[str]]:
         """(all rows, those of the level's ladder judged; why some could not be)."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
         cast = CASTS[level]
-        known, missing = {row.name: row for row in rows}, []
+        missing: list[str] = []
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             for item in (candidate([name, *([cast] if cast else [])], context) for name in LADDER):
                 row = known.get(item.name)
@@ -177,8 +181,8 @@ class Bench:
                     continue
                 if said.speedup is None:
                     missing.append(f"{item.name}: {said.verdict} {said.reasons[0] if said.reasons else ''}")
-                known[item.name] = Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision,
-                                              candidate_file=str(file), status="judged", verdict=said)
+                known[item.name] = judged[item.name] = Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision,
+                                                                  candidate_file=str(file), status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
         return list(known.values()), missing
 

@@ -163,6 +163,7 @@ def a_workload(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kernelwright.optimize.pictures.draw", lambda _end: [])  # test_optimize_reports draws
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("kernelwright.optimize.pictures.draw", lambda _end: [])  # test_optimize_reports draws
     path = tmp_path / "net.py"
     path.write_text("# the workload")
     return WorkloadRef(path=path, name="net")

@@ -138,14 +138,15 @@ def whole_lines(file: Path) -> list[str]:
 
 
 def finished(lines: list[str]) -> dict[str, str]:
-    """Line by name of the experiments that need not run again; a name that stands twice is an error."""
+    """Line by name of what need not run again (of a finalist: its screen and its judgement); one that stands twice is an error."""
     found: dict[str, str] = {}
     for line in lines:
         row = json.loads(line)
         if row["status"] == "out_of_budget" or row["tags"].get("cause") == "original":
             continue
-        assert row["name"] not in found, f"{row['name']} was run twice"
-        found[row["name"]] = line
+        name = f"{row['name']}{' (screen)' if row['status'] == 'screened' else ''}"
+        assert name not in found, f"{name} was run twice"
+        found[name] = line
     return found
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import builders
+from kernelwright.judge.options import CONDITIONS
 from kernelwright.model.base import Figure
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.roofline import Ceiling
@@ -21,6 +22,7 @@ from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import claims, pictures, remains
 from kernelwright.optimize.ending import Ending, Kept
 from kernelwright.optimize.predicted import median_error_pct, realised
+from kernelwright.optimize.stages import claimed
 from kernelwright.optimize.state import State
 from kernelwright.optimize.summary import render_report, values, write_reports
 
@@ -194,6 +196,14 @@ def test_what_the_first_minutes_bought_counts_from_the_baselines_profile(tmp_pat
     assert "Best so far after 1 min: 3.10x known, 1.00x judged (" in render_report(end)
 
 
+def test_what_is_itself_a_row_of_the_ladder_is_not_held_against_itself(tmp_path):
+    kept, again = row("compile_max_autotune", verdict(speedup=1.6)), row("optimized.py", verdict(speedup=1.4))
+    end = ending(tmp_path, LADDER, kept)
+    end = Ending(**{**end.__dict__, "kept": Kept(kept, again)})
+    assert claims.sentences(end) == ["What was kept is the best row of the torch.compile ladder at equal precision."]
+    assert claims.by_precision(end)[0]["over"] == "the same"
+
+
 class Page(HTMLParser):
     """Tags, attributes and text of a page."""
 
@@ -263,3 +273,9 @@ def test_every_value_of_the_page_is_in_report_md_too(tmp_path):
     assert {"conditions", "by_precision", "bounds", "left", "reached", "ladder", "pace"} <= set(view)
     report = render_report(ending(tmp_path, [*LADDER, kept], kept))
     assert f"| {claims.ORIGINAL} | equal | n/a | n/a | 1.00x |" in report
+    assert "| compile_reduce_overhead | equal | n/a | n/a | n/a | not tried |" in report, "the whole ladder is shown"
+
+
+def test_only_the_confirmation_is_timed_under_further_conditions_and_never_at_its_own_cost():
+    assert claimed(Path("out/optimized.py"), 60.0) == CONDITIONS
+    assert claimed(Path("out/optimized.py"), 20.0) == () == claimed(Path("out/candidates/01_no_grad.py"), 600.0)

@@ -790,6 +790,18 @@ def test_a_ledger_cut_short_by_a_crash_is_repaired(tmp_path, cut):
     assert [item.name for item in Ledger(path).rows] == ["no_grad", "tf32"]
 
 
+def test_an_interrupt_while_a_row_is_synced_loses_it_neither_on_disk_nor_here(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+
+    def interrupted(_fd):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kernelwright.optimize.ledger.os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.append(row(1, "no_grad"))
+    assert ledger.rows == Ledger(ledger.path).rows and len(ledger.rows) == 1
+
+
 def test_a_ledger_broken_in_the_middle_is_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text("{broken}\n" + row(1, "no_grad").model_dump_json() + "\n")

@@ -64,11 +64,13 @@ FLAG_PASSES = {"tf32", "bf16", "bf16_autocast"}
 def ladder(end: Ending) -> list[dict[str, str]]:
     """The original, the ladder at the workload's own flags (rows that were not judged say why), then each lower precision's rows."""
     known = {row.name: row for row in end.rows}
-    rows = [known[name] for name in LADDER if name in known]
+    names = [name for name in LADDER if not (name == "no_grad" and end.baseline.capture_metadata.training)]
     lower = [row for row in end.rows if row.precision != "equal" and is_ladder_row(row)]
-    rows += sorted(lower, key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
+    lower.sort(key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
     start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}
-    return [start, *map(_ladder_row, rows)]
+    untried = {"precision": "equal", "before": NA, "after": NA, "gain": NA, "note": "not tried"}
+    equal = [_ladder_row(known[name]) if name in known else {"name": name, **untried} for name in names]
+    return [start, *equal, *map(_ladder_row, lower)]
 
 
 def _ladder_row(row: Experiment) -> dict[str, str]:
@@ -139,8 +141,9 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
     own, rung = speedup_of(row), best_ladder_row(end.rows, level)
     confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
     note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
-    beyond = NA if own is None or row is None or row.verdict is None else "the same" if rung.name == row.name \
-        else factor(*over(own, row.verdict.interval, rung))
+    counts = end.kept.verdict if confirmed and end.kept else row.verdict if row else None
+    beyond = NA if counts is None or counts.speedup is None or row is None else "the same" if rung.name == row.name \
+        else factor(*over(counts.speedup, counts.interval, rung))
     return {
         "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
         "note": note if not said or said[-1] == "FASTER" else f"not confirmed: {', then '.join(said)}",
@@ -179,9 +182,11 @@ def sentences(end: Ending) -> list[str]:
     if kept is None or kept.verdict.speedup is None:
         return []
     rung = best_ladder_row(end.rows, kept.row.precision)
-    beyond = factor(*over(kept.verdict.speedup, kept.verdict.interval, rung))
-    words = [f"Best row of the ladder at {kept.row.precision} precision or higher: {rung.name}, {rung.speedup:.2f}x; "
-             f"what was kept is {beyond} over it."]
+    words = [f"What was kept is the best row of the torch.compile ladder at {kept.row.precision} precision."]
+    if rung.name != kept.row.name:
+        beyond = factor(*over(kept.verdict.speedup, kept.verdict.interval, rung))
+        words = [f"Best row of the torch.compile ladder at {kept.row.precision} precision or higher: {rung.name}, {rung.speedup:.2f}x; "
+                 f"what was kept is {beyond} over it."]
     if kept.row.precision != "equal":
         rows = {row["precision"]: row for row in by_precision(end)}
         words.append(f"At equal precision: {rows['equal']['name']}, {rows['equal']['gain']}; of the gain, lower precision "

@@ -24,13 +24,18 @@ class Ledger:
         self.rows: list[Experiment] = _load(path)
 
     def append(self, row: Experiment) -> None:
-        """Write one row and sync it to disk. Raises OSError."""
+        """Write one row and sync it to disk. A Ctrl-C while it syncs loses nothing: what is in the file is in `rows`. Raises OSError."""
         line = row.model_dump_json().encode("utf-8") + b"\n"
-        with self.path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        self.rows.append(row)
+        written = False
+        try:
+            with self.path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                written = True
+                os.fsync(file.fileno())
+        finally:
+            if written:
+                self.rows.append(row)
 
     def latest(self) -> list[Experiment]:
         """The last row of each name, in first-seen order."""

@@ -101,7 +101,7 @@ def reached(end: Ending) -> dict[str, str] | None:
         "before": _share(old_ns, before), "after": _share(new_ns, after), "least": us(old_ns), "least_after": us(new_ns),
         "dtype": end.baseline.roofline.dtype if end.baseline.roofline else NA,
         "dtype_after": end.after.roofline.dtype if end.after is not None and end.after.roofline else NA,
-        "most": f"{before / old_ns:.2f}x" if 0 < old_ns < before else "",
+        "most": _times(before / old_ns) if 0 < old_ns < before else "",
     }
 
 
@@ -148,5 +148,12 @@ def _same_work(profile: Profile, end: Ending) -> Profile:
     return profile.model_copy(update={"work": end.baseline.work})
 
 
+def _times(factor: float) -> str:
+    return f"{factor:.2f}x" if factor < 100 else f"{factor:,.0f}x"
+
+
 def _share(part: float | None, whole: float | None) -> str:
-    return NA if part is None or not whole else percent(100 * part / whole)
+    if part is None or not whole:
+        return NA
+    share = 100 * part / whole
+    return percent(share) if share >= 1 else f"{two(share)}%"

@@ -138,7 +138,9 @@ class Screener:
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
         """Have these compiled meanwhile, as far as there are processes for it."""
-        self._ahead = [compiler for compiler in self._ahead if compiler.collect()]
+        for compiler in [compiler for compiler in self._ahead if not compiler.collect()]:
+            compiler.worker.close()
+            self._ahead.remove(compiler)
         known = {compiler.file for compiler in self._ahead if compiler.busy}
         for file in (file for file in files if file not in known):
             idle = next((compiler for compiler in self._ahead if not compiler.busy), None)
@@ -243,16 +245,14 @@ class _Compiler:
     def collect(self) -> bool:
         """Take a reply that is there, and go on with what is waiting. False: this process is of no use any more."""
         if time.monotonic() > self._until:
-            self.worker.close()
             return False
         if self._pending() and not self.worker.answered():
             return True
         try:
             if self._pending():
                 self.worker.receive(timeout_s=1.0)
-        except WorkerFailed as error:
-            if error.code in ("died", "timeout", "noisy", "forged"):
-                return False
+        except WorkerFailed:  # the candidate's own failure may have cost a GPU's context
+            return False
         self.busy = False
         if self._queue is not None:
             fields, self._queue = self._queue, None

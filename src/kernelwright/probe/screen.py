@@ -43,9 +43,12 @@ FASTER_ALONE = 0.95
 benchmark cache is one): below this share of its first time, the first time counts."""
 LIMITS = {"equal": 1e-2, "tf32": 1e-2, "bf16": 1e-1}
 """Relative difference of an output above which a candidate is wrong: ten times what rounding of inputs does, where that is more."""
+NO_LIMIT = 0.5
+"""Where the limit would be above this, outputs say nothing, and are left to the judge."""
 ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 ROUNDOFF_FACTOR = 10.0
-LEFT_BYTES = 64 * 2**20
+LEFT_BYTES = 512 * 2**20
+"""A process in which candidates left more is not used further; libraries' workspaces (32 MiB a stream on an H200) stay below."""
 
 
 class Look:
@@ -61,6 +64,8 @@ class Look:
         self.rounding: dict[str, float] = {}
         self.first_ns: float | None = None
         self.pair: tuple[Program, Program] | None = None
+        self.altered = False
+        """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
         self.shared = False
         """Whether other candidates were here before."""
 
@@ -69,6 +74,8 @@ class Look:
         self.drop({})
         if not self.expected:
             self._look_at_original(message["seed"])
+        # Before anything of the candidate runs: it may change the original.
+        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
         state, start = self._state(), time.perf_counter()
         reference = self.original
         if message["against"]:
@@ -79,13 +86,12 @@ class Look:
         self.original.synchronize()
         build_s = time.perf_counter() - start
         self.pair = (reference, program)
-        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
-        error, wrong = difference(self.expected, got) if self.comparable else (None, "")
+        error, wrong = difference(self.expected, got) if self.comparable and limit <= NO_LIMIT else (None, "")
         if not wrong and error is not None and not error <= limit:
             wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
         self.shared = True
-        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong,
-                "spoiled": self._state() != state}
+        self.altered = self._state() != state
+        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong, "spoiled": self.altered}
 
     def time(self, message: Message) -> Message:
         """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
@@ -98,6 +104,8 @@ class Look:
         stopped = False
         while not ratios or time.perf_counter() < end:
             before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
+            if self.altered and self.first_ns is not None and self.pair[0] is self.original:
+                before = last = self.first_ns
             firsts += [before, last]
             seconds += [after, again]
             ratios.append((before + last) / (after + again))
@@ -134,7 +142,7 @@ class Look:
             return {"spoiled": False}
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES}
+        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES or self._state() != self.clean}
 
     def _look_at_original(self, seed: int) -> None:
         """Its outputs, whether they can be compared (the same twice, no random numbers drawn), and its time before any candidate."""
@@ -142,12 +150,14 @@ class Look:
         again, _ = self._outputs(self.original, seed)
         error, wrong = difference(self.expected, again)
         self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
-        if self.workload.device == "cuda":
+        if self.workload.device == "cuda" or self.workload.training:
             timer = self._timer(self.original)
             self.first_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
-            del timer, again
+            del timer
+        if self.workload.device == "cuda":
+            del again
             gc.collect()
-            self.own_bytes = torch.cuda.memory_allocated()
+            self.own_bytes, self.clean = torch.cuda.memory_allocated(), self._state()
 
     def _rounding(self, precision: str, seed: int) -> float:
         """How far the original's outputs move when its inputs are rounded to this precision."""
@@ -166,7 +176,7 @@ class Look:
         self.original.restore(self.start_state)
         moved, _ = self.original.call(tree.map_tensors(rounded, self.inputs), seed)
         error, _ = difference(self.expected, moved)
-        self.rounding[precision] = error if error is not None and error < 1.0 else 0.0
+        self.rounding[precision] = error or 0.0
         return self.rounding[precision]
 
     def _built(self, path: str, seed: int) -> Program:
@@ -268,10 +278,11 @@ class Fork:
             chunk = os.read(self._in, 1 << 16) if ready else b""
             if not chunk:
                 status = self.end()
-                raise failures.workload_failed(
-                    "screen_timeout" if not ready else "screen_died",
-                    f"did not finish within {limit_s:.0f} s" if not ready else
-                    f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended its process")
+                if not ready:
+                    raise failures.workload_failed("screen_timeout", f"did not finish within {limit_s:.0f} s",
+                                                   fix="it is tried again by --resume")
+                how = f"was killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "ended its process"
+                raise failures.workload_failed("screen_died", how, fix="it is left out")
             buffer += chunk
         reply: Message = json.loads(buffer)
         return reply
@@ -333,7 +344,13 @@ class Screen:
     def op_compile(self, message: Message) -> Message:
         """See Look.compile."""
         if self.workload.device == "cuda":
-            return Look(self.workload).compile(message)
+            self.look = self.look or Look(self.workload)
+            try:
+                return self.look.compile(message)
+            finally:
+                torch._dynamo.reset()
+                gc.collect()
+                torch.cuda.empty_cache()
         self._end_fork()
         self.fork = Fork(self.workload, self.threads)
         told = self._of_fork("compile", message)

@@ -1,0 +1,89 @@
+"""The screen's real process on the CPU: candidates that are right, wrong, raise, die and hang, one after another."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge.options import JudgeOptions
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize.screen import Ask, Screener, Unusable
+
+WORKLOAD = '''
+import time
+
+import torch
+from torch import nn
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 64)
+
+    def forward(self, x):
+        time.sleep(0.004)
+        return torch.tanh(self.inner(x))
+
+
+def get_model_and_input():
+    return Slow().eval(), torch.randn(512, 64)
+'''
+HEAD = "import os\nimport time\nimport torch\ndef optimize(model, inputs):\n"
+CANDIDATES = {
+    "fast": HEAD + "    return lambda x: torch.tanh(model.inner(x))\n",
+    "slow": HEAD + "    return lambda x: (time.sleep(0.02), model(x))[1]\n",
+    "wrong": HEAD + "    return lambda x: 1.1 * torch.tanh(model.inner(x))\n",
+    "raises": HEAD + "    raise NotImplementedError('not applicable: nothing to fuse')\n",
+    "breaks": HEAD + "    raise ValueError('broken')\n",
+    "dies": HEAD + "    os.kill(os.getpid(), 9)\n",
+    "hangs": HEAD + "    time.sleep(1000)\n",
+    "spoils": HEAD + "    model.inner.weight.data.zero_()\n    torch.set_default_dtype(torch.float64)\n    return model\n",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("screen")
+    (folder / "slow.py").write_text(WORKLOAD)
+    for name, text in CANDIDATES.items():
+        (folder / f"c_{name}.py").write_text(text)
+    return folder
+
+
+def test_a_candidate_never_spoils_the_next_and_all_are_told_apart(place):
+    workload = WorkloadRef(path=place / "slow.py", name="slow")
+    with Screener(workload, JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        def look(name: str, limit_s: float = 60.0, **more: object):
+            return screener.screen(Ask(place / f"c_{name}.py", "equal", limit_s, **more))
+
+        first = look("fast")
+        process = screener._worker.pid
+        assert first.status == "timed" and first.speedup > 3 and first.interval[0] > 2 and first.pairs >= 6, first
+        assert first.candidate_ns < first.reference_ns and first.error <= first.limit and first.elapsed_s > 0
+        wrong = look("wrong")
+        assert wrong.status == "wrong" and wrong.speedup is None and "differ" in wrong.reason
+        assert wrong.error == pytest.approx(0.1, rel=0.01)
+        assert (look("raises").status, look("raises").reason) == ("not_applicable", "nothing to fuse")
+        broken = look("breaks")
+        assert broken.status == "failed" and "ValueError: broken" in broken.reason
+        assert look("spoils").status == "wrong"
+        assert "killed by signal 9" in look("dies").reason
+        assert look("hangs", 2.0).status == "out_of_budget"
+        hopeless = look("slow", hopeless=1.0)
+        assert hopeless.status == "hopeless" and hopeless.speedup < 0.5 and hopeless.pairs <= 3
+        side_by_side = look("slow", against=place / "c_fast.py", against_name="fast")
+        assert side_by_side.speedup < 0.2 and side_by_side.against == "fast"
+        again = look("fast")
+        assert again.status == "timed" and again.speedup > 3 and screener._worker.pid == process, "one process, loaded once"
+    assert not Path(f"/proc/{process}").exists() and not screener._scratch.folder.exists()
+
+
+def test_a_workload_that_does_not_load_can_not_be_screened(place, tmp_path):
+    file = tmp_path / "bad.py"
+    file.write_text("def get_model_and_input():\n    raise RuntimeError('no weights here')\n")
+    with Screener(WorkloadRef(path=file, name="bad"), JudgeOptions(device="cpu", python=sys.executable)) as screener, \
+            pytest.raises(Unusable, match="no weights here"):
+        screener.screen(Ask(place / "c_fast.py", "equal", 60.0))
