@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,8 +50,13 @@ def _codes(node: ast.expr) -> list[str]:
     return [code for code in map(_code, nodes) if code is not None]
 
 
-def raised() -> Iterator[Raised]:
+@cache
+def raised() -> tuple[Raised, ...]:
     """Every call that makes an error with a code of its own (those that pass another's code on are none)."""
+    return tuple(_raised())
+
+
+def _raised() -> Iterator[Raised]:
     for file in sorted((ROOT / "src" / "kernelwright").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         aliases = {target.id: "BadInput" for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
@@ -87,7 +93,7 @@ SPECIAL = {"output_not_writable": {2}, "no_disk_space": {3}, "interrupted": {130
 
 
 def test_every_code_of_the_source_is_on_the_page_with_its_exit_code():
-    listed, found = page(), list(raised())
+    listed, found = page(), raised()
     assert len(found) > 80
     for item in found:
         matching = [code for code in listed if re.fullmatch(item.code, code)]

@@ -43,7 +43,7 @@ def attempts(*actions):
             action()
             through.append(name)
         except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOENT, errno.EXDEV):
+            if error.errno not in (errno.EPERM, errno.EACCES, errno.ENOENT, errno.ESRCH, errno.EXDEV):
                 raise
     if through:
         raise RuntimeError("got through: " + ", ".join(through))

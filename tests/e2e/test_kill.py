@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 20
-LATE = 6
+KILLS = 12
+LATE = 4
 """So many of the kills, at random places among them, come just after the run got on: else a run of half a minute that is killed every
 other second never would. The others come up to EARLY_S after the start, while a run reads what it finds and starts its processes."""
 EARLY_S = 2.5
+PROFILES = 5
+"""So many are started at once."""
 JUST_AFTER_S = 0.6
 # It waits where a graph for gradients would be recorded, so one candidate is kept on the busiest machine.
 CHAIN = '''
@@ -231,15 +233,15 @@ def test_profiles_started_at_once_run_one_after_another_and_a_killed_one_lets_th
     give_up = time.monotonic() + 60
     while len(spans(place)) < 2 and time.monotonic() < give_up:
         time.sleep(0.05)
-    profiles = [start(place, "profile_kernel", "notes.py", "--mode", "event", "--steps", "20", python=stand_in) for _ in range(8)]
+    profiles = [start(place, "profile_kernel", "notes.py", "--mode", "event", "--steps", "20", python=stand_in) for _ in range(PROFILES)]
     time.sleep(1)  # the first of them wait for the lock by now
     kill(place, victim, everything=False)
-    assert [process.wait(120) for process in profiles] == [0] * 8, said(place)
+    assert [process.wait(120) for process in profiles] == [0] * PROFILES, said(place)
     measured = sorted(spans(place).values())
-    assert len(measured) == 10
+    assert len(measured) == PROFILES + 2
     assert all(earlier[1] < later[0] for earlier, later in itertools.pairwise(measured)), measured
     done = [path.parent for path in place.glob("out/profiles/event/notes/*/*/contract.md")]
-    assert len(done) == 8 and len(set(done)) == 8
+    assert len(done) == PROFILES and len(set(done)) == PROFILES
     for folder in done:
         assert {"params.json", "profile.json", "report.md", "contract.md", "raw"} <= {path.name for path in folder.iterdir()}
     check_documents(place / "out")

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from contract_format import check_contract
+from kernelwright.cli.main import main
 from published_schemas import check_document
 from stop_at_step import STOP_AT_STEP
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "scripts"
@@ -215,39 +217,56 @@ if __name__ == "__main__":
         assert "| 95% interval of the median | n/a: too few samples | n/a |" in (out / "report.md").read_text()
 
 
+def check_refusal(status, err, out, expected, says):
+    last = err.strip().splitlines()[-1]
+    assert status == expected and last.startswith("kernelwright: ") and says in last, err
+    assert json.loads((out / "error.json").read_text())["code"] and not (out / "profile.json").exists()
+
+
 @pytest.mark.parametrize(("code", "options", "status", "says"), [
     ("print('hello')\n", (), 2, "never imported torch"),
-    ("import torch\ntorch.ones(3).sum()\n", (), 2, "0 optimizer steps"),
     (LOOP + "for _ in range(4): step()\n", (), 2, "after 4 optimizer steps; 2 warm-up and 5 profiled steps need 7"),
-    (LOOP + "for _ in range(9): step()\n", ("--steps-from", "no such"), 2, "no range 'no such'"),
     (LOOP + "step()\nraise ValueError('no luck')\n", (), 4, "train.py:9: ValueError: no luck (after 1 optimizer step)"),
     (LOOP + "for _ in range(9): step()\nraise SystemExit(3)\n", ("--run-to-end",), 4, "exit status 3 after 9 optimizer steps"),
-    ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--", "--what"), 4, "exit status 2"),
-    (LOOP + "def f(:\n", (), 2, "SyntaxError"),
-    ("import time\nwhile True: time.sleep(1)\n", ("--timeout", "1s"), 4, "within 1 s"),
-    (LOOP + "import os\nstep()\nos._exit(7)\n", (), 4, "status 7"),
 ])
 def test_every_other_end_is_one_clear_line(code, options, status, says, folders):
     mine, _, out = folders
     write(mine, code)
     got, _, err = profile("train.py", "--mode", "event", *options, cwd=mine, out=out)
-    last = err.strip().splitlines()[-1]
-    assert got == status and last.startswith("kernelwright: ") and says in last, err
-    assert json.loads((out / "error.json").read_text())["code"] and not (out / "profile.json").exists()
+    check_refusal(got, err, out, status, says)
 
 
-def test_options_that_mean_nothing_here_are_refused_before_anything_runs(tmp_path):
+@pytest.mark.parametrize(("code", "options", "status", "says"), [
+    ("import torch\ntorch.ones(3).sum()\n", (), 2, "0 optimizer steps"),
+    (LOOP + "for _ in range(9): step()\n", ("--steps-from", "no such"), 2, "no range 'no such'"),
+    ("import argparse\nargparse.ArgumentParser().parse_args()\n", ("--", "--what"), 4, "exit status 2"),
+    (LOOP + "def f(:\n", (), 2, "SyntaxError"),
+    ("import time\nwhile True: time.sleep(1)\n", ("--timeout", "1s"), 4, "within 1 s"),
+    (LOOP + "import os\nstep()\nos._exit(7)\n", (), 4, "status 7"),
+])
+def test_ends_that_need_no_torch_of_their_own(code, options, status, says, folders, monkeypatch, capfd):
+    """As above, with torch imported before: the steps of optimizers are not counted then."""
+    mine, _, out = folders
+    write(mine, code)
+    monkeypatch.chdir(mine)
+    with warm_start():
+        got = main(["profile_kernel", "train.py", "--device", "cpu", "--out", str(out), "--python", sys.executable, "--mode", "event",
+                    *options])
+    check_refusal(got, capfd.readouterr().err, out, status, says)
+
+
+def test_options_that_mean_nothing_here_are_refused_before_anything_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     script = str(ROOT / "examples" / "train.py")
     workload = str(ROOT / "examples" / "mlp_activations.py")
     for argv, says in (
         ((script, "--compile-mode", "inductor"), "--compile-mode does not apply"), ((script, "v2"), "version 'v2'"),
         ((script, "--warmup", "0"), "--warmup 1"), ((workload, "--sandbox"), "--sandbox is for scripts"),
     ):
-        done = subprocess.run([*VERB, *argv, "--device", "cpu"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
-        assert done.returncode == 2 and says in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "optimize.py"), script], capture_output=True, text=True, cwd=tmp_path,
-                          timeout=60)
-    assert done.returncode == 2 and "takes no scripts" in done.stderr and "get_model_and_input()" in done.stderr
+        status, err = main(["profile_kernel", *argv, "--device", "cpu"]), capsys.readouterr().err
+        assert status == 2 and says in err and len(err.strip().splitlines()) == 1, err
+    status, err = main(["optimize", script]), capsys.readouterr().err
+    assert status == 2 and "takes no scripts" in err and "get_model_and_input()" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -113,20 +113,6 @@ def test_an_interpreter_that_is_none(wrong: str) -> None:
     assert wrong in said.stderr and "Fix:" in said.stderr and len(said.stderr.splitlines()) == 1
 
 
-def test_a_first_use_without_a_package_index(tmp_path: Path) -> None:
-    variables = {
-        "KERNELWRIGHT_ENV": str(tmp_path / "env"),
-        "PIP_NO_INDEX": "1",
-        "PIP_CONFIG_FILE": os.devnull,
-        "UV_OFFLINE": "1",
-        "UV_NO_CACHE": "1",
-    }
-    said = run([sys.executable, ROOT / "scripts" / "doctor.py", "--json"], **variables)
-    assert said.returncode == 3
-    assert json.loads(said.stdout)["error"]["code"] == "no_package_index"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["env-setup.log", "env.lock"]
-
-
 def copy_to(folder: Path) -> Path:
     """What runs of the checkout, without .git."""
     for name in ("scripts", "src", "knowledge", "templates", "examples"):
@@ -137,11 +123,15 @@ def copy_to(folder: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the user's data folder is moved by XDG_DATA_HOME on Linux alone")
 def test_an_unpacked_archive_is_not_written_into(tmp_path: Path) -> None:
+    """Nor is anything but the log left where no package index could be reached."""
     copy, data = copy_to(tmp_path / "unpacked"), tmp_path / "data"
     files = {path for path in copy.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc"}
     variables = {"XDG_DATA_HOME": str(data), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
-    said = run([sys.executable, copy / "scripts" / "optimize.py", "--help"], **variables)
-    assert said.returncode == 3 and re.search(rf"making kernelwright's environment in {data}/kernelwright/env-\w{{8}} ", said.stderr)
+    said = run([sys.executable, copy / "scripts" / "doctor.py", "--json"], **variables)
+    assert said.returncode == 3 and json.loads(said.stdout)["error"]["code"] == "no_package_index"
+    (left,) = [path.name for path in (data / "kernelwright").iterdir() if path.suffix == ".lock"]
+    assert re.fullmatch(r"env-\w{8}\.lock", left)
+    assert sorted(path.name for path in (data / "kernelwright").iterdir()) == [left.replace(".lock", "-setup.log"), left]
     assert {path for path in copy.rglob("*") if path.name != "__pycache__" and path.suffix != ".pyc"} == files
 
 

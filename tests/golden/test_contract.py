@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import builders
@@ -14,6 +14,7 @@ from kernelwright.model.profile import Bottleneck, Profile
 from kernelwright.model.workload import TensorSpec
 from kernelwright.report import render_contract
 from kernelwright.report.contract import token_count
+from property_examples import examples
 
 CASES = {
     "gpu_annotation": builders.gpu_annotation(), "with_counters": builders.with_counters(), "cpu_annotation": builders.cpu_annotation(),
@@ -125,7 +126,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         bottleneck=Bottleneck(kind=draw(st.sampled_from([None, "Memory", "Compute", "Latency"])), root_cause=draw(TEXT)))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(profiles(), st.booleans())
 def test_any_profile_keeps_the_format_and_the_budget(profile: Profile, with_baseline: bool) -> None:
     text = render_contract(profile, profile if with_baseline else None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.judge.channel import WorkerFailed, _parse
@@ -24,6 +24,7 @@ from kernelwright.judge.replies import Called, Dependence, OutputLayout, Surveye
 from kernelwright.judge.reproducer import of_value, wrong_elements
 from kernelwright.judge.tensors import Leaf, Malformed, read_leaves
 from kernelwright.probe.judge_tensors import layout, overlaps_itself
+from property_examples import examples
 
 RNG = np.random.default_rng(11)
 EXACT = RNG.normal(size=4096)
@@ -262,7 +263,7 @@ def reproduced(got, reference, oracle):
     return of_value(error, got, expected, 0, inputs_seed=41, changed={})
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(place=st.integers(0, 4095), off=st.floats(0.1, 1e6) | st.sampled_from([np.inf, -np.inf, np.nan]))
 def test_the_reproducer_finds_the_planted_element(place, off):
     values = noisy(3 * EPS).reshape(16, 8, 32).copy()
@@ -305,7 +306,7 @@ def test_memory_that_a_user_would_notice_is_a_problem_and_formats_are_notes():
     assert "shares memory with output '0'" in layout_notes([lies("1", outputs=["0"])], [lies("1")])[0]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60)
 @given(shape=st.lists(st.integers(1, 4), max_size=4), data=st.data())
 def test_strides_that_put_two_elements_at_one_address_are_found(shape, data):
     stride = data.draw(st.lists(st.integers(0, 20), min_size=len(shape), max_size=len(shape)))
@@ -314,7 +315,7 @@ def test_strides_that_put_two_elements_at_one_address_are_found(shape, data):
         assert overlaps_itself(torch.empty(400).as_strided(shape, stride))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(50)
 @given(shape=st.lists(st.integers(0, 4), max_size=4), data=st.data())
 def test_dense_tensors_and_slices_in_any_order_of_dimensions_do_not_overlap(shape, data):
     order = data.draw(st.permutations(range(len(shape))))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import honest_programs
@@ -16,6 +16,7 @@ from kernelwright.probe import judge_reference, tree
 from kernelwright.probe.judge_distributions import KINDS, perturbed, span, transformed
 from kernelwright.probe.judge_program import Program
 from kernelwright.probe.judge_survey import Survey, _Operators
+from property_examples import examples
 
 SEEDS = range(3)
 
@@ -114,7 +115,7 @@ SIZES = {"rows": st.integers(2, 9), "columns": st.integers(4, 40), "seed": st.in
 CHANGING = st.sampled_from(KINDS)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(kind=CHANGING, free=st.booleans(), fixed=st.sampled_from(["mask", "additive_mask", "probabilities", "integers"]), **SIZES)
 def test_masks_probabilities_and_integers_stay_as_they_are(kind, free, fixed, rows, columns, seed):
     leaf = leaf_of(fixed, rows, columns, seed)
@@ -125,7 +126,7 @@ def test_masks_probabilities_and_integers_stay_as_they_are(kind, free, fixed, ro
     assert set(done) <= {"0.1"}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(kind=CHANGING, free=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
        transposed=st.booleans(), **SIZES)
 def test_a_changed_tensor_keeps_its_form_and_follows_the_seed(kind, free, dtype, transposed, rows, columns, seed):
@@ -143,7 +144,7 @@ def test_a_changed_tensor_keeps_its_form_and_follows_the_seed(kind, free, dtype,
         assert not torch.equal(changed, leaf) or kind in ("constant_rows", "special")
 
 
-@settings(max_examples=80, deadline=None)
+@examples(50)
 @given(kind=CHANGING, leaf_kind=st.sampled_from(["uniform", "positive"]), **SIZES)
 def test_values_kept_in_the_generators_range_stay_there(kind, leaf_kind, rows, columns, seed):
     leaf = leaf_of(leaf_kind, rows, columns, seed)
@@ -153,7 +154,7 @@ def test_values_kept_in_the_generators_range_stay_there(kind, leaf_kind, rows, c
     assert kind == "nonfinite" or finite.numel() == leaf.numel()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(40)
 @given(leaf_kind=st.sampled_from(["uniform", "positive", "normal"]), **SIZES)
 def test_perturbed_inputs_are_a_few_roundings_away_and_within_their_range(leaf_kind, rows, columns, seed):
     leaf = leaf_of(leaf_kind, rows, columns, seed)

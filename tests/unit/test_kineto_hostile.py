@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput
@@ -18,6 +18,7 @@ from kernelwright.readers import kineto_collector, packed
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.readers.kineto_mend import mended
 from kernelwright.readers.kineto_split import Malformed, Splitter
+from property_examples import examples
 from trace_builder import TraceBuilder
 
 DAY_NS = 24 * 3600 * 10**9
@@ -171,7 +172,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 @given(before=OBJECTS, events=st.lists(OBJECTS, max_size=6), after=OBJECTS, size=st.integers(1, 60), indent=st.sampled_from([None, 1]),
        escaped=st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_any_document_is_split_into_its_events(before: Object, events: list[Object], after: Object, size: int, indent: int | None,
                                                escaped: bool) -> None:
     document = {**{f"b{key}": value for key, value in before.items()}, "traceEvents": events,
@@ -183,7 +184,7 @@ def test_any_document_is_split_into_its_events(before: Object, events: list[Obje
 
 
 @given(events=st.lists(OBJECTS, max_size=4), size=st.integers(1, 30), data=st.data())
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_a_damaged_document_is_malformed_or_split_alike_in_any_pieces(events: list[Object], size: int, data: st.DataObject) -> None:
     text = bytearray(json.dumps({"a": 1, "traceEvents": events, "b": [2]}).encode())
     for _ in range(data.draw(st.integers(1, 3))):

@@ -20,6 +20,7 @@ from kernelwright.model.capture import ProbeRequest, ProbeResult
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
+from warm_start import starter
 
 WORKLOAD = '''
 import torch
@@ -98,6 +99,13 @@ def load(path: Path) -> object:
     return module
 
 
+def ran(path: Path) -> subprocess.CompletedProcess[str]:
+    """`python PATH` with torch already imported."""
+    process = starter()([sys.executable, str(path)], env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
     path = tmp_path / "net_workload.py"
@@ -154,8 +162,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     spec = TensorSpec(path='a"\n', shape=(1,), dtype="float32", device="cpu")
     strange = facts(params={"b": 'x"\n', "class": 1}, version='v"\n1', inputs=(spec,))
     text = render_source(workload, strange, [CATALOGUE["no_grad"]], device="cpu", headline=[name], standalone=True)
-    path = write_source(tmp_path / "optimized.py", text)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    done = ran(write_source(tmp_path / "optimized.py", text))
     assert done.returncode == 1 and "the original workload is missing" in done.stderr
 
 
@@ -246,7 +253,7 @@ def test_a_training_step_is_timed_against_the_original_as_it_was(tmp_path: Path)
     path.write_text(TRAINING.replace("def forward(self, x):", """def forward(self, x):
         print("original" if self.conv.weight.is_contiguous() else "laid out anew")"""))
     text = source(path, ("channels_last",), training=True, params={}).replace("time.perf_counter() + 3", "time.perf_counter()")
-    done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
+    done = ran(write_source(tmp_path / "optimized.py", text))
     assert done.returncode == 0, done.stderr
     calls = [line for line in done.stdout.splitlines() if line in ("original", "laid out anew")]
     assert len(calls) == 18 and set(calls[::2]) == {"original"} and set(calls[1::2]) == {"laid out anew"}
@@ -286,7 +293,7 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
     right, wrong, end = "return model(*args, **kwargs)", "return {'y': model(*args, **kwargs)['y'] * 1.1}", "\n\n    return call"
     text = source(workload, ("no_grad",)).replace(right + end, wrong + end)
-    done = subprocess.run([sys.executable, str(write_source(tmp_path / "optimized.py", text))], capture_output=True, text=True)
+    done = ran(write_source(tmp_path / "optimized.py", text))
     assert done.returncode == 1 and "1.0e-01" in done.stdout
 
 

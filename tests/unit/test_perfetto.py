@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import HOSTILE
@@ -21,6 +21,7 @@ from kernelwright.report.timeline_events import MOST_NAME
 from kernelwright.timeline.flow import FlowOf
 from nsys_recordings import recording
 from perfetto_reader import read_perfetto
+from property_examples import examples
 from synthetic_timeline import timeline
 from trace_builder import TraceBuilder
 
@@ -96,7 +97,7 @@ def test_memory_that_was_allocated_before_the_first_event_is_there_from_the_begi
     assert read_perfetto(tmp_path / "p.gz").counters["GPU 0: allocated"] == [(0, int(trace.memory.total_bytes[-1]))]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=25))
 def test_slices_nest_on_every_track_whatever_overlaps(tmp_path_factory: pytest.TempPathFactory, kernels: list[tuple[int, int]]) -> None:
     folder = tmp_path_factory.mktemp("perfetto")

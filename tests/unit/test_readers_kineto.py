@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput, KernelwrightError
@@ -25,6 +25,7 @@ from kernelwright.readers.kineto_collector import Collector
 from kernelwright.readers.kineto_document import read_document
 from kernelwright.readers.kineto_stream import OtherLayout, read_parts
 from kernelwright.readers.kineto_times import are_plain, nanoseconds, rounded_ns
+from property_examples import examples
 from trace_builder import BASE_NS, TraceBuilder
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -123,7 +124,7 @@ def test_missing_truncated_and_bomb_files(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_damaged_traces_never_end_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     text = bytearray(TraceBuilder().step(0, 100).op("aten::a", 1, 50).launch(3, 5, 9).kernel("k", 10, 20, 3).text().encode())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -202,13 +203,13 @@ def traces(draw: st.DrawFn) -> str:
 
 
 @given(text=traces(), size=st.integers(40, 900))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_any_trace_read_in_parts_is_as_read_whole(text: str, size: int) -> None:
     assert plain(in_parts(text.encode(), size)) == plain(whole(text.encode()))
 
 
 @given(text=traces(), size=st.integers(40, 900), data=st.data())
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_a_damaged_trace_read_in_parts_is_as_read_whole_or_left_to_it(text: str, size: int, data: st.DataObject) -> None:
     damaged = bytearray(text.encode())
     for _ in range(data.draw(st.integers(1, 3))):
@@ -275,7 +276,7 @@ NUMBERS = st.one_of(
 
 
 @given(texts=st.lists(NUMBERS, max_size=20))
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_times_are_those_of_decimal(texts: list[str]) -> None:
     written = [text.encode() for text in texts]
     assert are_plain(written)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.trace import Trace
@@ -13,6 +13,7 @@ from kernelwright.timeline.critical_path import bounds, critical_path, walk
 from kernelwright.timeline.owners import Owners
 from kernelwright.timeline.path_edges import DeviceEdges, HostEdges
 from kernelwright.timeline.work import Work
+from property_examples import examples
 from random_traces import AUTOGRAD, HOME, PROCESS, Made, traces
 
 Parts = list[tuple[str, int, int, str]]
@@ -147,7 +148,7 @@ class Slow:
 
 
 @given(traces())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_the_path_is_that_of_the_definitions(trace: Trace) -> None:
     work = Work(trace)
     low, high = bounds(trace, work)
@@ -168,7 +169,7 @@ def test_the_path_is_that_of_the_definitions(trace: Trace) -> None:
 
 
 @given(traces())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_categories_add_up_and_host_time_is_told_apart(trace: Trace) -> None:
     work = Work(trace)
     if not trace.is_cuda:
@@ -208,7 +209,7 @@ PROGRAM = st.lists(st.tuples(st.sampled_from(("launch", "launch", "launch", "syn
 
 
 @given(PROGRAM)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_simulated_program_takes_as_long_as_its_longest_chain(program: list[tuple[str, int, int, int]]) -> None:
     """A host that launches and waits for everything, streams in order, no latency: the path is that chain, nothing is left over."""
     made, now, free = Made(), 0, {7: 0, 8: 0}

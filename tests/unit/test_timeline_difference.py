@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
@@ -27,6 +27,7 @@ from kernelwright.timeline.difference import Breakdown, Use, difference, named_a
 from kernelwright.timeline.families import kernel_family, without_number
 from kernelwright.timeline.pace import step_times
 from nsys_builder import NsysBuilder
+from property_examples import examples
 from trace_builder import TraceBuilder
 
 TRACES = Path(__file__).resolve().parents[1] / "data" / "traces"
@@ -43,7 +44,7 @@ def breakdowns(draw):
                      times if draw(st.booleans()) else None, draw(st.booleans()))
 
 
-@settings(deadline=None, max_examples=200)
+@examples(80)
 @given(breakdowns(), breakdowns())
 def test_every_table_adds_up_to_the_whole_difference(before, after):
     found = difference(before, after)
@@ -64,7 +65,7 @@ def test_every_table_adds_up_to_the_whole_difference(before, after):
         assert all(any(use.operator == operator and use.kernel == kernel for use in side.uses) for operator, _, kernel in keys)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(breakdowns())
 def test_nothing_differs_from_itself(side):
     found = difference(side, side)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from flow_brute import Brute, Row, make, pairs, traces
 from kernelwright.model.flow import GAP_CAUSES, DeviceFlow, Flow
 from kernelwright.timeline.flow import FlowOf
 from kernelwright.timeline.gaps import GapTable, idle_of_calls
 from kernelwright.timeline.names import copies, synchronizes
+from property_examples import examples
 
 KINDS = {"ncclDevKernel_AllReduce": "comm", "Memcpy": "copy", "Memset": "memset"}
 CHECKS = (
@@ -20,7 +20,7 @@ CHECKS = (
 
 
 @given(traces())
-@settings(max_examples=int(os.environ.get("FLOW_EXAMPLES", "100")), deadline=None)
+@examples(60)
 def test_all_figures(rows: dict[str, list[Row]]) -> None:
     of = FlowOf(make(**rows))
     brute, found = Brute(rows), of.flow()

@@ -7,13 +7,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.errors import BadInput
 from kernelwright.model.trace import Trace
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.timeline.memory import thinned, usages
+from property_examples import examples
 from trace_builder import TraceBuilder
 
 STEPS = ((0, 100), (150, 250))
@@ -40,7 +41,7 @@ def trace_of(actions: list[tuple[int, int, int]], before: dict[int, int]) -> tup
 
 
 @given(ACTIONS, st.dictionaries(st.integers(0, 5), st.integers(1, 1000), max_size=4))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_peak_and_what_was_alive(actions: list[tuple[int, int, int]], before: dict[int, int]) -> None:
     trace, events = trace_of(actions, before)
     found = usages(trace)
@@ -79,7 +80,7 @@ def test_peak_and_what_was_alive(actions: list[tuple[int, int, int]], before: di
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=300), st.integers(5, 40), st.integers(0, 299))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_a_thinned_curve_keeps_its_ends_and_extremes(levels: list[int], most: int, keep: int) -> None:
     times, array, keep = np.arange(len(levels)), np.array(levels), keep % len(levels)
     points = thinned(times, array, most, keep=keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.trace import Trace
@@ -13,6 +13,7 @@ from kernelwright.timeline.memory_peaks import BEFORE, NO_REGION, memory_peaks
 from kernelwright.timeline.owners import Owners
 from kernelwright.timeline.regions import RangePlaces
 from kernelwright.timeline.work import Work
+from property_examples import examples
 from random_traces import AUTOGRAD, HOME, Made
 
 STEPS = ((0, 100), (150, 250), (250, 300))
@@ -27,7 +28,7 @@ def peaks_of(trace: Trace) -> list[object]:
 
 
 @given(ACTIONS, st.dictionaries(st.integers(0, 5), st.integers(1, 1000), max_size=4))
-@settings(max_examples=80, deadline=None)
+@examples(50)
 def test_each_step_has_its_peak_and_the_highest_its_owners(actions: list[tuple[int, int, int, int]], before: dict[int, int]) -> None:
     made = Made()
     for step in STEPS:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.timeline.periods import ENOUGH, Period, Words, period_of
+from property_examples import examples
 
 PIECES = st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, 5)), max_size=6)
 """(word, how often)."""
@@ -33,7 +34,7 @@ def brute(symbols: list[int]) -> Period | None:
 
 
 @given(PIECES)
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_the_period_is_that_of_the_longest_stretch(pieces: list[tuple[list[int], int]]) -> None:
     symbols = [symbol for word, count in pieces for symbol in word * count]
     array = np.array(symbols, dtype=np.int64)
@@ -41,7 +42,7 @@ def test_the_period_is_that_of_the_longest_stretch(pieces: list[tuple[list[int],
 
 
 @given(PIECES, st.data())
-@settings(max_examples=100, deadline=None)
+@examples(50)
 def test_places_of_a_word(pieces: list[tuple[list[int], int]], data: st.DataObject) -> None:
     symbols = [symbol for word, count in pieces for symbol in word * count] or [0]
     first = data.draw(st.integers(0, len(symbols) - 1))

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from flow_brute import Row, make
 from kernelwright.timeline.collectives import collectives
 from kernelwright.timeline.ranks import Matched, compare_ranks, match, outside, waits, without_first_steps
+from property_examples import examples
 from ranks_made import Run, Talk, covered, recording, recordings, runs
 
-MANY = settings(deadline=None, max_examples=80)
+MANY = examples(50)
 
 
 def _expected(run: Run) -> list[tuple[Talk, dict[int, int]]]:
@@ -203,7 +204,7 @@ def test_kinds_and_sizes_of_collectives(name, said, kind, size):
 
 
 @given(runs())
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_cutting_intervals_out_of_others(run):
     first, second = ([(start, end) for owner, _, start, end in run.compute if owner == rank] for rank in (0, 1))
     columns = [np.array([one[side] for one in spans], dtype=np.int64) for spans in (first, second) for side in (0, 1)]

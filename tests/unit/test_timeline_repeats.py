@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.timeline.alignment import align
 from kernelwright.timeline.repeats import LONGEST, maximal_repeats
+from property_examples import examples
 
 TEXT = st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 0, 0, 0, 0, 0, 1)), st.integers(0, 5), st.integers(0, 3)), max_size=40)
 """(symbol, begins a segment, weight, joint)."""
@@ -48,7 +49,7 @@ def listed(symbols: list[int], segments: list[int], weights: list[int], joints: 
 
 
 @given(TEXT, st.integers(1, 60))
-@settings(max_examples=150, deadline=None)
+@examples(60)
 def test_repeats_are_those_of_the_definition(rows: list[tuple[int, int, int, int]], most: int) -> None:
     symbols = [row[0] for row in rows]
     segments = np.cumsum([row[1] for row in rows]).tolist()
@@ -75,7 +76,7 @@ def longest_common(a: list[int], b: list[int]) -> int:
 
 
 @given(st.lists(st.integers(0, 3), max_size=25), st.lists(st.integers(0, 3), max_size=25), st.integers(0, 50))
-@settings(max_examples=200, deadline=None)
+@examples(80)
 def test_alignment_is_as_long_as_any(a: list[int], b: list[int], most: int) -> None:
     found = align(np.array(a, dtype=np.int64), np.array(b, dtype=np.int64), most_edits=most)
     best = longest_common(a, b)

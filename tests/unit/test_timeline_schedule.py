@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.timeline.schedule import COMPUTE, DOWNLOAD, UPLOAD, overlapped_ns
+from property_examples import examples
 
 WORK = st.lists(st.tuples(st.sampled_from((COMPUTE, UPLOAD, DOWNLOAD)), st.integers(0, 2**40)), max_size=12)
 
@@ -29,7 +30,7 @@ def arrays(work: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(WORK)
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_equals_the_simulation_and_is_never_longer_than_the_stream(work: list[tuple[int, int]]) -> None:
     assert overlapped_ns(*arrays(work)) == simulated(work) <= sum(duration for _, duration in work)
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.model.base import Figure
@@ -24,6 +24,7 @@ from kernelwright.timeline.sequences import sequences
 from kernelwright.timeline.structure import structure
 from kernelwright.timeline.transfers import transfers
 from kernelwright.timeline.work import Work
+from property_examples import examples
 from random_traces import AUTOGRAD, HOME, Made, traces
 
 LINK = HostLink(name="PCIe Gen5", bandwidth=Figure(value=64.0, unit="GB/s", evidence="datasheet"))
@@ -56,7 +57,7 @@ def launched(trace: Trace) -> list[tuple[int, int, int, int]]:
 
 
 @given(traces())
-@settings(max_examples=60, deadline=None)
+@examples(40)
 def test_work_is_in_launch_order(trace: Trace) -> None:
     work = Work(trace)
     assert sorted(zip(work.step.tolist(), work.called.tolist(), work.start.tolist(), work.rows.tolist(), strict=True)) == launched(trace)
@@ -110,7 +111,7 @@ def node_at(trace: Trace, thread: int, point: int) -> tuple[str, ...]:
 
 
 @given(traces())
-@settings(max_examples=60, deadline=None)
+@examples(40)
 def test_the_tree_of_regions_counts_each_nanosecond_once(trace: Trace) -> None:
     work = Work(trace)
     tree = region_tree(trace, work, Owners(trace, work))
@@ -149,7 +150,7 @@ def test_the_tree_of_regions_counts_each_nanosecond_once(trace: Trace) -> None:
 
 
 @given(traces())
-@settings(max_examples=60, deadline=None)
+@examples(40)
 def test_copies_are_summed_by_kind(trace: Trace) -> None:
     work = Work(trace)
     found = transfers(trace, work, {"NVIDIA H200": LINK})
@@ -175,7 +176,7 @@ def test_copies_are_summed_by_kind(trace: Trace) -> None:
 
 
 @given(traces())
-@settings(max_examples=60, deadline=None)
+@examples(40)
 def test_a_comparison_adds_up_and_aligns_what_it_can(trace: Trace) -> None:
     work = Work(trace)
     for a in range(len(trace.steps)):
@@ -190,7 +191,7 @@ def test_a_comparison_adds_up_and_aligns_what_it_can(trace: Trace) -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
-@settings(max_examples=80, deadline=None)
+@examples(50)
 def test_pairs_by_count(a: list[int], b: list[int]) -> None:
     mine, other = by_count(np.array(a, dtype=np.int64), np.array(b, dtype=np.int64))
     expected = {([i for i, x in enumerate(a) if x == symbol][n], [i for i, x in enumerate(b) if x == symbol][n])
@@ -199,7 +200,7 @@ def test_pairs_by_count(a: list[int], b: list[int]) -> None:
 
 
 @given(traces())
-@settings(max_examples=80, deadline=None)
+@examples(50)
 def test_sequences_are_where_they_say(trace: Trace) -> None:
     work = Work(trace)
     for fusible in (False, True):
@@ -250,7 +251,7 @@ def repeated(trace: Trace, times: int, span: int) -> Trace:
 
 
 @given(traces(), st.integers(2, 3))
-@settings(max_examples=60, deadline=None)
+@examples(40)
 def test_graph_candidates_by_hand(trace: Trace, times: int) -> None:
     trace = repeated(trace, times, 400)
     work = Work(trace)
@@ -334,7 +335,7 @@ def test_alignment_of_iterations_that_differ_in_one_launch() -> None:
 
 
 @given(traces())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_iterations_are_summed(trace: Trace) -> None:
     work = Work(trace)
     for index, row in enumerate(iterations(trace, work)):
@@ -346,7 +347,7 @@ def test_iterations_are_summed(trace: Trace) -> None:
 
 
 @given(traces())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_everything_fits_together_on_any_trace(trace: Trace) -> None:
     found = structure(trace)
     assert len(found.iterations) == len(trace.steps) and found.iterations_found.confidence == "given"
