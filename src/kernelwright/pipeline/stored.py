@@ -16,7 +16,7 @@ from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
 from ..project import read_project
-from ..project.fingerprint import versions_of_file
+from ..project.fingerprint import fingerprint, versions_of_file
 from .source import exists
 
 MAX_NAME_CHARACTERS = 100
@@ -141,6 +141,24 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
     looked = ", ".join(str(root / place) for root in roots)
     raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters on this device{reason}",
                    where=where, fix=f"profile it first, or name a profile's folder (looked in {looked})")
+
+
+def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
+    """The newest stored profile of this version's present text with these parameters (those not given may be any), and its folder; None
+    where there is none. On which device it ran is the caller's question."""
+    text = fingerprint(workload.path, workload.version, workload.source)
+    roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
+    runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
+    for run in sorted(runs, key=lambda run: run.name, reverse=True):
+        try:
+            params = read_params(run)
+        except BadInput:
+            continue
+        known = params.get("parameters")
+        is_it = text is not None and params.get("source_sha256") == text and params.get("version") == workload.version
+        if is_it and isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
+            return load_profile(run), run
+    return None
 
 
 _SAME = (("device", "device_name"), ("dtype", "dtype"))
