@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from .sweep import Sweep
 from .text import plain
@@ -52,6 +53,8 @@ def _figure(sweep: Sweep, name: str) -> Figure:
                   [row["interval_us"][1] - row["duration_us"] if row["interval_us"] else 0.0 for _, row in own]]
         axes.errorbar([place for place, _ in own], times, yerr=errors, marker="o", capsize=3, label=_text(label))
     axes.set_yscale("log")
+    for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
     if numbers is not None and min(numbers) > 0 and max(numbers) > 4 * min(numbers):
         axes.set_xscale("log")
         axes.minorticks_off()
