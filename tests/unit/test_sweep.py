@@ -66,7 +66,8 @@ def test_a_sweep_goes_through_the_projects_values_and_survives_a_failure(
 @pytest.mark.parametrize(("words", "says"), [
     (["--sweep", "t="], "no sweep"), (["--sweep", "u"], "the project file has t"),
     (["--sweep", "t=1,2", "--t=3"], "swept and given"),
-    (["--sweep", "t=1", "--fail-above", "3"], "a sweep has many"), (["--stored"], "is for a sweep"), (["--device", "cpu"], "is for a sweep"),
+    (["--sweep", "t=1", "--fail-above", "3"], "a sweep has many"), (["--stored"], "is for a sweep"),
+    (["--device", "cpu"], "is for a sweep"),
     (["--sweep", "t=" + ",".join(map(str, range(300)))], "more than 200"),
 ])
 def test_what_cannot_be_swept_is_one_line(project: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
