@@ -213,7 +213,7 @@ USAGE = [
     _usage("option twice", ("profile_kernel", "w.py", "--mode", "event", "--mode=annotation"), "2 times", "given_twice"),
     _usage("parameter twice", ("profile_kernel", "w.py", "--b=1", "--b=2"), "twice", "given_twice", where="profile_kernel"),
     _usage("parameter without value", ("profile_kernel", "w.py", "--b"), "'--b'", "unknown_argument", fix="--NAME=VALUE"),
-    _usage("stray word", ("profile_kernel", "w.py", "v1", "v2"), "'v2'", "unknown_argument"),
+    _usage("stray word", ("judge", "w.py", "w.py", "v2"), "2 candidates"),
     _usage("nonsense timeout", ("profile_kernel", "w.py", "--timeout", "soon"), "not a duration"),
     _usage("endless timeout", ("profile_kernel", "w.py", "--timeout", "9" * 400 + "h"), "at most"),
     _usage("empty output folder", ("profile_kernel", "w.py", "--out", ""), "--out"),
@@ -329,8 +329,8 @@ PROJECTS = [
     _yaml("YAML merge bomb", "a0: &a0 {k: 1, l: 2}\n" + "".join(
         f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10)), "broken_yaml", "more than"),
     _yaml("YAML alias bomb", "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
-          + "kernels: {mla: {file: w.py, versions: *a11}}\n", "bad_versions", "list of names"),
-    _yaml("YAML nested deeply", "kernels: " + "[" * 2_000 + "\n", "broken_yaml", "nested too deeply"),
+          + "kernels: {mla: {file: w.py, versions: *a11}}\n", "unknown_key", "'a0'"),
+    _yaml("YAML nested deeply", "kernels: " + "[" * 2_000 + "\n", "broken_yaml", "nested more than 50 deep"),
     _yaml("huge YAML", "# " + "x" * 2_000_000, "project_too_large", "larger"),
     _yaml("unknown kernel", PROJECT, "no_such_kernel", "v9", argv=("profile_kernel", "v9"), fix="mla (v1, v2)"),
     _yaml("unknown version of a kernel", PROJECT, "no_such_version", "v9", argv=("profile_kernel", "mla", "v9"), fix="v1, v2"),

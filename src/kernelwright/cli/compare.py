@@ -27,7 +27,7 @@ from ..report.compare_timelines import (
 )
 from ..report.figures import duration_timing, headline, mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
-from .common import Answer, no_params
+from .common import Answer, add_run_options, no_params
 
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
@@ -40,12 +40,16 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The profiles and the gate."""
-    parser.add_argument("profiles", metavar="PROFILE", nargs="+",
+    parser.add_argument("profiles", metavar="PROFILE", nargs="*",
                         help="a profile's folder or profile.json; or a kernel, a version or KERNEL:VERSION, for its newest profile under "
                              "out/profiles; or two reports of Nsight Compute (.ncu-rep); or recordings of torch.profiler (.json, .json.gz) "
                              "or Nsight Systems (.sqlite)")
     parser.add_argument("--steps-from", metavar="RANGE", help="recordings: a step is the range of this name (default: kernelwright's own "
                         "steps, else ProfilerStep#N)")
+    parser.add_argument("--sweep", metavar="NAME=V1,V2,...", nargs="?", const="", help="versions named as profile_kernel takes them, over "
+                        "the values of a parameter (default: the project file's), each point timed in mode event: a table and a plot")
+    parser.add_argument("--stored", action="store_true", help="sweep: take stored profiles of the same text and parameters where there are")
+    add_run_options(parser)
     parser.add_argument("--fail-above", type=limit, metavar="P", help="fail when slower than the first by more than this, e.g. 3%% or 3")
 
 
@@ -60,8 +64,16 @@ def limit(text: str) -> float:
     return value
 
 
-def run(args: argparse.Namespace, params: dict[str, str], _say: Say) -> Answer:
-    """Load, compare, and hold the gate."""
+def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
+    """Load, compare, and hold the gate; or sweep."""
+    if args.sweep is not None:
+        from .sweep import run_sweep
+
+        return run_sweep(args, params, say)
+    given = [f"--{name}" for name in ("stored", "out", "clocks", "python", "timeout") if getattr(args, name)]
+    given += ["--device"] * (args.device != "auto")
+    if given:
+        raise BadInput("usage", f"{given[0]} is for a sweep, and stored profiles are only read", where="compare", fix="leave it out")
     no_params(params, verb="compare")
     if len(args.profiles) < 2:
         raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")

@@ -46,7 +46,8 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     profile = load_profile(args.profile)
     folder = args.profile if args.profile.is_dir() else args.profile.parent
     log = args.log or _log_of(folder, profile.capture_metadata.model_name)
-    entry = add_entry(profile, log, issues=args.issue, insights=args.insight, extra={"profile": str(folder.resolve())})
+    entry = add_entry(profile, log, issues=args.issue, insights=args.insight, check_notes=True,
+                      extra={"profile": str(folder.resolve()), **_commit(folder)})
     files = DevlogFiles.of(log)
     _, notes = read_log(files.jsonl)
     for note in notes:
@@ -57,6 +58,15 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     return Answer(data, text, tail=f"\ndevlog: {files.markdown}")
 
 
+def _commit(folder: Path) -> dict[str, str]:
+    """The commit that was checked out when the profile was made, where it was made in a git repository."""
+    try:
+        commit = read_params(folder).get("commit")
+    except (BadInput, AttributeError):
+        return {}
+    return {"commit": commit} if isinstance(commit, str) else {}
+
+
 def _log_of(folder: Path, kernel: str) -> Path:
     """The log that the project file names for the workload of a stored profile, else the default one."""
     try:
@@ -64,6 +74,9 @@ def _log_of(folder: Path, kernel: str) -> Path:
     except (BadInput, KeyError, TypeError):
         workload = ""
     if workload and Path(workload).is_file():
+        project = find(Path.cwd().resolve()) or find(Path(workload).parent)
+        if project is not None and kernel in project.kernels:
+            return project.kernels[kernel].devlog or default_log(kernel, Path.cwd() / "out")
         ref = resolve_target(workload, None, {}, None)
         return log_for(ref.model_copy(update={"name": kernel}), Path.cwd() / "out")
     return default_log(kernel, Path.cwd() / "out")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..model.errors import BadInput, KernelwrightError
+from ..model.errors import KernelwrightError
 from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.saying import Say
@@ -14,9 +14,9 @@ from ..model.workload import WorkloadRef
 from ..pipeline.ncu import NcuRun, Selection, analyse
 from ..pipeline.ncu_live import profile_ncu
 from ..pipeline.profile import ProfileOptions
-from ..pipeline.stored import find_baseline
 from ..report import render_contract
 from ..report.ncu_write import write_ncu_profile
+from .baseline import baseline_of
 from .common import Answer
 from .only_read import baseline_folder, refuse_other_mode, refuse_run_options
 
@@ -35,15 +35,7 @@ def run_ncu_mode(workload: WorkloadRef, args: argparse.Namespace, options: Profi
                  say: Say) -> Answer:
     """Capture a workload under ncu and write the artifacts. named: a baseline that was given as a folder."""
     done = profile_ncu(workload, args.out, options, selection, say=say)
-    baseline = named
-    if args.baseline and named is None:
-        try:
-            baseline = find_baseline(args.baseline, done.profile, workload)
-        except BadInput as error:
-            write_ncu_run(done)  # the capture is whole, and kept
-            leave_error(done.out_dir, error)
-            raise
-    return _answer(done, baseline)
+    return _answer(done, baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_ncu_run(done)))
 
 
 def _answer(done: NcuRun, baseline: Profile | None) -> Answer:

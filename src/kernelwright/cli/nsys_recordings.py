@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model.errors import BadInput, KernelwrightError
+from ..model.errors import KernelwrightError
 from ..model.files import leave_error
 from ..model.profile import Profile
 from ..model.saying import Say
@@ -17,9 +17,9 @@ from ..model.workload import WorkloadRef
 from ..pipeline.nsys import analyse_recording
 from ..pipeline.nsys_live import profile_nsys
 from ..pipeline.profile import ProfileOptions
-from ..pipeline.stored import find_baseline
 from ..report import render_contract
 from ..report.nsys_write import write_nsys_profile
+from .baseline import baseline_of
 from .call_time import call_data, call_line
 from .common import Answer
 from .only_read import baseline_folder, refuse_other_mode, refuse_run_options
@@ -38,16 +38,11 @@ def run_recording(args: argparse.Namespace, params: dict[str, str], say: Say) ->
 def run_nsys_mode(workload: WorkloadRef, args: argparse.Namespace, options: ProfileOptions, named: Profile | None, say: Say) -> Answer:
     """Record a workload and write the artifacts. named: a baseline that was given as a folder."""
     done = profile_nsys(workload, args.out, options, say=say)
-    assert done.trace is not None
-    baseline = named
-    if args.baseline and named is None:
-        try:
-            baseline = find_baseline(args.baseline, done.profile, workload)
-        except BadInput as error:
-            write_nsys_run(done.profile, done.trace, done.out_dir, done.params, None)  # the recording is whole, and kept
-            leave_error(done.out_dir, error)
-            raise
-    return _answer(done.profile, done.trace, done.out_dir, done.params, baseline)
+    trace = done.trace
+    assert trace is not None
+    baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say,
+                           lambda: write_nsys_run(done.profile, trace, done.out_dir, done.params, None))
+    return _answer(done.profile, trace, done.out_dir, done.params, baseline)
 
 
 def _answer(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> Answer:

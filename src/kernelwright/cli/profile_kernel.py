@@ -16,10 +16,11 @@ from ..pipeline.ncu import Selection, is_report_target
 from ..pipeline.nsys import is_recording_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..pipeline.source import exists
-from ..pipeline.stored import find_baseline, load_profile
+from ..pipeline.stored import load_profile
 from ..pipeline.target import refuse_script
 from ..report import render_contract, render_top, write_profile
 from ..report.ready import PARTS
+from .baseline import baseline_of
 from .call_time import call_data, call_line
 from .common import Answer, add_profile_options, add_run_options, clocks_of, count, device_of, positive_count
 from .ncu_reports import run_ncu_mode, run_reports
@@ -102,14 +103,7 @@ def _profile(workload: WorkloadRef, args: argparse.Namespace, mode: str, selecti
     if mode == "nsys":
         return run_nsys_mode(workload, args, options, named, say)
     done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())
-    baseline = named
-    if args.baseline and named is None:
-        try:
-            baseline = find_baseline(args.baseline, done.profile, workload)
-        except BadInput as error:
-            write_run(done)  # the measurement is whole, and kept
-            leave_error(done.out_dir, error)
-            raise
+    baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_run(done))
     files = write_run(done, baseline)
     contract = render_contract(done.profile, baseline)
     table = render_top(done.profile) if "top" in files else ""

@@ -18,6 +18,7 @@ from ..model.files import write_text_atomic
 from ..model.profile import Profile
 from ..model.workload import WorkloadRef
 from ..report.text import cell
+from .claims import refuse_contradictions
 from .entry import DevlogEntry, make_entry, render_entry
 
 SUFFIX = ".devlog"
@@ -58,11 +59,13 @@ def log_for(workload: WorkloadRef, out: Path) -> Path:
 
 
 def add_entry(profile: Profile, log: Path, *, issues: Sequence[str] = (), insights: Sequence[str] = (),
-              extra: dict[str, Any] | None = None) -> DevlogEntry:
+              extra: dict[str, Any] | None = None, check_notes: bool = False) -> DevlogEntry:
     """Append the entry of `profile` to `log` and render the Markdown again. Safe beside other writers, and in a crash.
 
     log: the .md or the .jsonl file; both are made where missing. extra: JSON values kept with the entry.
-    Raises BadInput for a log that is not ours, was edited by hand, can't be written, or stays locked.
+    check_notes: hold what issues and insights claim against the profile (somebody wrote them).
+    Raises BadInput for a note that contradicts the profile, and for a log that is not ours, was edited by hand, can't be written, or
+    stays locked.
     """
     files = DevlogFiles.of(log)
     try:
@@ -71,6 +74,8 @@ def add_entry(profile: Profile, log: Path, *, issues: Sequence[str] = (), insigh
             _refuse_foreign(files)
             entries, _ = read_log(files.jsonl)
             entry = make_entry(profile, entries, issues=issues, insights=insights, extra=extra)
+            if check_notes:
+                refuse_contradictions(entry, {"--issue": tuple(issues), "--insight": tuple(insights)})
             _append(files.jsonl, entry)
             write_text_atomic(files.markdown, _document(*read_log(files.jsonl)))
     except Timeout as error:
@@ -156,6 +161,11 @@ def _refuse_foreign(files: DevlogFiles) -> None:
                        fix="bring notes in with --insight, and delete or move this file: it is rendered from the .jsonl")
 
 
+def _commit(entry: DevlogEntry) -> str:
+    commit = entry.extra.get("commit")
+    return f", commit {cell(commit, 60)}" if isinstance(commit, str) else ""
+
+
 def _document(entries: Sequence[DevlogEntry], notes: Sequence[str]) -> str:
     body = _body(entries, notes)
     return f"{_MARKER.format(_digest(body))}\n{body}"
@@ -170,6 +180,7 @@ def _body(entries: Sequence[DevlogEntry], notes: Sequence[str]) -> str:
     parts = [f"# Development log: {cell(', '.join(kernels) or 'empty', 200)}\n"]
     for entry in entries:
         name = f"{entry.kernel} {entry.version}" if entry.version else entry.kernel
-        parts.append(f"## {cell(name, 120)}, {entry.mode}, {cell(entry.captured_utc, 40)}\n\n{render_entry(entry)}")
+        parts.append(f"## {cell(name, 120)}, {entry.mode}, {cell(entry.captured_utc, 40)}{_commit(entry)}\n\n"
+                     f"{render_entry(entry)}")
     parts += [f"Note: {cell(note)}\n" for note in notes]
     return "\n".join(parts)

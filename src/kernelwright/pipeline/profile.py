@@ -30,6 +30,7 @@ from ..model.saying import Say, own_lines, silent
 from ..model.trace import Trace
 from ..model.workload import CompileMode, Device, WorkloadRef
 from ..project.fingerprint import fingerprint
+from ..project.git import commit_of
 from .again import ignore, run_again_after_autotuning
 from .artifacts import write_artifacts
 from .assemble import Run, assemble, read_ops, with_recording
@@ -117,6 +118,7 @@ def profile(
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     source = fingerprint(workload.path, workload.version, workload.source) if workload.script is None else None
+    commit = commit_of(workload.path.parent)
     folder = working_folder(workload, mode, out_dir)
     capture = capture or (capture_workload if workload.script is None else capture_script_run)
     stages.end("prepare")
@@ -144,7 +146,8 @@ def profile(
         raise
     final = folder if out_dir is not None else move_folder(folder, workload, mode, document.parameters)
     stages.end("analysis")
-    params = {**_params(document, run, options, interpreter, final), "source_sha256": source, "stages_s": {**stages.spent_s, **run.spent_s},
+    params = {**_params(document, run, options, interpreter, final), "source_sha256": source, "commit": commit,
+              "stages_s": {**stages.spent_s, **run.spent_s},
               "analysed_at_unix_s": round(time.time(), 3)}
     return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None)
 

@@ -15,6 +15,8 @@ from ..model.errors import BadInput, NotWritable
 from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
+from ..project import read_project
+from ..project.fingerprint import fingerprint, versions_of_file
 from .source import exists
 
 MAX_NAME_CHARACTERS = 100
@@ -94,19 +96,70 @@ def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profil
     """The stored profile that is meant; whether the two may be compared is the caller's question (report layer).
 
     A folder or profile.json is taken as it is; another word is a version of the same kernel: its newest stored profile with
-    the same mode and parameters. Raises BadInput when there is no such profile.
+    the same mode, parameters and device. Raises BadInput where there is none, with the reason.
     """
     path = Path(named)
-    return load_profile(path) if exists(path) else _stored(named, profile, workload)
+    return load_profile(path) if exists(path) else _stored(named, profile, workload, "--baseline")
 
 
-def _stored(version: str, profile: Profile, workload: WorkloadRef) -> Profile:
-    folder = Path.cwd() / "out" / "profiles" / profile.capture_metadata.mode / safe_name(workload.name) / params_folder(profile.parameters)
-    runs = sorted(folder.iterdir(), reverse=True) if folder.is_dir() else []
-    for run in runs:
-        if (run / "profile.json").is_file():
-            stored = load_profile(run)
-            if stored.capture_metadata.version == version:
-                return stored
-    raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters", where="--baseline",
-                   fix=f"profile it first, or name a profile's folder (looked in {folder})")
+def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | None:
+    """The stored profile that the project file's `baseline:` means; None where it asks for none, or the profile is of the first version.
+    Raises BadInput where it asks for one that is not there, with the reason."""
+    project = read_project(workload.project) if workload.project is not None else None
+    kernel = project.kernels.get(workload.kernel or "") if project is not None else None
+    if project is None or kernel is None or kernel.baseline.kind == "none":
+        return None
+    where = f"{project.file}: kernels.{kernel.name}.baseline"
+    version = kernel.baseline.version
+    if kernel.baseline.kind == "accepted":
+        version = kernel.accepted
+        if version is None:
+            raise BadInput("no_baseline", f"no version of {kernel.name} is accepted", where=where, fix="name it: `accepted: VERSION`")
+    elif kernel.baseline.kind == "previous":
+        own = profile.capture_metadata.version
+        names = kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
+        version = names[names.index(own) - 1] if own in names and names.index(own) else None
+    return _stored(version, profile, workload, where) if version is not None else None
+
+
+def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -> Profile:
+    own = profile.capture_metadata
+    place = Path(own.mode) / safe_name(workload.name) / params_folder(profile.parameters)
+    roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
+    runs = [run for root in roots if (root / place).is_dir() for run in (root / place).iterdir() if (run / "profile.json").is_file()]
+    reason = ""
+    for run in sorted(runs, key=lambda run: run.name, reverse=True):
+        stored = load_profile(run)
+        theirs = stored.capture_metadata
+        if theirs.version != version:
+            continue
+        unlike = [f"{name} is {getattr(theirs, field)}, this one's {getattr(own, field)}" for name, field in _SAME
+                  if getattr(theirs, field) != getattr(own, field)]
+        if not unlike and stored.parameters == profile.parameters:
+            return stored
+        reason = reason or f": {run} can't be compared, its {'; its '.join(unlike) or 'parameters differ'}"
+    looked = ", ".join(str(root / place) for root in roots)
+    raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters on this device{reason}",
+                   where=where, fix=f"profile it first, or name a profile's folder (looked in {looked})")
+
+
+def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
+    """The newest stored profile of this version's present text with these parameters (those not given may be any), and its folder; None
+    where there is none. On which device it ran is the caller's question."""
+    text = fingerprint(workload.path, workload.version, workload.source)
+    roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
+    runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
+    for run in sorted(runs, key=lambda run: run.name, reverse=True):
+        try:
+            params = read_params(run)
+        except BadInput:
+            continue
+        known = params.get("parameters")
+        is_it = text is not None and params.get("source_sha256") == text and params.get("version") == workload.version
+        if is_it and isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
+            return load_profile(run), run
+    return None
+
+
+_SAME = (("device", "device_name"), ("dtype", "dtype"))
+"""(in words, field of CaptureMetadata): what a baseline must share besides mode and parameters."""

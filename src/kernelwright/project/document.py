@@ -77,8 +77,8 @@ class Document:
             raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=str(file), fix="make it readable") from error
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise BadInput("broken_yaml", f"is not UTF-8 text (byte {error.object[error.start]:#04x})", where=f"{file}:{line}",
-                           fix="save it as UTF-8") from error
+            raise BadInput("broken_yaml", f"is not valid YAML: it is not UTF-8 text (byte {error.object[error.start]:#04x})",
+                           where=f"{file}:{line}", fix="save it as UTF-8") from error
         self._root, self.value = self._parsed(text)
 
     def _parsed(self, text: str) -> tuple[yaml.Node | None, Any]:

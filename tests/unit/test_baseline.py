@@ -1,0 +1,78 @@
+"""Which stored profile a project file's `baseline:` means, and why another is refused."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+import builders
+from kernelwright.cli.baseline import baseline_of
+from kernelwright.model.errors import BadInput
+from kernelwright.model.profile import Profile
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.pipeline.stored import find_baseline, params_folder
+from kernelwright.report import write_profile
+
+KERNELS = "{file: mla.py, versions: [v1, v2, v3], accepted: v1"
+
+
+def profile(version: str, **changes: object) -> Profile:
+    return builders.event(capture_metadata=builders.metadata(mode="event", model_name="mla", version=version, **changes))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in whose out/ lie two profiles of v1 and one of v2; commands run from a folder in it."""
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    for stamp, version, changes in (("20260101", "v1", {}), ("20260102", "v1", {}), ("20260103", "v2", {}),
+                                    ("20260104", "v1", {"device_name": "NVIDIA A100"})):
+        made = profile(version, capture_timestamp_utc=stamp, **changes)
+        place = tmp_path / "out" / "profiles" / "event" / "mla" / params_folder(made.parameters) / f"{stamp}-000000-000000"
+        write_profile(made, place, params_doc={})
+    return tmp_path
+
+
+def asked(folder: Path, policy: str, now: Profile, said: list[str], baseline: str | None = None) -> Profile | None:
+    (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}{policy}}}}}")
+    workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
+    return baseline_of(argparse.Namespace(baseline=baseline), workload, now, folder, None, said.append, lambda: said.append("kept"))
+
+
+@pytest.mark.parametrize(("policy", "version", "expected"), [
+    (", baseline: previous", "v3", ("v2", "20260103")), (", baseline: previous", "v2", ("v1", "20260102")),
+    (", baseline: accepted", "v3", ("v1", "20260102")), (", baseline: v2", "v1", ("v2", "20260103")),
+])
+def test_the_projects_baseline_is_the_newest_profile_of_its_version(
+        folder: Path, policy: str, version: str, expected: tuple[str, str]) -> None:
+    said: list[str] = []
+    found = asked(folder, policy, profile(version), said)
+    assert found is not None and (found.capture_metadata.version, found.capture_metadata.capture_timestamp_utc) == expected and not said
+
+
+@pytest.mark.parametrize(("policy", "version", "words"), [
+    ("", "v3", ""), (", baseline: none", "v3", ""), (", baseline: previous", "v1", ""),
+    (", baseline: v3", "v2", "no stored profile of mla v3"),
+])
+def test_without_one_the_profile_stands_alone(folder: Path, policy: str, version: str, words: str) -> None:
+    said: list[str] = []
+    assert asked(folder, policy, profile(version), said) is None
+    assert (words in said[0] and "kernels.mla.baseline" in said[0]) if words else not said
+
+
+def test_another_device_is_refused_with_the_reason(folder: Path) -> None:
+    said: list[str] = []
+    now = profile("v3", device_name="NVIDIA B200")
+    assert asked(folder, ", baseline: accepted", now, said) is None
+    assert "its device is NVIDIA A100, this one's NVIDIA B200" in said[0]
+    with pytest.raises(BadInput, match="can't be compared"):
+        find_baseline("v2", now, WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml"))
+
+
+def test_a_baseline_that_is_asked_for_and_missing_is_an_error_and_the_run_is_kept(folder: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(BadInput, match="no stored profile of mla v9"):
+        asked(folder, "", profile("v3"), said, baseline="v9")
+    assert said == ["kept"] and (folder / "error.json").exists()
