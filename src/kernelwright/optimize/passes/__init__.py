@@ -13,6 +13,10 @@ NAMES = (
     "cudnn_benchmark",
     "channels_last",
     "fold_conv_bn",
+    "compile_default",
+    "compile_reduce_overhead",
+    "compile_max_autotune_no_cudagraphs",
+    "compile_max_autotune",
     "fold_linear_bn",
     "fold_embedding",
     "sdpa_substitution",
@@ -23,15 +27,11 @@ NAMES = (
     "fuse_conv_relu",
     "fuse_linear_activation",
     "freeze_weights",
-    "compile_default",
-    "compile_reduce_overhead",
-    "compile_max_autotune_no_cudagraphs",
-    "compile_max_autotune",
     "tf32",
     "bf16",
     "bf16_autocast",
 )
-"""Every pass, cheap ones first: a new one is one more line here, its file beside this one and its rewrite."""
+"""Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}
 """Pass by name, in the order of NAMES."""
 CARRIER = "compile_default"
