@@ -22,6 +22,10 @@ NAMES = (
     "loader_workers",
     "channels_last",
     "fold_conv_bn",
+    "compile_default",
+    "compile_reduce_overhead",
+    "compile_max_autotune_no_cudagraphs",
+    "compile_max_autotune",
     "fold_linear_bn",
     "fold_embedding",
     "sdpa_substitution",
@@ -33,10 +37,6 @@ NAMES = (
     "fuse_linear_activation",
     "freeze_weights",
     "split_products",
-    "compile_default",
-    "compile_reduce_overhead",
-    "compile_max_autotune_no_cudagraphs",
-    "compile_max_autotune",
     "piecewise_graphs",
     "inductor_memory_planning",
     "inductor_fuse_more",
@@ -54,7 +54,7 @@ NAMES = (
     "bf16",
     "bf16_autocast",
 )
-"""Every pass, cheap ones first: a new one is one more line here, its file beside this one and its rewrite."""
+"""Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}
 """Pass by name, in the order of NAMES."""
 CARRIER = "compile_default"

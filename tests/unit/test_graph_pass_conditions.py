@@ -1,0 +1,73 @@
+"""When graph-level passes apply and what they predict, from the profile alone."""
+
+from __future__ import annotations
+
+import pytest
+
+import builders
+from kernelwright.model.capture import ProbeEnvironment
+from kernelwright.model.workload import TensorSpec, WorkloadFacts
+from kernelwright.optimize.passes import CATALOGUE, Context
+
+MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
+        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights"}
+
+
+def context(*operators: str, device: str = "cuda", **changes: object) -> Context:
+    environment = ProbeEnvironment.model_validate({
+        "device": device, "device_name": "GPU", "torch_version": "2.11.0", "cuda_version": None, "python_version": "3.12",
+        "triton_version": None, "compute_capability": None, "sm_count": None, "l2_bytes": None, "device_memory_bytes": None,
+        "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False})
+    facts = WorkloadFacts.model_validate({
+        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device=device),),
+        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1, "parameter_bytes": 4, "already_compiled": False,
+        **changes})
+    profile = builders.gpu_annotation(
+        capture_metadata=builders.metadata(dtype="float32", device=device, version=None), parameters={},
+        operators=builders.operators(operators, 2, 300_000))
+    return Context(facts=facts, environment=environment, profile=profile)
+
+
+@pytest.mark.parametrize(("operators", "device", "expected"), [
+    (("aten::linear", "aten::addmm"), "cpu", {"fuse_parallel_linears", "freeze_weights"}),
+    (("aten::linear", "aten::addmm", "aten::gelu"), "cuda",
+     {"fuse_parallel_linears", "freeze_weights", "fuse_linear_activation", "pad_to_tiles"}),
+    (("aten::embedding", "aten::linear"), "cpu", {"fold_embedding", "fuse_parallel_linears", "freeze_weights"}),
+    (("aten::bmm", "aten::_softmax"), "cuda", {"sdpa_substitution", "sdpa_backend", "freeze_weights"}),
+    (("aten::_scaled_dot_product_efficient_attention",), "cuda", {"sdpa_backend"}),
+    (("aten::cudnn_convolution", "aten::batch_norm", "aten::relu"), "cuda", {"fold_linear_bn", "fuse_conv_relu", "freeze_weights"}),
+    (("aten::addmm", "aten::batch_norm"), "cpu", {"fold_linear_bn", "fuse_parallel_linears", "freeze_weights"}),
+    (("aten::copy_",), "cpu", {"remove_redundant"}),
+    (("aten::relu",), "cuda", set()),
+])
+def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[str, ...], device: str, expected: set[str]) -> None:
+    given = context(*operators, device=device)
+    assert {name for name in MINE if CATALOGUE[name].refusal(given) is None} == expected
+
+
+def test_none_applies_to_a_training_step_or_to_a_compiled_workload() -> None:
+    every = ("aten::linear", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_", "aten::bmm",
+             "aten::_softmax", "aten::batch_norm")
+    assert all(CATALOGUE[name].refusal(context(*every)) is None for name in MINE)
+    assert all(CATALOGUE[name].refusal(context(*every, training=True)) for name in MINE)
+    assert all("already compiled" in (CATALOGUE[name].refusal(context(*every, already_compiled=True)) or "") for name in MINE)
+
+
+@pytest.mark.parametrize("name", sorted(MINE))
+def test_predictions_hold_no_number_that_the_profile_does_not(name: str) -> None:
+    nothing = CATALOGUE[name].predict(context("aten::cumsum"))
+    assert "hold 0%" in nothing.words and nothing.gain in (None, (1.0, 1.0))
+    given = CATALOGUE[name].predict(context("aten::linear", "aten::relu", "aten::copy_", "aten::batch_norm"))
+    assert given.gain is None or given.gain[0] == 1.0 <= given.gain[1]
+    assert all(0 <= move.low < move.high <= 1 for move in given.moves)
+
+
+def test_sizes_that_fit_the_kernels_need_no_padding() -> None:
+    plain = context("aten::addmm")
+    refusals = []
+    for size in (1000, 1003):
+        shapes = ((size,), (64, 128), (128, size))
+        operators = tuple(item.model_copy(update={"input_shapes": shapes}) for item in plain.profile.operators)
+        given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"operators": operators}))
+        refusals.append(CATALOGUE["pad_to_tiles"].refusal(given))
+    assert refusals == ["no linear layer's sizes miss the kernels' alignment", None]
