@@ -20,8 +20,11 @@ NAMES = (
     "compile_max_autotune_no_cudagraphs",
     "compile_max_autotune",
     "tf32",
+    "scaled_fp16",
     "bf16",
     "bf16_autocast",
+    "selective_bf16",
+    "selective_fp16",
 )
 """Every pass, cheap ones first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}

@@ -546,7 +546,7 @@ def with_products(
     if not replaced:
         raise NotImplementedError("not applicable: no linear layer is faster and at least as exact as the library's product")
     for parent in list(twin.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):  # all names: a layer may have two
             if child in replaced:
                 setattr(parent, name, replaced[child])
     return replaced.get(twin, twin)
