@@ -182,7 +182,11 @@ def test_every_ladder_row_is_in_the_first_round_and_marked():
         assert sorted(marked) == sorted(LADDER)
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("equal", set()), ("tf32", {"tf32"}), ("bf16", {"tf32", "bf16", "bf16_autocast"})])
+AT_TF32 = {"tf32", "scaled_fp16"}
+LOWER = [("equal", set()), ("tf32", AT_TF32), ("bf16", {*AT_TF32, "bf16", "bf16_autocast", "selective_bf16", "selective_fp16"})]
+
+
+@pytest.mark.parametrize(("precision", "expected"), LOWER)
 def test_lower_precision_is_tried_only_where_allowed(precision, expected):
     assert {item.name for item in first_round(context(), precision) if item.precision != "equal"} == expected
 
