@@ -7,22 +7,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.backends.common import aot_autograd
 
+from graph_carrier import Eager
 from kernelwright.optimize.passes import CATALOGUE, in_order, with_carrier
 from kernelwright.probe.rewrites.graphs import GraphBackend, call_function, constant_node, tensor_of, weight_of
-
-
-class Eager(GraphBackend):
-    """The backend with AOTAutograd's own interpreter in Inductor's place: seconds less a test."""
-
-    def compiled(self, graph, example_inputs, options):
-        def inner(inner_graph, inner_inputs):
-            self._apply(self.aten, inner_graph, inner_inputs)
-            return inner_graph.forward
-
-        self.seen_options = options
-        return aot_autograd(fw_compiler=inner)(graph, example_inputs)
 
 
 def doubled_weights(graph: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> int:
@@ -73,6 +61,26 @@ def test_a_pass_that_finds_nothing_makes_the_candidate_not_applicable(model: nn.
     backend = Eager([doubled_weights, nothing])
     with pytest.raises(NotImplementedError, match=r"not applicable: found nothing to change in the compiled graphs: nothing$"):
         backend.checked(torch.compile(model, backend=backend))(torch.randn(2, 4))
+    assert not hasattr(backend, "seen_options"), "nothing is compiled for it"
+
+
+@torch.no_grad()
+def test_a_pass_may_find_its_place_after_a_graph_break() -> None:
+    def broken(x):
+        y = torch.relu(x)
+        torch._dynamo.graph_break()
+        return nn.functional.linear(y, torch.eye(4), torch.ones(4)).neg()
+
+    def neg_to_relu(graph: torch.fx.GraphModule, _example_inputs: Sequence[torch.Tensor]) -> int:
+        nodes = [node for node in graph.graph.nodes if node.op == "call_method" and node.target == "neg"]
+        for node in nodes:
+            node.target = "relu"
+        return len(nodes)
+
+    torch._dynamo.reset()
+    backend = Eager([neg_to_relu])
+    assert backend.checked(torch.compile(broken, backend=backend))(torch.ones(1, 4)).tolist() == [[2, 2, 2, 2]]
+    assert backend.graphs == 2
 
 
 def test_an_option_that_this_inductor_lacks_makes_it_not_applicable() -> None:

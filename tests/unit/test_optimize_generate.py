@@ -345,7 +345,38 @@ from torch import nn
 def get_model_and_input():
     return nn.Linear(8, 8).eval(), torch.randn(4, 8)
 '''
+TWO_LINEARS = '''
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.relu(self.a(x)), self.b(x)
+
+
+def get_model_and_input():
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(4, 8)
+'''
 START = REWRITES.parent / "start.py"
+
+
+def test_graph_level_passes_run_in_inductor(tmp_path: Path) -> None:
+    path = tmp_path / "two_linears.py"
+    path.write_text(TWO_LINEARS)
+    inputs = (TensorSpec(path="", shape=(4, 8), dtype="float32", device="cpu"),)
+    text = source(path, ("no_grad", "fuse_parallel_linears", "freeze_weights"), params={}, inputs=inputs)
+    assert "functional=(\n" in text and "inductor=(\n" in text and "backend.checked(compile_default(" in text
+    module = load(write_source(tmp_path / "optimized.py", text))
+    model, x = load(path).get_model_and_input()
+    fast = module.optimize(model, x)
+    for found, wanted in zip(fast(x), model(x), strict=True):
+        assert torch.allclose(found, wanted, atol=1e-5) and found.stride() == wanted.stride() and not found.requires_grad
 
 
 def test_an_annotation_profile_of_a_file_that_compiles_inside_itself(tmp_path: Path) -> None:

@@ -43,12 +43,16 @@ def first(*reasons: str | None) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def share_words(share_pct: float | None, what: str, *, removed: bool = False) -> Prediction:
+FEWER_LAUNCHES = Move("launches", 0.0, 0.99)
+LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
+
+
+def share_words(share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
     """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl)."""
     if share_pct is None:
-        return Prediction(f"{what}: share not measured")
+        return Prediction(f"{what}: share not measured", moves=moves)
     gain = (1.0, 100.0 / (100.0 - share_pct)) if removed and share_pct < 100.0 else None
-    return Prediction(f"{what} hold {share_pct:.0f}% of the measured time", gain)
+    return Prediction(f"{what} hold {share_pct:.0f}% of the measured time", gain, moves)
 
 
 def launch_words(context: Context) -> Prediction:

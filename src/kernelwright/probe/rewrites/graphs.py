@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import torch._functorch.config
 import torch._inductor.compile_fx
 import torch.fx
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.source import LocalSource
 
 
@@ -37,9 +40,15 @@ class GraphBackend:
             except AttributeError:
                 raise NotImplementedError(f"not applicable: this torch's Inductor has no option {option}") from None
         self.found = {change.__name__: 0 for change in (*functional, *aten)}
+        self.graphs, self.whole = 0, False
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: str = "default") -> Callable[..., Any]:
+        reason = getattr(graph, "compile_subgraph_reason", None)
+        self.whole = not self.graphs and reason is not None and not reason.graph_break
+        self.graphs += 1
+        before = [tensor_of(output) for output in outputs_of(graph)]
         self._apply(self.functional, graph, example_inputs)
+        keep_strides(graph, before)
         options = {**torch._inductor.list_mode_options(mode), **self.options}
         if options.get("freezing"):
             weights_into_graph(graph, example_inputs)
@@ -68,21 +77,77 @@ class GraphBackend:
                 # No dead-code removal here: on Dynamo's graph it would take calls like x.add_(1), whose result nobody reads.
                 graph.graph.lint()
                 graph.recompile()
+                if change in self.functional:
+                    know_values_anew(graph)
+        if self.whole:  # no other graph will come: the compilation can be spared
+            self._refuse_idle(changes)
+
+    def _refuse_idle(self, changes: Sequence[Callable[..., int]]) -> None:
+        idle = [change.__name__ for change in changes if not self.found[change.__name__]]
+        if idle:
+            raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
 
     def checked(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled callable. Its first call, which compiles, raises NotImplementedError when a pass found nothing to change."""
         waiting = [True]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            output = compiled(*args, **kwargs)
-            if waiting:
-                waiting.clear()
-                idle = [name for name, places in self.found.items() if not places]
-                if idle:
-                    raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
+            if not waiting:
+                return compiled(*args, **kwargs)
+            try:
+                output = compiled(*args, **kwargs)
+            except BackendCompilerFailed as error:
+                if isinstance(error.inner_exception, NotImplementedError):
+                    raise error.inner_exception from None
+                raise
+            waiting.clear()
+            self._refuse_idle([*self.functional, *self.aten])
             return output
 
         return call
+
+
+class FakeRun(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs Dynamo's graph on fake values and notes at each node what its value looks like."""
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        known = node.meta.get("example_value")
+        if node.op == "placeholder" and isinstance(known, torch.Tensor):
+            # Not the known value itself: a call may reshape it in place.
+            return torch.empty_strided(known.shape, known.stride(), dtype=known.dtype, device=known.device)
+        if node.op in ("placeholder", "get_attr") and known is not None:
+            return known
+        value = super().run_node(node)
+        if node.op != "output":
+            node.meta["example_value"] = value
+        return value
+
+
+def know_values_anew(graph: torch.fx.GraphModule) -> None:
+    """Brings what the graph says of its values (shapes, strides) up to date after a change."""
+    with torch.no_grad(), fake_mode_of(graph):
+        FakeRun(graph, garbage_collect_values=False).run(*[None for node in graph.graph.nodes if node.op == "placeholder"])
+
+
+def outputs_of(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The nodes whose values the graph returns, in order; one that is returned twice stands there twice."""
+    found: list[torch.fx.Node] = []
+    end = next(node for node in graph.graph.nodes if node.op == "output")
+    torch.fx.node.map_arg(end.args, found.append)
+    return found
+
+
+def keep_strides(graph: torch.fx.GraphModule, before: Sequence[torch.Tensor | None]) -> None:
+    """Lays outputs out as they were before the passes: callers may view them, or mind."""
+    end = next(node for node in graph.graph.nodes if node.op == "output")
+    for output, old in zip(outputs_of(graph), before, strict=True):
+        new = tensor_of(output)
+        if old is None or new is None or new.stride() == old.stride() or new.shape != old.shape:
+            continue
+        order = sorted(range(old.dim()), key=lambda dim, old=old: -old.stride(dim))  # type: ignore[misc]
+        dense = call_function(graph, end, torch.Tensor.contiguous, call_function(graph, end, torch.permute, output, order))
+        end.replace_input_with(output, call_function(graph, end, torch.permute, dense, [order.index(dim) for dim in range(old.dim())]))
+    graph.recompile()
 
 
 def weights_into_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> None:
@@ -96,8 +161,11 @@ def weights_into_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any
 
 
 def weight_of(node: Any, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.Tensor | None:
-    """The live tensor of a node of Dynamo's graph that stands for a parameter or buffer of the model; None for any other."""
+    """The live tensor of a node of Dynamo's graph that stands for a parameter or buffer of the model; None for any other, and for
+    one that the graph writes to."""
     if not isinstance(node, torch.fx.Node):
+        return None
+    if any(writes(user) for user in node.users):
         return None
     if node.op == "get_attr":
         value: Any = operator.attrgetter(str(node.target))(graph)
@@ -149,3 +217,73 @@ def fake_mode_of(graph: torch.fx.GraphModule) -> Any:
     """The mode that the graph's fake values live in; a context that does nothing when it has none."""
     modes = (getattr(tensor_of(node), "fake_mode", None) for node in graph.graph.nodes)
     return next((mode for mode in modes if mode is not None), contextlib.nullcontext())
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Whether a call may change one of its arguments in place (rather said too often than too seldom)."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = node.op in ("call_method", "call_function") and (
+        (name.endswith("_") and not name.endswith("__")) or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))
+    flagged = node.op == "call_function" and name not in ("scaled_dot_product_attention", "softmax") and any(
+        item is True for item in (*node.args, node.kwargs.get("inplace"), node.kwargs.get("training")))
+    return in_place or flagged or "out" in node.kwargs
+
+
+def undisturbed(graph: torch.fx.GraphModule, nodes: Sequence[torch.fx.Node]) -> bool:
+    """Whether nothing between the first and the last of these nodes writes in place, so that they may be moved together."""
+    order = list(graph.graph.nodes)
+    places = [order.index(node) for node in nodes]
+    return not any(writes(node) for node in order[min(places) : max(places) + 1])
+
+
+def arguments(node: torch.fx.Node, *names: str) -> list[Any]:
+    """The arguments of a call under these names in the order of its signature, given by position or by name; None for one left out."""
+    return [node.args[place] if place < len(node.args) else node.kwargs.get(name) for place, name in enumerate(names)]
+
+
+def calls(node: Any, *targets: Any) -> bool:
+    """Whether a node calls one of these functions, or (a name) one of these tensor methods."""
+    return isinstance(node, torch.fx.Node) and node.op in ("call_function", "call_method") and any(
+        node.target == target for target in targets)
+
+
+def replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
+    """Every use of a node becomes one of the new node; the old one goes, with the calls whose results nothing else needs."""
+    node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    unused, erased = [node], set()
+    while unused:
+        gone = unused.pop()
+        if gone not in erased and not gone.users and (gone is node or (gone.op in ("call_function", "call_method") and not writes(gone))):
+            inputs = gone.all_input_nodes
+            erased.add(gone)
+            gone.graph.erase_node(gone)
+            unused += inputs
+
+
+def random_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Random numbers of a fake tensor's shape, strides, dtype and device, without touching the global generator."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if not made.is_floating_point():
+        return made.fill_(1)
+    return made.normal_(generator=torch.Generator(device=tensor.device).manual_seed(0))
+
+
+def median_us(call: Callable[[], Any], device: torch.device, repeats: int = 15) -> float:
+    """Median time of a call in microseconds after a warm-up: by the GPU's events there, by the clock on a CPU."""
+    times = []
+    for _ in range(3):
+        call()
+    for _ in range(repeats):
+        if device.type == "cuda":
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(100_000)  # the host is ahead, so that its own time stays out
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize(device)
+            times.append(1e3 * start.elapsed_time(end))
+        else:
+            begin = time.perf_counter()
+            call()
+            times.append(1e6 * (time.perf_counter() - begin))
+    return float(statistics.median(times))

@@ -1,0 +1,23 @@
+"""Attention written by hand as scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from .base import LAYER_FOLD, Context, Pass, Prediction
+from .conditions import FEWER_LAUNCHES, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
+
+
+def _refuse(context: Context) -> str | None:
+    by_hand = context.runs("softmax") and context.runs("aten::bmm", "aten::matmul", "aten::baddbmm")
+    return first(needs_module(context), not_yet_compiled(context), None if by_hand else "the profile shows no softmax between two products")
+
+
+def _predict(context: Context) -> Prediction:
+    return share_words(context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
+                       "batched products, softmax and masks, which become one call,", FEWER_LAUNCHES, LESS_TRAFFIC)
+
+
+PASS = Pass(
+    name="sdpa_substitution", layer=LAYER_FOLD, level="functional", dimension="attention", cost="compile",
+    training=False, refuse=_refuse, predict=_predict,
+    why="Attention written by hand becomes scaled_dot_product_attention: the scores are never stored.",
+)

@@ -1,0 +1,145 @@
+"""Attention written by hand, softmax(scale * Q K^T + mask) V, as scaled_dot_product_attention: the scores are never stored."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed
+
+SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
+SOFTMAXES = (F.softmax, torch.softmax, "softmax")
+
+
+
+
+def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> int:
+    """Replaces each attention that it is sure of; dropout must be off. Returns how many."""
+    found = 0
+    for product in list(graph.graph.nodes):
+        matched = attention_of(product)
+        if matched is None:
+            continue
+        chain, query, key, value, scale, masks = matched
+        if not undisturbed(graph, [*chain, product]):
+            continue
+        look = tensor_of(query)
+        assert look is not None
+        mask = joined_mask(graph, product, masks, look)
+        key = call_function(graph, product, torch.transpose, key, -2, -1)
+        if look.dim() == 3:  # the fused kernels want heads
+            query, key, value = (call_function(graph, product, torch.unsqueeze, item, 1) for item in (query, key, value))
+            mask = mask if mask is None or len(mask_shape(mask)) < 3 else call_function(graph, product, torch.unsqueeze, mask, 1)
+        options = {} if mask is None else {"attn_mask": mask}
+        new = call_function(graph, product, F.scaled_dot_product_attention, query, key, value, scale=scale, **options)
+        replace(product, call_function(graph, product, torch.squeeze, new, 1) if look.dim() == 3 else new)
+        found += 1
+    return found
+
+
+def mask_shape(node: torch.fx.Node) -> tuple[int, ...]:
+    """Shape of a mask's value."""
+    look = tensor_of(node)
+    return () if look is None else tuple(look.shape)
+
+
+def attention_of(product: torch.fx.Node) -> Any:
+    """(chain of calls, query, transposed key, value, scale, masks) of a product whose first factor is a softmax of scaled scores.
+
+    None for any other node, and where a score is used elsewhere (it must be stored then anyway).
+    """
+    if not calls(product, *SCORE_PRODUCTS) or len(product.args) != 2:
+        return None
+    node, value = product.args
+    chain: list[torch.fx.Node] = []
+
+    def follow(item: Any) -> bool:
+        if not isinstance(item, torch.fx.Node) or len(item.users) != 1:
+            return False
+        chain.append(item)
+        return True
+
+    while calls(node, F.dropout) and follow(node):
+        if arguments(node, "input", "p", "training")[2] is not False:
+            return None
+        node = node.args[0]
+    weights = tensor_of(node)
+    if not calls(node, *SOFTMAXES) or not follow(node) or weights is None or node.kwargs.get("dtype") is not None:
+        return None
+    node, dim = arguments(node, "input", "dim")
+    if dim not in (-1, weights.dim() - 1):
+        return None
+    scale, masks = 1.0, []
+    while follow(node) and not calls(node, *SCORE_PRODUCTS):
+        if tensor_of(node) is None or tensor_of(node).shape != weights.shape:  # type: ignore[union-attr]
+            return None
+        step = scaled(node) or masked(node, scale)
+        if step is None:
+            return None
+        node, factor, mask = step
+        scale *= factor
+        masks += [mask] if mask else []
+    if not calls(node, *SCORE_PRODUCTS) or node not in chain or len(node.args) != 2:
+        return None
+    query, turned = node.args
+    query, factor, _mask = scaled(query) or (query, 1.0, None)
+    q, k, v = (tensor_of(item) for item in (query, turned, value))
+    if q is None or k is None or v is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == weights.dtype:
+        return None
+    same = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == v.shape[-1]
+    return (chain, query, turned, value, scale * factor, masks) if same else None
+
+
+def scaled(node: Any) -> tuple[Any, float, None] | None:
+    """(what is scaled, the factor, None) of a product or quotient with a number above zero; None for any other node."""
+    divides = calls(node, operator.truediv, torch.div, "div")
+    if not (divides or calls(node, operator.mul, torch.mul, "mul")) or len(node.args) != 2 or node.kwargs:
+        return None
+    left, right = node.args
+    if isinstance(left, (int, float)) and not divides:
+        left, right = right, left
+    if not isinstance(left, torch.fx.Node) or not isinstance(right, (int, float)) or not 0 < right < math.inf:
+        return None
+    return left, (1.0 / right if divides else float(right)), None
+
+
+def masked(node: torch.fx.Node, scale: float) -> tuple[Any, float, Any] | None:
+    """(scores, 1, (fill or None, mask)) of a mask put on scores that are scaled by `scale` later; fill None: the mask is added."""
+    if calls(node, operator.add, torch.add, "add") and len(node.args) == 2 and not node.kwargs and scale == 1.0:
+        scores, mask = node.args if on_the_way(node.args[0]) else node.args[::-1]
+        look, given = tensor_of(mask), tensor_of(node)
+        return (scores, 1.0, (None, mask)) if look is not None and given is not None and look.dtype == given.dtype else None
+    if not calls(node, torch.masked_fill, "masked_fill"):
+        return None
+    scores, mask, fill = arguments(node, "input", "mask", "value")
+    # A smaller fill, or one that is scaled, leaves weight on masked places where a whole row is masked.
+    sure = isinstance(fill, (int, float)) and (fill == -math.inf or (fill <= -1e9 and scale == 1.0))
+    return (scores, 1.0, (fill, mask)) if sure and tensor_of(mask) is not None else None
+
+
+def on_the_way(node: Any) -> bool:
+    """Whether a node is scores: a product, or one that was scaled or masked."""
+    steps = (operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", torch.masked_fill, "masked_fill", operator.add, "add")
+    while calls(node, *steps):
+        node = node.args[0]
+    return calls(node, *SCORE_PRODUCTS)
+
+
+def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Sequence[Any], query: torch.Tensor) -> Any:
+    """One mask for all: booleans (True: seen) where each fill is -inf, else numbers to add. None without masks."""
+    if masks and all(fill == -math.inf for fill, _mask in masks):
+        parts = [call_function(graph, before, torch.logical_not, mask) for _fill, mask in masks]
+    else:
+        parts = [mask if fill is None else call_function(
+            graph, before, torch.mul, call_function(graph, before, torch.Tensor.to, mask, query.dtype), torch.finfo(query.dtype).min
+            if fill == -math.inf else max(fill, torch.finfo(query.dtype).min)) for fill, mask in masks]
+    joined = torch.logical_and if parts and all(fill == -math.inf for fill, _mask in masks) else torch.add
+    while len(parts) > 1:
+        parts = [call_function(graph, before, joined, parts[0], parts[1]), *parts[2:]]
+    return parts[0] if parts else None

@@ -1,0 +1,262 @@
+"""Graph-level passes: each finds its places, keeps the values, and leaves alone what it is not sure of."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from graph_carrier import Passed
+from kernelwright.probe.rewrites import fuse_conv_relu as conv_relu_file
+from kernelwright.probe.rewrites import fuse_linear_activation as activation_file
+from kernelwright.probe.rewrites import pad_to_tiles as padding_file
+from kernelwright.probe.rewrites import sdpa_backend as attention_file
+from kernelwright.probe.rewrites.fold_embedding import fold_embedding
+from kernelwright.probe.rewrites.fold_linear_bn import fold_linear_bn
+from kernelwright.probe.rewrites.fuse_parallel_linears import fuse_parallel_linears
+from kernelwright.probe.rewrites.remove_redundant import remove_redundant
+from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
+
+NOTHING = "found nothing to change"
+
+
+class Called(nn.Module):
+    """A module whose forward is the given function of itself."""
+
+    def __init__(self, forward, **parts) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        for name, part in parts.items():
+            part = part() if callable(part) and not isinstance(part, nn.Module) else part
+            self.register_buffer(name, part) if isinstance(part, torch.Tensor) else setattr(self, name, part)
+        self.run = forward
+
+    def forward(self, *args):
+        return self.run(self, *args)
+
+
+def settled(norm: nn.Module) -> nn.Module:
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    nn.init.uniform_(norm.weight, -1, 2)
+    nn.init.normal_(norm.bias)
+    return norm
+
+
+def assert_no_worse(model: nn.Module, fast: Passed, *args: torch.Tensor) -> None:
+    """Equal precision: the error to float64 is within four times the original's own (plus an ulp)."""
+    with torch.no_grad():
+        given, found = model(*args), fast(*args)
+        exact = model.double()(*(arg.double() if arg.is_floating_point() else arg for arg in args))
+        model.float()
+    pairs = zip(*(value if isinstance(value, tuple) else (value,) for value in (given, found, exact)), strict=True)
+    for old, new, truth in pairs:
+        assert new.shape == old.shape and new.dtype == old.dtype and new.stride() == old.stride()
+        limit = 4 * float((old - truth).abs().max()) + 1e-7 * float(truth.abs().max())
+        assert float((new - truth).abs().max()) <= limit
+
+
+def refuses(change, model, *args) -> None:
+    with pytest.raises(NotImplementedError, match=NOTHING):
+        Passed(model, change)(*args)
+
+
+def qkv(self, x):
+    b, t, d = x.shape
+    q, k, v = self.q(x).view(b, t, 2, d // 2), self.k(x).view(b * t, d), torch.relu(self.v(x))
+    return q.transpose(1, 2).contiguous(), k, v + self.other(k).view(b, t, d)
+
+
+def test_linears_on_one_input_become_one_product() -> None:
+    model = Called(qkv, q=nn.Linear(8, 8), k=nn.Linear(8, 8, bias=False), v=nn.Linear(8, 8), other=nn.Linear(8, 8)).eval()
+    fast = Passed(model, fuse_parallel_linears)
+    assert_no_worse(model, fast, torch.randn(2, 3, 8))
+    assert fast.targets.count("linear") == 2 and fast.targets.count("cat") == 0
+
+
+def test_linears_around_a_write_to_their_input_stay_apart() -> None:
+    def written(self, x):
+        x = x + 1
+        first = self.q(x)
+        x.mul_(2)
+        return first + self.k(x)
+
+    refuses(fuse_parallel_linears, Called(written, q=nn.Linear(8, 8), k=nn.Linear(8, 8)).eval(), torch.randn(2, 8))
+
+
+def embed(self, ids):
+    x = self.norm(self.table(ids) * 3)
+    return self.head(x + self.down(F.gelu(self.up(x))))
+
+
+def test_row_wise_layers_after_an_embedding_move_into_its_table() -> None:
+    model = Called(embed, table=nn.Embedding(50, 8), norm=nn.LayerNorm(8), up=nn.Linear(8, 32), down=nn.Linear(32, 8),
+                   head=nn.Linear(8, 100)).eval()
+    fast = Passed(model, fold_embedding)
+    assert_no_worse(model, fast, torch.randint(0, 50, (4, 6)))
+    assert [name for name in fast.targets if name in ("embedding", "linear", "layer_norm", "gelu")] == ["embedding", "linear"]
+
+
+@pytest.mark.parametrize("forward", [
+    lambda self, ids: self.up(self.table(ids)),  # wider than the table
+    lambda self, ids: self.table(ids) + self.positions,  # differs from row to row
+    lambda self, ids: self.table(ids).softmax(0),  # mixes rows
+])
+def test_what_is_not_row_wise_or_no_smaller_stays_after_the_embedding(forward) -> None:
+    model = Called(forward, table=nn.Embedding(50, 8), up=nn.Linear(8, 32), positions=torch.randn(6, 8)).eval()
+    refuses(fold_embedding, model, torch.randint(0, 50, (4, 6)))
+
+
+def causal(self, q, k, v):
+    scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+    scores = scores.masked_fill(self.seen[:, :, : q.size(2), : q.size(2)] == 0, float("-inf"))
+    return self.drop(F.softmax(scores, dim=-1)) @ v
+
+
+def added(self, q, k, v):
+    return torch.matmul(torch.softmax(torch.matmul(q, k.permute(0, 1, 3, 2)) / 2.0 + self.bias, -1), v)
+
+
+def filled(self, q, k, v):
+    scores = (q * 0.5).matmul(k.mT)
+    return torch.softmax(scores.masked_fill(self.seen == 0, -1e9).masked_fill(self.gone, float("-inf")), -1).matmul(v)
+
+
+def flat(self, q, k, v):
+    q, k, v = (item.flatten(0, 1) for item in (q, k, v))
+    return torch.bmm(torch.bmm(q, k.transpose(1, 2)).mul(0.3).softmax(dim=2), v)
+
+
+@pytest.mark.parametrize("forward", [causal, added, filled, flat])
+def test_attention_by_hand_becomes_one_call(forward) -> None:
+    gone = torch.zeros(6, 6, dtype=torch.bool)
+    gone[2, 4] = True
+    seen = torch.tril(torch.ones(6, 6)).view(1, 1, 6, 6)
+    model = Called(forward, drop=nn.Dropout(0.1), seen=seen, bias=torch.randn(6, 6), gone=gone).eval()
+    fast = Passed(model, sdpa_substitution)
+    assert_no_worse(model, fast, *torch.randn(3, 2, 3, 6, 8))
+    assert "scaled_dot_product_attention" in fast.targets and "softmax" not in fast.targets
+
+
+def weak_fill(self, q, k, v):
+    return torch.softmax((q @ k.mT).masked_fill(self.seen == 0, -100.0), -1) @ v
+
+
+def scores_kept(self, q, k, v):
+    weights = torch.softmax(q @ k.mT, -1)
+    return weights @ v, weights
+
+
+def other_dimension(self, q, k, v):
+    return torch.softmax(q @ k.mT, -2) @ v
+
+
+def scaled_mask(self, q, k, v):
+    return torch.softmax((q @ k.mT + self.seen) * 0.5, -1) @ v
+
+
+@pytest.mark.parametrize("forward", [weak_fill, scores_kept, other_dimension, scaled_mask])
+def test_attention_that_is_not_quite_the_same_stays(forward) -> None:
+    refuses(sdpa_substitution, Called(forward, seen=torch.tril(torch.ones(6, 6))).eval(), *torch.randn(3, 2, 3, 6, 8))
+
+
+def test_dropout_in_training_keeps_its_attention() -> None:
+    refuses(sdpa_substitution, Called(causal, drop=nn.Dropout(0.1), seen=torch.ones(1, 1, 6, 6)).train(), *torch.randn(3, 2, 3, 6, 8))
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": "bool"}, {"attn_mask": "float"}])
+def test_a_measured_attention_kernel_replaces_the_usual_one(monkeypatch: pytest.MonkeyPatch, options) -> None:
+    usual = [2.0]
+    monkeypatch.setattr(attention_file, "median_us", lambda call, device: usual.pop() if usual else 1.0)
+    mask = {"bool": torch.ones(6, 6, dtype=torch.bool).tril(), "float": torch.randn(6, 6)}.get(options.get("attn_mask"))
+    options = {name: value for name, value in options.items() if name != "attn_mask"}
+    model = Called(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, self.mask, **options), mask=mask).eval()
+    fast = Passed(model, attention_file.sdpa_backend)
+    q, k, v = torch.randn(3, 2, 3, 6, 8)
+    with torch.no_grad():
+        assert torch.allclose(fast(q, k, v), model(q, k, v), atol=1e-6)
+    assert "plain_attention" in fast.targets
+
+
+def test_batch_norm_and_factors_fold_into_the_layer_before() -> None:
+    model = Called(lambda self, x, image: (self.norm(self.linear(x) * self.scale - 2.0), self.norm2(self.conv(image))),
+                   linear=nn.Linear(8, 4), norm=settled(nn.BatchNorm1d(4)), scale=torch.randn(4),
+                   conv=nn.Conv2d(3, 4, 3, padding=1, bias=False), norm2=settled(nn.BatchNorm2d(4))).eval()
+    fast = Passed(model, fold_linear_bn)
+    assert_no_worse(model, fast, torch.randn(5, 8), torch.randn(2, 3, 6, 6))
+    assert fast.targets == ["linear", "conv2d"] and fast.backend.found["fold_linear_bn"] == 4
+
+
+@pytest.mark.parametrize("forward", [
+    lambda self, x: self.norm(self.linear(x)) + self.linear(x)[:, :1] if self.training else self.linear(x) * self.rows,
+    lambda self, x: (lambda y: self.norm(y) + y)(self.linear(x)),
+])
+def test_a_shared_result_or_a_factor_a_row_is_not_folded(forward) -> None:
+    model = Called(forward, linear=nn.Linear(8, 4), norm=settled(nn.BatchNorm1d(4)), rows=torch.randn(5, 1)).eval()
+    refuses(fold_linear_bn, model, torch.randn(5, 8))
+
+
+def test_a_batch_norm_over_a_sequence_is_not_over_the_linears_columns() -> None:
+    model = Called(lambda self, x: self.norm(self.linear(x)), linear=nn.Linear(8, 4), norm=settled(nn.BatchNorm1d(5))).eval()
+    refuses(fold_linear_bn, model, torch.randn(3, 5, 8))
+
+
+def test_convolution_and_relu_become_one_call_in_nhwc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_relu_file, "one_call_is_faster", lambda *args: True)
+    model = Called(lambda self, x: F.max_pool2d(torch.relu(self.b(F.relu(self.a(x)))), 2).flatten(1), a=nn.Conv2d(3, 8, 3, padding=1),
+                   b=nn.Conv2d(8, 8, 3, stride=2, groups=2, bias=False)).eval()
+    fast = Passed(model, conv_relu_file.fuse_conv_relu)
+    assert_no_worse(model, fast, torch.randn(2, 3, 12, 12))
+    assert fast.backend.found["fuse_conv_relu"] == 2 and "conv2d" not in fast.targets
+    assert fast.targets.count("contiguous") == 2, "the first result goes to the second call as it is"
+
+
+def test_where_one_call_measures_slower_two_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([2.0, 3.0, 1.0])
+    monkeypatch.setattr(conv_relu_file, "median_us", lambda call, device: (call(), next(times))[1])
+    model = Called(lambda self, x: torch.relu(self.a(x)), a=nn.Conv2d(3, 8, 3)).eval()
+    refuses(conv_relu_file.fuse_conv_relu, model, torch.randn(2, 3, 8, 8))
+
+
+def test_linear_and_relu_become_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 2.0] * 2)
+    monkeypatch.setattr(activation_file, "median_us", lambda call, device: (call(), next(times))[1])
+    model = Called(lambda self, x: self.c(F.gelu(self.b(F.relu(self.a(x))), approximate="tanh")), a=nn.Linear(8, 16),
+                   b=nn.Linear(16, 8), c=nn.Linear(8, 3)).eval()
+    fast = Passed(model, activation_file.fuse_linear_activation)
+    assert_no_worse(model, fast, torch.randn(2, 5, 8))
+    assert fast.backend.found["fuse_linear_activation"] == 1 and "gelu" in fast.targets, "a CPU's fused GELU is not the tanh form"
+
+
+def test_odd_sizes_are_padded_where_that_measures_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([3.0, 1.0, 2.0, 1.0, 5.0, 5.0])
+    monkeypatch.setattr(padding_file, "median_us", lambda call, device: (call(), next(times))[1])
+    model = Called(lambda self, x: (self.a(x), self.b(x)), a=nn.Linear(10, 13), b=nn.Linear(10, 7)).eval()
+    fast = Passed(model, padding_file.pad_to_tiles)
+    assert_no_worse(model, fast, torch.randn(3, 10))
+    assert fast.backend.found["pad_to_tiles"] == 1
+
+
+def noisy(x, weight):
+    y = x.float().contiguous() * 1
+    y = y.transpose(0, 1).transpose(0, 1) - 0.0
+    return (y @ weight).double().float() + 1, y.half().float() @ weight
+
+
+def test_calls_that_change_nothing_go_and_those_that_round_stay() -> None:
+    x, weight = torch.randn(4, 4), torch.randn(4, 4)
+    fast = Passed(noisy, remove_redundant)
+    assert all(torch.equal(a, b) for a, b in zip(fast(x, weight), noisy(x, weight), strict=True))
+    assert fast.backend.found["remove_redundant"] >= 6 and "half" in fast.targets and "double" not in fast.targets
+
+
+@pytest.mark.parametrize("forward", [
+    lambda x: (x.transpose(0, 1).clone(), x.clone()),
+    lambda x: x.contiguous().add_(1),
+    lambda x: (x + 1) + 0.0,
+])
+def test_copies_that_can_be_seen_stay(forward) -> None:
+    refuses(remove_redundant, forward, torch.randn(4, 4))
