@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,17 @@ def test_a_model_with_products_under_compile_and_in_a_cuda_graph() -> None:
     assert errors(out, model.double()(x.double()))[0] <= 1.2 * library
 
 
+def captured(call, x: torch.Tensor) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        call(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(x)
+    return graph
+
+
 def example(name: str):
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -124,10 +136,12 @@ def example(name: str):
 @pytest.mark.parametrize("name", ["embedding_projection", "mlp_activations", "gpt2"])
 def test_examples_are_faster_and_as_exact(name: str) -> None:
     model, x = example(name)
+    began = time.perf_counter()
     fast = split_products(model, (x,), {})
+    print(f"\nchosen in {time.perf_counter() - began:.1f} s")
     layers = {path: (layer.how.mode, layer.how.tile) for path, layer in fast.named_modules() if isinstance(layer, products.ProductLinear)}
     print(f"\n{name}: {layers}")
-    before, after = seconds(lambda: model(x), 3), seconds(lambda: fast(x), 3)
+    before, after = (seconds(captured(call, x).replay, 5) for call in (model, fast))  # launches left out: the products count here
     ours, theirs = fast(x), model(x)
     exact = model.double()(x if x.dtype == torch.int64 else x.double())
     found, limit = errors(ours, exact)[0], errors(theirs, exact)[0]
@@ -144,7 +158,7 @@ def test_speed_table(shape: tuple[int, int, int]) -> None:
     print(f"\n{shape}: library {library * 1e6:.1f} us, error {errors(F.linear(x, weight, bias)[:256], exact)[0]:.1e}")
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     best = 0.0
-    for mode in ("fp16x3", "bf16x6", "fp16x1"):
+    for mode in ("fp16x3", "fp16x1"):
         tiles = tiles_for(*shape, processors, mode) + ([[]] if mode != "tf32x3" and hasattr(torch.ops.aten.mm, "dtype") else [])
         for tile in tiles:
             how = Product(mode, tile)

@@ -147,6 +147,39 @@ def test_refused_without_a_gpu() -> None:
         split_products(nn.Linear(8, 8), (torch.randn(2, 8),), {})
 
 
+def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    linear, x, measured = nn.Linear(32, 8), torch.randn(64, 32), []
+
+    def faster(self: products.Chooser, layer: nn.Linear, given: torch.Tensor) -> list[Product]:
+        measured.append(self.key(layer, given))
+        return [Product("fp16x3", [64, 64, 64, 4, 3, 1, 1])]
+
+    monkeypatch.setattr(products.Chooser, "faster", faster)
+    monkeypatch.setattr(products.Chooser, "as_exact", lambda *_arguments: True)
+    for _process in range(2):
+        how = products.Chooser(("fp16x3",))(linear, x)
+        assert how is not None and (how.mode, how.tile) == ("fp16x3", [64, 64, 64, 4, 3, 1, 1])
+    assert len(measured) == 1 and "64x8x32" in measured[0]
+    products.Chooser(("fp16x1",), tf32=True)(linear, x)
+    assert len(measured) == 2 and set(products.kept_choices()) == set(measured)
+    for text in ("{", "[1]", '{"key": [["fp16x3", "x"]]}', '{"key": 3}'):
+        products.choices_file().write_text(text)
+        assert products.kept_choices() == {}
+    assert [file.name for file in tmp_path.iterdir()] == ["tensor_core_products.json"]
+
+
+@pytest.mark.parametrize("shape", [(8192, 32000, 512), (256, 2048, 2048), (33, 70, 100), (512, 50257, 768)], ids=str)
+def test_few_tiles_are_tried_and_they_fill_the_device(shape: tuple[int, int, int]) -> None:
+    for mode in MODES:
+        tiles = products.tiles_for(*shape, 132, mode)
+        assert 1 <= len(tiles) <= 6
+        for rows, columns, _depth, _warps, _stages, splits, _together in tiles:
+            count = -(-shape[0] // rows) * -(-shape[1] // columns)
+            assert splits == 1 or count * splits <= 132, "shares only fill what would idle"
+
+
 def test_every_mode_sums_what_it_must() -> None:
     for mode, (_dtype, pairs) in MODES.items():
         assert pairs[-1] == (HI, HI), "infinities go through the last product alone"

@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
+import os
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -408,21 +411,23 @@ class ProductLinear(torch.nn.Module):  # type: ignore[misc]
 
 def tiles_for(rows: int, columns: int, depth: int, processors: int, mode: str) -> list[list[int]]:
     """Tiles worth trying for a product (M, N, K) on a device of so many multiprocessors: BM, BN, BK, warps, stages, splits, together."""
-    shapes = {
-        "fp16x1": [[128, 256, 64, 8, 3, 0], [128, 128, 64, 4, 4, 0], [64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]],
-        "fp16x3": [[128, 128, 64, 8, 3, 1], [128, 128, 32, 8, 4, 1], [128, 64, 32, 4, 4, 1], [64, 128, 32, 4, 4, 1],
-                   [64, 128, 64, 4, 3, 1], [64, 64, 64, 4, 3, 1]],
-        "tf32x3": [[128, 128, 32, 8, 3, 0], [128, 64, 32, 4, 3, 0], [64, 64, 32, 4, 4, 0]],
-    }.get(mode, [[128, 128, 64, 8, 4, 0], [64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]])
-    steps = -(-depth // WIDTH)
+    large = {
+        "fp16x1": [[128, 256, 64, 8, 3, 0], [128, 128, 64, 4, 4, 0]],
+        "fp16x3": [[128, 128, 64, 8, 3, 1], [128, 128, 32, 8, 4, 1], [128, 64, 32, 4, 4, 1]],
+        "tf32x3": [[128, 128, 32, 8, 3, 0], [128, 64, 32, 4, 3, 0]],
+    }.get(mode, [[128, 128, 64, 8, 4, 0]])
+    small = {
+        "fp16x1": [[128, 128, 64, 4, 4, 0], [64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]],
+        "fp16x3": [[128, 128, 64, 8, 3, 1], [64, 128, 64, 4, 3, 1], [64, 64, 64, 4, 3, 1]],
+        "tf32x3": [[128, 64, 32, 4, 3, 0], [64, 64, 32, 4, 4, 0]],
+    }.get(mode, [[64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]])
+    # Each compilation takes a second or two: large tiles where there are enough of them, small ones or shares of K where there are not.
+    enough = rows * columns >= 2 * processors * 128 * 128
     found = []
-    for shape in shapes:
+    for shape in large if enough else small:
         count = -(-rows // shape[0]) * -(-columns // shape[1])
-        too_small = count > 16 * processors and shape[0] * shape[1] < 64 * 128
-        if too_small or shape[0] >= 2 * max(rows, 64) or shape[1] >= 2 * max(columns, 64):
-            continue
-        wanted = {1} | ({-(-processors // count), max(1, processors // count), 2 * processors // count} if count < processors else set())
-        found += [[*shape[:5], splits, shape[5]] for splits in sorted(wanted) if 1 <= splits <= min(16, max(1, steps // 2))]
+        splits = max(1, min(processors // count, -(-depth // WIDTH) // 2, 16))
+        found += [[*shape[:5], share, shape[5]] for share in sorted({splits, 1 if 2 * count > processors else splits})]
     return found
 
 
@@ -434,7 +439,8 @@ def need_tensor_cores() -> None:
 
 def errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
     """(relative error in the norm, largest absolute error) against float64."""
-    difference = got.double() - exact
+    exact = exact.detach()
+    difference = got.detach().double() - exact
     return float(difference.norm() / exact.norm().clamp_min(1e-300)), float(difference.abs().max())
 
 
@@ -453,16 +459,45 @@ def seconds(function: Callable[[], Any], calls: int = 10) -> float:
     return float(statistics.median(found))
 
 
+def choices_file() -> Path:
+    """Where choices are kept from one process to the next: beside Triton's own compiled kernels."""
+    folder = os.environ.get("TRITON_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".triton", "cache")
+    return Path(folder) / "tensor_core_products.json"
+
+
+def kept_choices() -> dict[str, list[tuple[str, list[int]]]]:
+    """{key: [(mode, tile), ...]}; empty where there is no such file, or none that is in order."""
+    try:
+        stored = json.loads(choices_file().read_text()[:1_000_000])
+        kept = {str(key): [(str(mode), [int(number) for number in tile]) for mode, tile in rows] for key, rows in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+    in_order = all(mode in MODES and len(tile) in (0, 7) for rows in kept.values() for mode, tile in rows)
+    return kept if in_order else {}
+
+
+def keep_choice(key: str, found: Sequence[Product]) -> None:
+    """Adds one choice to the file; where it can't be written, the next process measures again."""
+    file = choices_file()
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**kept_choices(), key: [(how.mode, how.tile) for how in found]}))
+        os.replace(temporary, file)
+    except OSError:
+        return
+
+
 class Chooser:
     """Decides for each linear layer, on its real weights and inputs: the fastest product that errs by no more than the library's.
 
     modes in order of preference: the first with a product that is faster is taken. Each layer's error is measured; equal shapes share
-    one timing. tf32: held against the library's TF32 instead of its float32.
+    one timing, which is kept for the next process. tf32: held against the library's TF32 instead of its float32.
     """
 
     def __init__(self, modes: Sequence[str], *, tf32: bool = False) -> None:
         self.modes, self.tf32 = modes, tf32
-        self.timed: dict[tuple[Any, ...], list[Product]] = {}
+        self.timed: dict[str, list[Product]] = {}
         self.notes: list[str] = []
 
     def __call__(self, linear: torch.nn.Linear, x: torch.Tensor) -> Product | None:
@@ -473,10 +508,20 @@ class Chooser:
             return None
         if not bool(torch.isfinite(linear.weight).all()):
             return None
-        key = (rows, columns, depth, linear.bias is not None)
+        key = self.key(linear, flat)
         if key not in self.timed:
-            self.timed[key] = self.faster(linear, flat)
+            kept = kept_choices().get(key)
+            self.timed[key] = self.faster(linear, flat) if kept is None else [Product(mode, tile) for mode, tile in kept]
+            if kept is None:
+                keep_choice(key, self.timed[key])
         return next((how for how in self.timed[key] if self.as_exact(linear, flat, how)), None)
+
+    def key(self, linear: torch.nn.Linear, x: torch.Tensor) -> str:
+        """What a choice depends on: device, versions, shape (M, N, K), whether a bias is added, modes, what it is held against."""
+        device = torch.cuda.get_device_name(x.device) if x.is_cuda else "cpu"
+        shape = f"{x.shape[0]}x{linear.out_features}x{linear.in_features}"
+        return "|".join([device, torch.__version__, getattr(triton, "__version__", "none"), shape, str(linear.bias is not None),
+                         *self.modes, str(self.tf32)])
 
     def library(self, linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
         """What the library gives in the precision that is asked for."""
