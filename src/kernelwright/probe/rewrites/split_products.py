@@ -17,4 +17,4 @@ def split_products(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     need_tensor_cores()
     if torch.get_float32_matmul_precision() != "highest":
         raise NotImplementedError("not applicable: the library's own products are less exact than float32 here")
-    return with_products(model, args, kwargs, Chooser(("fp16x3", "bf16x6", "tf32x3")))
+    return with_products(model, args, kwargs, Chooser(("fp16x3", "tf32x3", "bf16x6")))
