@@ -40,7 +40,8 @@ GRAPH = """    x = inputs.clone()
 CANDIDATES = {
     "graph": HEAD + GRAPH.format(extra=""),
     "capture_fails": HEAD + GRAPH.format(extra="; print(x.sum().item())"),
-    "asserts": HEAD + "    i = torch.full_like(inputs, 9, dtype=torch.long)\n    return lambda x: model(x) + torch.zeros(3, device='cuda')[i]\n",
+    "asserts": HEAD + ("    i = torch.full_like(inputs, 9, dtype=torch.long)\n"
+                       "    return lambda x: model(x) + torch.zeros(3, device='cuda')[i]\n"),
     "wrong": HEAD + "    return lambda x: 1.1 * model(x)\n",
     "leaves_flags": HEAD + "    torch.backends.cuda.matmul.allow_tf32 = True\n    return model\n",
     "compiled": HEAD + "    return torch.compile(model)\n",
