@@ -40,9 +40,10 @@ GRAPH = """    x = inputs.clone()
 CANDIDATES = {
     "graph": HEAD + GRAPH.format(extra=""),
     "capture_fails": HEAD + GRAPH.format(extra="; print(x.sum().item())"),
-    "asserts": HEAD + "    return lambda x: model(x) + torch.zeros(3, device='cuda')[torch.full_like(x, 9, dtype=torch.long)]\n",
+    "asserts": HEAD + ("    i = torch.full_like(inputs, 9, dtype=torch.long)\n"
+                       "    return lambda x: model(x) + torch.zeros(3, device='cuda')[i]\n"),
     "wrong": HEAD + "    return lambda x: 1.1 * model(x)\n",
-    "leaves_flags": HEAD + "    torch.backends.cuda.matmul.allow_tf32 = True\n    torch.backends.cudnn.benchmark = True\n    return model\n",
+    "leaves_flags": HEAD + "    torch.backends.cuda.matmul.allow_tf32 = True\n    return model\n",
     "compiled": HEAD + "    return torch.compile(model)\n",
 }
 
@@ -51,7 +52,8 @@ def test_failures_cost_the_process_never_the_next_candidate(tmp_path: Path) -> N
     (tmp_path / "deep.py").write_text(WORKLOAD)
     for name, text in CANDIDATES.items():
         (tmp_path / f"c_{name}.py").write_text(text)
-    with Screener(WorkloadRef(path=tmp_path / "deep.py", name="deep"), JudgeOptions(device="cuda", python=sys.executable)) as screener:
+    workload = WorkloadRef(path=tmp_path / "deep.py", name="deep")
+    with Screener(workload, JudgeOptions(device="cuda", python=sys.executable)) as screener:
         def look(name: str):
             return screener.screen(Ask(tmp_path / f"c_{name}.py", "equal", 120.0, compiles=name == "compiled"))
 
