@@ -65,8 +65,8 @@ CARRIER = "compile_default"
 
 
 def in_order(passes: Iterable[Pass]) -> list[Pass]:
-    """Passes in their order of application, innermost first; within a layer as in NAMES."""
-    return sorted(passes, key=lambda item: (item.layer, NAMES.index(item.name)))
+    """Passes in their order of application, innermost first; within a layer the graph-level ones first, else as in NAMES."""
+    return sorted(passes, key=lambda item: (item.layer, not item.in_graph, NAMES.index(item.name)))
 
 
 def with_carrier(passes: Iterable[Pass]) -> list[Pass]:
