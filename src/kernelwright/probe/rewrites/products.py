@@ -557,12 +557,12 @@ class Chooser:
         return []
 
     def time(self, linear: torch.nn.Linear, x: torch.Tensor, how: Product) -> tuple[float, Product] | None:
-        """(seconds, product); None where the device has no room for the tile."""
+        """(seconds, product); None where the tile does not compile or the device has no room for it."""
         w, scale = how.prepare(linear.weight)
         try:
             how(x, w, scale, linear.bias)
             return seconds(lambda: how(x, w, scale, linear.bias)), how
-        except (RuntimeError, triton.runtime.errors.OutOfResources) as error:
+        except (RuntimeError, triton.errors.TritonError) as error:
             self.notes.append(f"{how.mode} {how.tile}: {error}")
             return None
 
