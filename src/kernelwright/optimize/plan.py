@@ -19,6 +19,8 @@ HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
 GRAPH_LEVELS = ("functional", "aten", "inductor")
 PLAIN_CARRIER = "compile_default"
+UNWRAP = "unwrap_compiled"
+"""Comes with every compile mode where the workload is compiled already; the names of candidates leave it out."""
 RUNTIMES_COMBINED = 2
 """Combinations are built on this many of the best runtime passes."""
 
@@ -52,8 +54,10 @@ def candidate(
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
     if carrier_of(wanted) is None and any(CATALOGUE[name].level in GRAPH_LEVELS for name in wanted):
         wanted.add(PLAIN_CARRIER)
+    if context.facts.already_compiled and carrier_of(wanted) is not None:
+        wanted.add(UNWRAP)
     ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))
-    shown = [name for name in ordered if name != "no_grad"] or ["no_grad"]
+    shown = [name for name in ordered if name not in ("no_grad", UNWRAP)] or [name for name in ordered if name == UNWRAP] or ["no_grad"]
     return Candidate("+".join(shown), ordered, ladder_row, origin, parents, dimension)
 
 

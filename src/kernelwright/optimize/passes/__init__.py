@@ -15,11 +15,12 @@ from . import (
     fold_conv_bn,
     no_grad,
     tf32,
+    unwrap_compiled,
 )
 from .base import Context, Move, Pass, Prediction
 
 _MODULES = (
-    no_grad, cuda_graph, cudnn_benchmark, channels_last, fold_conv_bn, compile_default, compile_reduce_overhead,
+    no_grad, unwrap_compiled, cuda_graph, cudnn_benchmark, channels_last, fold_conv_bn, compile_default, compile_reduce_overhead,
     compile_max_autotune_no_cudagraphs, compile_max_autotune, tf32, bf16, bf16_autocast,
 )
 CATALOGUE: dict[str, Pass] = {module.PASS.name: module.PASS for module in _MODULES}
