@@ -33,17 +33,7 @@ from optimizing import (
     verdict,
 )
 
-FEW = ("no_grad", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "tf32", "bf16", "bf16_autocast", *LADDER)
-
-CATALOGUE_HERE = ("no_grad", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "compile_default", "compile_reduce_overhead",
-                  "compile_max_autotune_no_cudagraphs", "compile_max_autotune", "tf32", "bf16", "bf16_autocast")
-
-
-@pytest.fixture(autouse=True)
-def small_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These passes alone: budgets and counts below stay what they are when the catalogue grows."""
-    for name in set(CATALOGUE) - set(CATALOGUE_HERE):
-        monkeypatch.delitem(CATALOGUE, name)
+FEW = ("no_grad", "unwrap_compiled", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "tf32", "bf16", "bf16_autocast", *LADDER)
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +66,14 @@ def refused(context_: Context, precision: str = "bf16") -> set[str]:
 
 
 def test_passes_refuse_what_they_do_not_fit():
-    linears = {"split_products", "scaled_fp16"}
-    assert refused(context()) >= linears and not refused(context(operators=("aten::linear",))) & linears
-    assert refused(context("cpu")) >= linears | {"cuda_graph", "cudnn_benchmark", "compile_reduce_overhead", "compile_max_autotune", "tf32"}
-    assert refused(context(operators=("aten::mm",))) >= {"cudnn_benchmark", "channels_last", "fold_conv_bn"}
-    assert "fold_conv_bn" in refused(context(operators=("aten::cudnn_convolution",)))
-    assert refused(context(already_compiled=True)) >= {name for name in CATALOGUE if name.startswith("compile_")} | linears
+    assert refused(context()) == {"unwrap_compiled"}
+    on_cpu = {"cuda_graph", "cudnn_benchmark", "compile_reduce_overhead", "compile_max_autotune", "tf32"}
+    assert refused(context("cpu")) == {"unwrap_compiled", *on_cpu}
+    assert refused(context(operators=("aten::mm",))) == {"unwrap_compiled", "cudnn_benchmark", "channels_last", "fold_conv_bn"}
+    folding = context(operators=("aten::cudnn_convolution",))
+    assert refused(folding) == {"unwrap_compiled", "fold_conv_bn"}
+    compiled = {name for name in CATALOGUE if name.startswith("compile_")}
+    assert refused(context(already_compiled=True, compiled_inside=True)) == {*compiled, "unwrap_compiled"}
     assert {"tf32", "bf16", "bf16_autocast"} <= refused(context(dtype="bfloat16"))
     assert {"channels_last", "fold_conv_bn", "bf16"} <= refused(context(form="versions"))
 
@@ -91,6 +83,15 @@ def test_a_training_step_gets_only_passes_that_are_valid_for_it():
     valid = {item.name for item in first_round(training, "bf16") if refusal(item, training) is None}
     assert valid == {"cudnn_benchmark", "channels_last", "tf32", "bf16_autocast", *LADDER} - {"no_grad"}
     assert all("no_grad" not in item.passes for item in first_round(training, "bf16"))
+
+
+def test_a_workload_that_is_compiled_already_is_improved_from_there():
+    """Its own torch.compile gives way to another mode; other passes are put around it."""
+    here = context(already_compiled=True)
+    assert refused(here) == set()
+    taken_off = candidate(["compile_max_autotune"], here)
+    assert taken_off.passes == ("unwrap_compiled", "compile_max_autotune", "no_grad") and taken_off.name == "compile_max_autotune"
+    assert candidate(["cuda_graph"], here).passes == ("cuda_graph", "no_grad")
 
 
 def test_inference_candidates_run_without_gradients():

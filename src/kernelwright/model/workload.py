@@ -96,3 +96,5 @@ class WorkloadFacts(Record):
     parameter_bytes: int
     already_compiled: bool
     """The workload hands over a torch.compile'd callable."""
+    compiled_inside: bool = False
+    """torch.compile is used somewhere inside the callable, not around it: it can't be taken off."""

@@ -12,7 +12,7 @@ ABLATION, WITHOUT, EARNED = "ablation", "without", "earned"
 """Tags of an ablation's row: its role, the pass that was dropped, and "yes", "no" or "unknown"."""
 WORTH = 1.005
 """A pass must earn half a percent: less is below what a screen of two seconds can see."""
-NEVER = frozenset({"no_grad"})
+NEVER = frozenset({"no_grad", "unwrap_compiled"})
 """Not a rewrite but a condition of the others."""
 
 

@@ -11,14 +11,14 @@ from ..model.trial import Origin
 from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
-from .passes import CATALOGUE, Context, Pass
+from .passes import CARRIER, CATALOGUE, Context, Pass, in_order
 
 LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
 HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
-GRAPH_LEVELS = ("functional", "aten", "inductor")
-PLAIN_CARRIER = "compile_default"
+UNWRAP = "unwrap_compiled"
+"""Comes with every compile mode where the workload is compiled already; the names of candidates leave it out."""
 RUNTIMES_COMBINED = 2
 """Combinations are built on this many of the best runtime passes."""
 
@@ -51,10 +51,12 @@ def candidate(
     compiler's graph bring torch.compile along where none of the passes is a compile mode."""
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
     wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
-    if carrier_of(wanted) is None and any(CATALOGUE[name].level in GRAPH_LEVELS for name in wanted):
-        wanted.add(PLAIN_CARRIER)
-    ordered = tuple(item.name for item in sorted((CATALOGUE[name] for name in wanted), key=lambda item: item.layer))
-    shown = [name for name in ordered if name != "no_grad"] or ["no_grad"]
+    if carrier_of(wanted) is None and any(CATALOGUE[name].in_graph for name in wanted):
+        wanted.add(CARRIER)
+    if context.facts.already_compiled and carrier_of(wanted) is not None:
+        wanted.add(UNWRAP)
+    ordered = tuple(item.name for item in in_order(CATALOGUE[name] for name in wanted))
+    shown = [name for name in ordered if name not in ("no_grad", UNWRAP)] or [name for name in ordered if name == UNWRAP] or ["no_grad"]
     return Candidate("+".join(shown), ordered, ladder_row, origin, parents, dimension)
 
 

@@ -34,6 +34,7 @@ def describe(workload: LoadedWorkload, output: Any) -> dict[str, Any]:
         "parameter_count": sum(weight.numel() for weight in weights),
         "parameter_bytes": sum(weight.numel() * weight.element_size() for weight in weights),
         "already_compiled": is_compiled(model),
+        "compiled_inside": is_compiled(model) and under_compile(model) is None,
     }
 
 
@@ -62,6 +63,12 @@ def is_compiled(model: Any) -> bool:
     if not isinstance(model, torch.nn.Module):
         return False
     return any(getattr(module, "_compiled_call_impl", None) is not None or "_orig_mod" in module._modules for module in model.modules())
+
+
+def under_compile(model: Any) -> Any:
+    """What torch.compile was put around; None where it was not."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if inner is not None else getattr(model, "_torchdynamo_orig_callable", None)
 
 
 def is_scripted(model: Any) -> bool:

@@ -9,6 +9,7 @@ from .base import Context, Move, Pass, Prediction
 
 NAMES = (
     "no_grad",
+    "unwrap_compiled",
     "cuda_graph",
     "graphed_training",
     "rnn_steps",
@@ -76,4 +77,4 @@ def with_carrier(passes: Iterable[Pass]) -> list[Pass]:
     return [*given, CATALOGUE[CARRIER]] if lacks else given
 
 
-__all__ = ["CATALOGUE", "Context", "Move", "Pass", "Prediction", "in_order", "with_carrier"]
+__all__ = ["CARRIER", "CATALOGUE", "Context", "Move", "Pass", "Prediction", "in_order", "with_carrier"]

@@ -34,8 +34,8 @@ def needs_float32(context: Context) -> str | None:
 
 
 def not_yet_compiled(context: Context) -> str | None:
-    """Only where the workload does not bring torch.compile itself."""
-    return "the workload is already compiled" if context.facts.already_compiled else None
+    """Only where the workload brings no torch.compile, or one around it, which unwrap_compiled takes off."""
+    return "the workload is already compiled, from inside" if context.facts.compiled_inside else None
 
 
 def first(*reasons: str | None) -> str | None:
