@@ -19,6 +19,7 @@ def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["KERNELWRIGHT_STATE"] = str(own / "state")
     os.environ["KERNELWRIGHT_CLOCKS"] = "none"
     # Inductor starts the C++ compiler for its own code alone: not to prepare headers, and not to try what this processor can do.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else it starts a process for that, which imports torch
     os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
 
 
