@@ -33,7 +33,8 @@ from optimizing import (
     verdict,
 )
 
-FEW = ("no_grad", "unwrap_compiled", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "tf32", "bf16", "bf16_autocast", *LADDER)
+FEW = ("no_grad", "unwrap_compiled", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "tf32", "bf16", "bf16_autocast",
+       *LADDER)
 
 
 @pytest.fixture(autouse=True)
