@@ -17,7 +17,6 @@ from kernelwright.probe.rewrites.piecewise_graphs import piecewise_graphs
 from kernelwright.probe.rewrites.pinned_copies import pinned_copies
 from kernelwright.probe.rewrites.remove_syncs import remove_syncs
 from kernelwright.probe.rewrites.resident_constants import resident_constants
-from kernelwright.probe.rewrites.rnn_steps import rnn_steps
 from kernelwright.probe.rewrites.side_streams import side_streams
 
 pytestmark = pytest.mark.gpu
@@ -82,40 +81,6 @@ def test_a_graph_around_a_compiled_model() -> None:
     fast = cuda_graph(torch.compile(model), (x,), {})
     other = torch.randn_like(x)
     assert torch.allclose(fast(other), model(other), atol=1e-5)
-
-
-# Recurrent layers.
-
-
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True}, {"bias": False}])
-@pytest.mark.parametrize("graphed", [False, True])
-@torch.no_grad()
-def test_recurrent_steps_are_no_less_accurate_than_the_library(kind, options: dict[str, bool], graphed: bool) -> None:
-    torch.manual_seed(0)
-    model = kind(64, 128, num_layers=2, **options).cuda().eval()
-    inputs = [torch.randn(24, 24, 64, device="cuda") for _ in range(2)]
-    fast = rnn_steps(model, (inputs[0],), {})
-    fast = cuda_graph(fast, (inputs[0],), {}) if graphed else fast
-    for x in inputs:
-        with torch.backends.cudnn.flags(allow_tf32=False):
-            library, state = model(x)
-        ours, own_state = fast(x)
-        exact, _ = model.double()(x.double())
-        model.float()
-        assert ours.shape == library.shape and error(ours, exact) < max(2 * error(library, exact), 1e-6)
-        pairs = zip(own_state, state, strict=True) if kind is nn.LSTM else [(own_state, state)]
-        assert all(torch.allclose(a, b, atol=1e-5) for a, b in pairs)
-
-
-@torch.no_grad()
-def test_recurrent_steps_under_a_graph_beat_the_library_under_a_graph() -> None:
-    """The example lstm_sequence_encoder's sizes."""
-    model, x = nn.LSTM(256, 512, num_layers=2, batch_first=True).cuda().eval(), torch.randn(32, 128, 256, device="cuda")
-    library, steps = cuda_graph(model, (x,), {}), cuda_graph(rnn_steps(model, (x,), {}), (x,), {})
-    before, after = seconds(library, x), seconds(steps, x)
-    print(f"library {before * 1e6:.0f} us, steps {after * 1e6:.0f} us")
-    assert after < before
 
 
 # Streams.

@@ -13,7 +13,7 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.base import GRAPH_LEVELS
 from kernelwright.optimize.passes.shares import half_empty_pct
-from kernelwright.optimize.plan import candidate, compatible, refusal
+from kernelwright.optimize.plan import compatible
 from kernelwright.probe import rewrites
 
 INDUCTOR = sorted(name for name, item in CATALOGUE.items() if name.startswith("inductor_"))
@@ -54,17 +54,6 @@ def waits(idle_ns: int = 0) -> Activity:
 
 def uploads(duration_ns: int) -> Activity:
     return Activity(host_copies=(HostCopy(direction="HtoD", memory="pageable", count=2, bytes=8, duration_ns=duration_ns),))
-
-
-def test_recurrent_steps_come_with_a_graph_and_without_a_compiler() -> None:
-    assert why_not("rnn_steps", context(LSTM)) is None
-    assert why_not("rnn_steps", context(MATMUL)) == "the profile shows no LSTM or GRU"
-    assert why_not("rnn_steps", context(LSTM, *[RELU] * 30)) == "LSTMs and GRUs hold 3% of the measured time"
-    assert why_not("rnn_steps", context(LSTM, device="cpu")) == "needs a CUDA device"
-    assert why_not("rnn_steps", context(LSTM, training=True)) == "not valid for a training step"
-    assert candidate(["rnn_steps"], context(LSTM)).passes == ("rnn_steps", "cuda_graph", "no_grad")
-    assert refusal(candidate(["rnn_steps"], context(LSTM)), context(LSTM)) is None
-    assert not compatible(candidate(["rnn_steps", "compile_default"], context(LSTM)).passes)
 
 
 def test_streams_pay_where_kernels_leave_room() -> None:

@@ -13,57 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kernelwright.probe.rewrites.bf16 import bf16
 from kernelwright.probe.rewrites.graphed_training import graphed_training
 from kernelwright.probe.rewrites.keep_heap import keep_heap
 from kernelwright.probe.rewrites.loader_workers import loader_workers
 from kernelwright.probe.rewrites.pinned_copies import pinned_copies
 from kernelwright.probe.rewrites.remove_syncs import remove_syncs, stay_on_device
 from kernelwright.probe.rewrites.resident_constants import resident_constants
-from kernelwright.probe.rewrites.rnn_steps import rnn_steps
 from kernelwright.probe.rewrites.side_streams import lanes_of, side_streams
 from kernelwright.probe.rewrites.tracing import changes_in_place, host_copies, looks_of, traced_call
-from kernelwright.probe.rewrites.trees import leaves
-
-
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True, "bias": False}])
-@torch.no_grad()
-def test_recurrent_steps_equal_the_library(kind, layers: int, options: dict[str, bool]) -> None:
-    torch.manual_seed(0)
-    model, x = kind(6, 5, num_layers=layers, **options).eval().double(), torch.randn(7, 11, 6).double()
-    fast = rnn_steps(nn.Sequential(model), (x,), {})
-    expected, (_, state) = model(x), model(x)
-    again = model(x, state)
-    for ours, theirs in ((fast(x), expected), (fast[0](x, state), again)):
-        for (_, a), (_, b) in zip(leaves(ours), leaves(theirs), strict=True):
-            assert a.stride() == b.stride() and torch.allclose(a, b, rtol=0, atol=1e-12)
-    model.weight_hh_l0.mul_(0.5)
-    assert torch.allclose(fast(x)[0], model(x)[0], atol=1e-12), "weights are shared"
-
-
-@torch.no_grad()
-def test_recurrent_steps_leave_packed_and_unbatched_sequences_and_the_original_to_the_library() -> None:
-    model = nn.LSTM(4, 3).eval()
-    fast = rnn_steps(model, (torch.randn(5, 2, 4),), {})
-    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 4), [5, 3])
-    assert torch.equal(fast(packed)[0].data, model(packed)[0].data)
-    assert torch.equal(fast(packed.data[:3])[0], model(packed.data[:3])[0])
-    assert type(model) is nn.LSTM and isinstance(fast, nn.LSTM) and fast.hidden_size == 3
-
-
-@torch.no_grad()
-def test_recurrent_steps_can_be_cast_afterwards() -> None:
-    model, x = nn.LSTM(4, 3, num_layers=2).eval(), torch.randn(5, 2, 4)
-    output, _ = bf16(rnn_steps(model, (x,), {}), (x,), {})(x)
-    assert output.dtype == torch.float32 and 1e-6 < (output - model(x)[0]).abs().max() < 1e-2
-
-
-@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.LSTM(4, 3).train(), nn.LSTM(4, 3, proj_size=2).eval(), torch.relu])
-def test_recurrent_steps_abstain(model) -> None:
-    with pytest.raises(NotImplementedError, match="not applicable"):
-        rnn_steps(model, (), {})
 
 
 class Branches(nn.Module):

@@ -12,7 +12,6 @@ NAMES = (
     "unwrap_compiled",
     "cuda_graph",
     "graphed_training",
-    "rnn_steps",
     "side_streams",
     "remove_syncs",
     "resident_constants",
