@@ -111,3 +111,11 @@ def test_pairs_that_disagree_are_told_as_not_confirmed():
     pooled = pool([FAST, EVEN, EVEN], "cuda", ALPHA)
     told = words(pooled, [("FASTER", comparison(1.2, 1.15, 1.25)), *[("SAME", comparison(1.0, 0.99, 1.01))] * 2])
     assert pooled.decision == "AMBIGUOUS" and told.startswith("not confirmed by 3 pairs of processes")
+
+
+def test_pairs_of_few_wild_quads_decide_nothing():
+    """Seen on a busy CPU: 3 quads each, 5.1x [0.05, 501] and 12x [0.8, 181] of an exploit that gained nothing."""
+    rng = np.random.default_rng(5)
+    drawn = [[Pair.of(estimate(rng.normal(0, 1.5, 3), 1)) for _ in range(2)] for _ in range(400)]
+    said = [pool(pairs, "cpu", ALPHA).decision for pairs in drawn if worth_another(pairs[:1], "cpu", ALPHA)]
+    assert sum(decision in ("FASTER", "SLOWER") for decision in said) <= 2

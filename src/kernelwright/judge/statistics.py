@@ -32,6 +32,8 @@ RANK_MIN_QUADS = 8
 """Below this signed ranks cannot reach the corrected level (smallest two-sided level 2 / 2**n); Student's t is used."""
 MIN_QUADS = 3
 """Student's t on fewer quads would say nothing (t = 12.7 with one degree of freedom)."""
+STRICT_ALPHA = 0.005
+"""Level at which several pairs of processes decide (pairs.py)."""
 FIRST_LOOK_QUADS = 8
 LOOK_GROWTH = 1.5
 MAX_LOOKS = 5
@@ -50,7 +52,8 @@ class Estimate:
     low: float
     high: float
     standard_error: float
-    """Of the logarithm of the speed-up: the half-width over its quantile."""
+    """Of the logarithm of the speed-up, for use with normal quantiles: few quads, whose half-width is Student's, count as the little that
+    they are."""
     smallest_effect_pct: float
     """A difference of this size would have been found with 80% probability."""
     quads: int
@@ -96,8 +99,8 @@ def estimate(values: Floats, looks: int, alpha: float = ALPHA) -> Estimate:
         averages = walsh_averages(values)
         centre, low, high = float(np.median(averages)), float(averages[index]), float(averages[-1 - index])
         method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA/BAAB log ratios"
-    error, power = _error_and_power(low, high, alpha, int(values.size) - 1 if index is None else None)
-    smallest = 100 * math.expm1((high - low) / 2 + power * error)
+    smallest = _smallest_effect_pct(low, high, alpha, int(values.size) - 1 if index is None else None)
+    error = (high - low) / 2 / NormalDist().inv_cdf(1 - alpha / 2) if index is not None else _heavy_error(values)
     return Estimate(math.exp(centre), math.exp(low), math.exp(high), error, smallest, int(values.size),
                     1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
 
@@ -161,11 +164,18 @@ def _student(values: Floats, alpha: float) -> tuple[float, float, float]:
     return centre, centre - half, centre + half
 
 
-def _error_and_power(low: float, high: float, alpha: float, degrees: int | None) -> tuple[float, float]:
-    """(standard error: the half-width over the quantile of alpha / 2, quantile of POWER): an effect of half-width + power x error is found
-    with POWER.
+def _heavy_error(values: Floats) -> float:
+    """The standard error of few values, larger by Student's quantile over the normal one at STRICT_ALPHA."""
+    from scipy.special import stdtrit
 
-    Quantiles of Student's t with these degrees of freedom where the half-width is Student's, else of the normal distribution.
+    wider = float(stdtrit(values.size - 1, 1 - STRICT_ALPHA / 2)) / NormalDist().inv_cdf(1 - STRICT_ALPHA / 2)
+    return wider * float(values.std(ddof=1)) / math.sqrt(values.size)
+
+
+def _smallest_effect_pct(low: float, high: float, alpha: float, degrees: int | None) -> float:
+    """Effect found with POWER: (q_alpha/2 + q_power) standard errors, the half-width being q_alpha/2 of them.
+
+    Quantiles q of Student's t with these degrees of freedom where the half-width is Student's, else of the normal distribution.
     """
     if degrees is None:
         normal = NormalDist()
@@ -174,4 +184,4 @@ def _error_and_power(low: float, high: float, alpha: float, degrees: int | None)
         from scipy.special import stdtrit
 
         two_sided, power = float(stdtrit(degrees, 1 - alpha / 2)), float(stdtrit(degrees, POWER))
-    return (high - low) / 2 / two_sided, power
+    return 100 * math.expm1((high - low) / 2 * (1 + power / two_sided))
