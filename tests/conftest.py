@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+os.environ["OMP_NUM_THREADS"] = "1"
+"""Two files run at a time, and threads that wait for each other's cores take most of the time. Set before anything imports torch: a process
+in which it has a pool of threads can't be forked (warm_start)."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -14,7 +18,6 @@ def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
     own = Path(tmp_path_factory.getbasetemp())
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     os.environ["KERNELWRIGHT_CACHE"] = str(shared / "cache")  # the CPU's peaks are measured once
-    os.environ["OMP_NUM_THREADS"] = "1"  # two files run at a time, and threads that wait for each other's cores take most of the time
     os.environ["KERNELWRIGHT_LOCK"] = str(own / "device.lock")
     os.environ["KERNELWRIGHT_STATE"] = str(own / "state")
     os.environ["KERNELWRIGHT_CLOCKS"] = "none"

@@ -115,12 +115,11 @@ def _program(path: str) -> int:
 
 
 def starter() -> type[subprocess.Popen]:  # type: ignore[type-arg]
-    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks, and where torch has
-    computed in this process: its pool of threads does not come along, and a fork that needs it waits forever."""
+    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks, and where torch computes
+    with a pool of threads, which does not come along: a fork that needs it waits forever."""
     import torch
 
-    pooled = len(os.listdir("/proc/self/task")) > threading.active_count() if os.path.isdir("/proc/self/task") else True
-    return subprocess.Popen if pooled or torch.cuda.is_available() else Forked
+    return subprocess.Popen if torch.get_num_threads() > 1 or torch.cuda.is_available() else Forked
 
 
 @contextlib.contextmanager

@@ -96,27 +96,33 @@ def test_every_condition_gets_its_row_and_every_phase_its_seconds(session):
     assert 0.8 * verdict.elapsed_s <= sum(verdict.phases_s.values()) <= verdict.elapsed_s + 0.1
 
 
-@pytest.mark.parametrize(("again", "expected", "words"), [
-    ("FASTER", "FASTER", "found by two pairs of processes, started in opposite orders"),
-    ("SAME", "AMBIGUOUS", "not confirmed by two pairs of processes, started in opposite orders"),
+@pytest.mark.parametrize(("found", "expected"), [
+    (["FASTER", "FASTER"], "FASTER"),
+    (["SAME", "SAME"], "SAME"),
+    (["FASTER", "SAME", "SAME"], "AMBIGUOUS"),
 ])
-def test_a_fresh_pair_decides_with_the_first(session, monkeypatch, again, expected, words):
+def test_pairs_of_fresh_processes_decide_together(session, monkeypatch, found, expected):
     """Real processes; only the statistics' answers are set."""
     made = []
 
     def compare(reference, candidate, *rest, **named):
         made.append((reference.worker.process.pid, candidate.worker.process.pid))
         timed = plain(reference, candidate, *rest, **named)
-        said = ["FASTER", again][len(made) - 1]
-        figures = {"interval": (1.1, 1.3) if said == "FASTER" else (0.99, 1.01), "speedup": 1.2 if said == "FASTER" else 1.0}
-        return dataclasses.replace(timed, decision=said, doubt=None, cheat=None, comparison=timed.comparison.model_copy(update=figures))
+        speedup = {"FASTER": 1.2, "SAME": 1.0}[found[len(made) - 1]]
+        estimate = dataclasses.replace(timed.found, speedup=speedup, low=speedup - 0.01, high=speedup + 0.01, standard_error=0.004)
+        figures = {"interval": (estimate.low, estimate.high), "speedup": speedup}
+        return dataclasses.replace(timed, decision=found[len(made) - 1], doubt=None, cheat=None, found=estimate,
+                                   comparison=timed.comparison.model_copy(update=figures))
 
     plain = run.compare
     monkeypatch.setattr(run, "compare", compare)
     verdict = judge(WIDE, SAME, options(confirm=True), session=session)
-    assert verdict.verdict == expected and any(words in reason for reason in verdict.reasons), verdict.reasons
-    assert len(made) == 2 and len({pid for pair in made for pid in pair}) == 4
-    assert "two pairs of processes" in verdict.comparison.method and len(verdict.comparison.log_ratios) == verdict.comparison.pairs // 2
+    assert verdict.verdict == expected, verdict.reasons
+    words = f"{'not confirmed by ' if expected == 'AMBIGUOUS' else ''}{len(found)} pairs of processes, started in turn in opposite orders"
+    assert any(words in reason for reason in verdict.reasons), verdict.reasons
+    assert len(made) == len(found) and len({pid for pair in made for pid in pair}) == 2 * len(found)
+    assert f"{len(found)} pairs of processes" in verdict.comparison.method and len(verdict.comparison.quads_of_pairs) == len(found)
+    assert len(verdict.comparison.log_ratios) == verdict.comparison.pairs // 2
     assert verdict.phases_s["further pairs"] > verdict.phases_s["further pairs' start"] > 0
 
 
