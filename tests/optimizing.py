@@ -21,6 +21,7 @@ from kernelwright.optimize.confirm import USUAL, Effort
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.paired import restated
 from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.plan import LADDER
 from kernelwright.pipeline.profile import ProfileRun
 from kernelwright.report import render_contract
 
@@ -156,6 +157,17 @@ class FakeStages:
         for document, insights, extra in entries:
             add_entry(document, workload.path.parent / "net.devlog.md", insights=insights, extra=extra)
         return Path("/log.md")
+
+
+FEW = ("no_grad", "unwrap_compiled", "cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn", "tf32", "bf16", "bf16_autocast",
+       *LADDER)
+
+
+@pytest.fixture(autouse=True)
+def few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search over a small catalogue: what it tries in a test does not change with every new pass."""
+    for name in CATALOGUE.keys() - set(FEW):
+        monkeypatch.delitem(CATALOGUE, name)
 
 
 @pytest.fixture(name="workload")

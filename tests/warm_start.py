@@ -115,8 +115,8 @@ def _program(path: str) -> int:
 
 
 def starter() -> type[subprocess.Popen]:  # type: ignore[type-arg]
-    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks, and where torch computes
-    with a pool of threads, which does not come along: a fork that needs it waits forever."""
+    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks, and where torch has
+    a pool of threads, which does not come along: a fork that needs it waits forever."""
     import torch
 
     return subprocess.Popen if torch.get_num_threads() > 1 or torch.cuda.is_available() else Forked
