@@ -1,12 +1,23 @@
-"""The machines that doctor's tests examine."""
+"""The machines that doctor's tests examine; and no test sees what another one compiled."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from doctor_machine import H200, NCU_SAYS, NSYS_SAYS, Machine
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    """The probe takes what Dynamo has counted in its process for the workload's doing."""
+    utilities = sys.modules.get("torch._dynamo.utils")
+    if utilities is not None:
+        utilities.counters.clear()
+    yield
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ class _Judgement:
             with self._phase("further pairs"):
                 again, why, timed = self._another_pair(len(found))
             if again not in ACCEPTABLE or timed is None or timed.doubt:
-                return again, (f"in a fresh pair of processes: {why[0]}", *why[1:])
+                return again, (f"in a fresh pair of processes: {why[0]}", *(reasons[1:] if again in ACCEPTABLE else why[1:]))
             found.append(timed)
         if len(found) == 1:
             return name, reasons
