@@ -34,10 +34,14 @@ def test_the_chart_has_the_newest_entry_of_each_version_at_the_same_conditions(t
     assert [(line.name, [(entry.version, (entry.figures.duration_ns or 0) / 1000) for entry in line.entries]) for line in lines] == \
         [("t=64", [("v2", 400.0), ("$\\frac{<b>}", 100.0)]), ("t=16", [("v1", 800.0), ("v10", 300.0)])]
     ElementTree.fromstring(chart.read_bytes())
+    assert b"in doubt" not in chart.read_bytes()
     drawn = chart.read_bytes()
     assert drawn != first and b"v10" in drawn and b"t=64" in drawn and b"<b>" not in drawn
     line = "![Time of a call over the versions](mla%20log.devlog.versions.svg)"
     assert line in file.read_text() and line in show(file)
+    noisy = at("v11", 200.0, 7, parameters={"t": 16})
+    add_entry(noisy.model_copy(update={"timing": builders.timing(200.0, 0.25)}), file)
+    assert b"in doubt" in chart.read_bytes()
 
 
 def test_a_foreign_picture_and_a_broken_matplotlib_cost_the_chart_alone(tmp_path: Path, monkeypatch: object) -> None:

@@ -69,6 +69,7 @@ def _figure(entries: Sequence[DevlogEntry], lines: Sequence[Line]) -> Figure:
     shown = {entry.version for line in lines for entry in line.entries}
     names = [version for version in dict.fromkeys(entry.version for entry in entries) if version in shown]
     times: list[float] = []
+    in_doubt = False
     for line in lines:
         own = sorted(line.entries, key=lambda entry: names.index(entry.version))
         medians = [(entry.figures.duration_ns or 0.0) / 1000 for entry in own]
@@ -76,6 +77,11 @@ def _figure(entries: Sequence[DevlogEntry], lines: Sequence[Line]) -> Figure:
                  [(entry.figures.high_ns or median * 1000) / 1000 - median for entry, median in zip(own, medians, strict=True)]]
         axes.errorbar([names.index(entry.version) for entry in own], medians, yerr=[[max(0.0, part) for part in side] for side in reach],
                       marker="o", capsize=3, label=label(line.name))
+        doubtful = [(names.index(entry.version), median) for entry, median in zip(own, medians, strict=True)
+                    if entry.figures.duration_warning]
+        if doubtful:
+            axes.plot(*zip(*doubtful, strict=True), linestyle="", marker="o", color="white", markersize=4, zorder=3)
+            in_doubt = True
         times += medians
     if min(times) > 0 and max(times) > LINEAR_UP_TO * min(times):
         axes.set_yscale("log")
@@ -83,7 +89,8 @@ def _figure(entries: Sequence[DevlogEntry], lines: Sequence[Line]) -> Figure:
         axes.set_ylim(bottom=0)
     axes.set_xticks(range(len(names)), [label(name) for name in names])
     kernels = ", ".join(dict.fromkeys(entry.kernel for line in lines for entry in line.entries))
-    axes.set(xlabel="version", ylabel="time of a call (us), 95% interval", title=label(f"{kernels}: newest entry of each version"))
+    axes.set(xlabel="version" + (" (hollow: its timing is in doubt)" if in_doubt else ""), ylabel="time of a call (us), 95% interval",
+             title=label(f"{kernels}: newest entry of each version"))
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     return figure

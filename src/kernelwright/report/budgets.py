@@ -72,11 +72,11 @@ def slower_pct(own_ns: Sequence[float], other_ns: Sequence[float]) -> tuple[floa
 
     own_ns, other_ns: medians, one of each pair of processes, shape (n,), n >= 2. The ratios' logarithms are taken as normal.
     """
-    from scipy.stats import t  # 1 s to import
+    from scipy.special import stdtrit  # 0.1 s to import
 
     ratios = [math.log(own / other) for own, other in zip(own_ns, other_ns, strict=True)]
     mean, error = statistics.fmean(ratios), statistics.stdev(ratios) / math.sqrt(len(ratios))
-    reach = float(t.ppf(0.975, len(ratios) - 1)) * error
+    reach = float(stdtrit(len(ratios) - 1, 0.975)) * error
     low, high = (100 * math.expm1(value) for value in (mean - reach, mean + reach))
     return 100 * math.expm1(mean), low, high
 
