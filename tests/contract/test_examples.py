@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kernelwright.model.errors import BadInput
+from kernelwright.pipeline.discover import discover
 from kernelwright.pipeline.target import resolve_target
 from kernelwright.project import PROJECT_FILE, read_project
 
@@ -202,3 +203,32 @@ def test_unknown_project_target_names_the_choices() -> None:
     assert "triton_softmax" in caught.value.fix
 
 
+def test_the_sample_project_is_what_init_finds_and_its_inputs_fit_its_versions() -> None:
+    folder = EXAMPLES / "project"
+    project = read_project(folder / PROJECT_FILE)
+    found = {one.name: one for one in discover(folder)}
+    assert found.keys() == project.kernels.keys() == {"rmsnorm", "transpose"}
+    assert [len(kernel.versions) for kernel in project.kernels.values()] == [5, 2]
+    for name, kernel in project.kernels.items():
+        assert kernel.file == folder / str(found[name].file) and kernel.budgets and kernel.sweep
+        assert found[name].versions == f"{name}_v*.py:{name}"
+        tree = {version.name: version.file(kernel) for version in kernel.versions}
+        assert all(f"def {name}(" in file.read_text() for file in tree.values())
+        module = probe_module("loaders").import_file(str(kernel.file))
+        small = {key: value if isinstance(value, str) else 32 for key, value in module.PARAMS.items()}
+        inputs = module.get_inputs(**small)
+        assert torch.isfinite(module.reference(*inputs)).all()
+        out = module.reference(*inputs)
+        assert module.bytes_moved(**small) == sum(tensor.numel() * tensor.element_size() for tensor in (*inputs, out))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("words", ["rmsnorm v1", "rmsnorm v2", "rmsnorm v3", "rmsnorm v4", "rmsnorm v5", "transpose v1", "transpose v2"])
+def test_the_sample_projects_versions_are_right_on_the_gpu(words: str) -> None:
+    name, version = words.split()
+    kernel = read_project(EXAMPLES / "project" / PROJECT_FILE).kernels[name]
+    loaders = probe_module("loaders")
+    module, own = (loaders.import_file(str(file)) for file in (kernel.file, kernel.versions[int(version[1:]) - 1].file(kernel)))
+    for size in (1, 33, 1000):
+        inputs = module.get_inputs(**{key: value if isinstance(value, str) else size for key, value in module.PARAMS.items()})
+        torch.testing.assert_close(getattr(own, name)(*inputs), module.reference(*inputs))

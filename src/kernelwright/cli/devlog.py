@@ -53,8 +53,9 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     for note in notes:
         say(f"warning: {note}")
     text = render_entry(entry).rstrip("\n")
-    data = {"devlog": str(files.markdown), "jsonl": str(files.jsonl), "out_dir": str(folder.resolve()), "markdown": text, "notes": notes,
-            "entry": entry.model_dump(mode="json")}
+    chart = {"chart": str(files.chart)} if files.chart.is_file() else {}
+    data = {"devlog": str(files.markdown), "jsonl": str(files.jsonl), **chart, "out_dir": str(folder.resolve()), "markdown": text,
+            "notes": notes, "entry": entry.model_dump(mode="json")}
     return Answer(data, text, tail=f"\ndevlog: {files.markdown}")
 
 

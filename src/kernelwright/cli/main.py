@@ -28,6 +28,7 @@ VERBS = {
     "optimize": "profile, try improvements, judge them, keep the best",
     "judge": "judge one candidate: correctness, timing, audit",
     "compare": "show profiles side by side; gate on a slow-down",
+    "bench": "hold a project's kernels to their budgets; one that is over exits 5",
     "init": "write a project file from the workloads that a folder has",
     "devlog": "append to or show a kernel's development log",
     "doctor": "say what this machine can do, what is missing, and the fix",

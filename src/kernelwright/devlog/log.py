@@ -9,20 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from ..model.errors import BadInput, NotWritable
-from ..model.files import write_text_atomic
+from ..model.files import write_bytes_atomic, write_text_atomic
 from ..model.profile import Profile
 from ..model.workload import WorkloadRef
 from ..report.text import cell
+from .chart import versions_svg
 from .claims import refuse_contradictions
 from .entry import DevlogEntry, make_entry, render_entry
 
 SUFFIX = ".devlog"
 LOCK_WAIT_S = 30.0
+_OUR_CHART, _CHART_HEAD_BYTES = b"kernelwright", 4096
 _MARKER = "<!-- Rendered by kernelwright from the .jsonl beside it; edits here are lost. Body sha256: {} -->"
 _MARKER_LINE = re.compile(re.escape(_MARKER).replace(r"\{\}", "([0-9a-f]{64})"))
 
@@ -33,6 +36,11 @@ class DevlogFiles:
 
     jsonl: Path
     markdown: Path
+
+    @property
+    def chart(self) -> Path:
+        """Time of a call over the versions; there once two were measured under the same conditions."""
+        return self.markdown.with_suffix(".versions.svg")
 
     @classmethod
     def of(cls, log: Path) -> DevlogFiles:
@@ -77,7 +85,8 @@ def add_entry(profile: Profile, log: Path, *, issues: Sequence[str] = (), insigh
             if check_notes:
                 refuse_contradictions(entry, {"--issue": tuple(issues), "--insight": tuple(insights)})
             _append(files.jsonl, entry)
-            write_text_atomic(files.markdown, _document(*read_log(files.jsonl)))
+            entries, notes = read_log(files.jsonl)
+            write_text_atomic(files.markdown, _document(entries, notes, _draw(entries, files.chart)))
     except Timeout as error:
         raise BadInput("log_locked", f"stays locked by another writer for {LOCK_WAIT_S:.0f} s", where=str(files.jsonl),
                        fix="try again when the other run has ended") from error
@@ -92,7 +101,7 @@ def show(log: Path) -> str:
     if not files.jsonl.is_file():
         raise BadInput("no_log", "no such development log", where=str(files.jsonl), fix="`devlog.py add PROFILE_DIR` starts one")
     try:
-        return _body(*read_log(files.jsonl))
+        return _body(*read_log(files.jsonl), files.chart.name if files.chart.is_file() and _is_ours(files.chart) else None)
     except OSError as error:
         raise BadInput("log_unreadable", f"can't be read: {error.strerror or error}", where=str(files.jsonl),
                        fix="make it readable, or name another file with --log") from error
@@ -166,8 +175,27 @@ def _commit(entry: DevlogEntry) -> str:
     return f", commit {cell(commit, 60)}" if isinstance(commit, str) else ""
 
 
-def _document(entries: Sequence[DevlogEntry], notes: Sequence[str]) -> str:
-    body = _body(entries, notes)
+def _is_ours(chart: Path) -> bool:
+    with chart.open("rb") as file:
+        return _OUR_CHART in file.read(_CHART_HEAD_BYTES)
+
+
+def _draw(entries: Sequence[DevlogEntry], file: Path) -> str | None:
+    """The name of the chart; None where there is nothing to draw, a picture of somebody else's has its name, or matplotlib does not work:
+    that costs the chart and no entry."""
+    if file.exists() and not _is_ours(file):
+        return None
+    try:
+        svg = versions_svg(entries)
+    except (ImportError, AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return None
+    if svg is not None:
+        write_bytes_atomic(file, svg)
+    return file.name if svg is not None else None
+
+
+def _document(entries: Sequence[DevlogEntry], notes: Sequence[str], chart: str | None) -> str:
+    body = _body(entries, notes, chart)
     return f"{_MARKER.format(_digest(body))}\n{body}"
 
 
@@ -175,9 +203,11 @@ def _digest(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()
 
 
-def _body(entries: Sequence[DevlogEntry], notes: Sequence[str]) -> str:
+def _body(entries: Sequence[DevlogEntry], notes: Sequence[str], chart: str | None) -> str:
     kernels = dict.fromkeys(entry.kernel for entry in entries)
     parts = [f"# Development log: {cell(', '.join(kernels) or 'empty', 200)}\n"]
+    if chart is not None:
+        parts.append(f"![Time of a call over the versions]({quote(chart)})\n")
     for entry in entries:
         name = f"{entry.kernel} {entry.version}" if entry.version else entry.kernel
         parts.append(f"## {cell(name, 120)}, {entry.mode}, {cell(entry.captured_utc, 40)}{_commit(entry)}\n\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -459,10 +462,20 @@ class Profile(Record):
     """Figure family -> where it came from, e.g. {"duration": "timeline", "bandwidth": "analytic"}."""
     warnings: tuple[str, ...] = ()
 
-    @classmethod
-    def load(cls, path: Any) -> Profile:
-        """Read a profile.json (or the folder that holds one). Raises OSError, pydantic.ValidationError."""
-        from pathlib import Path
+    @cached_property
+    def folder(self) -> Path | None:
+        """Where its documents are; None for one that was neither written nor loaded. It is no part of the document."""
+        return None
 
+    def at(self, folder: Path) -> Profile:
+        """The same, its documents in `folder`."""
+        placed = self.model_copy()
+        placed.__dict__["folder"] = folder.resolve()
+        return placed
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Profile:
+        """Read a profile.json (or the folder that holds one). Raises OSError, pydantic.ValidationError."""
         file = Path(path)
-        return cls.model_validate_json((file / "profile.json" if file.is_dir() else file).read_bytes())
+        file = file / "profile.json" if file.is_dir() else file
+        return cls.model_validate_json(file.read_bytes()).at(file.parent)

@@ -43,7 +43,7 @@ from .source import is_file
 from .stages import Stages
 from .stored import params_folder, safe_name
 
-_SCRIPT = NoCounters(
+SCRIPT_COUNTERS = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
     fix="use --mode ncu, which runs the script under ncu")
 
@@ -258,7 +258,7 @@ def capture_script_run(
     peaks = known_peaks(interpreter, options, result)
     return Run(workload=workload, mode=mode, raw=folder / "raw", result=with_parameters(result, workload), peaks=peaks,
                clocks=clocks.reading(), compile_mode="as the script has it", device_name=options.device_name, version=__version__,
-               counters=_SCRIPT if mode == "annotation" else None)
+               counters=SCRIPT_COUNTERS if mode == "annotation" else None)
 
 
 def clocks_of_run(options: ProfileOptions, interpreter: Interpreter, say: Say) -> DeviceClocks:

@@ -1,0 +1,1 @@
+"""What programs call: `kernelwright.profile(...)` and `kernelwright.capture(...)` (docs/api.md)."""
