@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError
+from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput, Interrupted, KernelwrightError, NotWritable
 from ..model.files import write_text_atomic
 from ..model.measurement import Measurement
 from ..model.profile import Profile
@@ -56,6 +58,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if project is None:
         raise BadInput("no_project", f"there is no {PROJECT_FILE} here or above", where="bench", fix="write one: init")
     budgets = _budgets(project, args.kernels)
+    if args.junit is not None:
+        _can_write(args.junit)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     bench = _Bench(project, args, (args.out or Path.cwd() / "out" / "bench" / stamp).absolute(), say)
     rows = [row for kernel, budget in budgets for row in bench.rows(kernel, budget)]
@@ -69,6 +73,18 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
             **({"status": "error", "error": failed.error} if failed is not None and not over else {})}
     code = EXIT_NOT_ACCEPTABLE if over and args.check else bench.first_exit if failed is not None and not over else EXIT_OK
     return Answer(data, render_budgets(rows).rstrip("\n"), code, tail="\n".join(["", *told]) if told else "")
+
+
+def _can_write(file: Path) -> None:
+    """Raises NotWritable before anything is measured for nothing."""
+    try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        file.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.absolute().parent):
+            pass
+    except OSError as error:
+        raise NotWritable(error, file) from error
 
 
 def _budgets(project: Project, named: Sequence[str]) -> list[tuple[Kernel, Budget]]:
