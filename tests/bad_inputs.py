@@ -233,7 +233,7 @@ USAGE = [
     _usage("parameter of a bundle", ("judge", "b.tar.xz", "--b=3"), "--b", fix="leave it out"),
     _usage("bundle of many", ("judge", "w.py", "w.py", "--kernelbench", "--bundle", "b.tar.xz"), "--bundle"),
     _usage("negative seed", ("judge", "w.py", "w.py", "--seed=-1"), "--seed"),
-    _usage("compare nothing", ("compare",), "needs at least two profiles"),
+    _usage("compare nothing", ("compare",), "needs at least two profiles", "one_profile"),
     _usage("nonsense gate", ("compare", "a", "b", "--fail-above", "a lot"), "percentage"),
     _usage("negative gate", ("compare", "a", "b", "--fail-above=-3"), "percentage"),
     _usage("endless gate", ("compare", "a", "b", "--fail-above", "1e999%"), "percentage"),

@@ -35,6 +35,14 @@ def optimize(model, inputs):
         return model(x)
     return call
 """
+CHEAPLY = """
+import torch
+import torch._inductor.config as settings
+settings.cpp_cache_precompile_headers = False
+settings.cpp.vec_isa_ok = False
+"""
+"""Inductor then starts the C++ compiler once or twice, not a dozen times for what this processor can do (the variables for it are not read
+where Inductor was imported before the fork)."""
 TRY = """
 def attempts(*actions):
     through = []
@@ -277,7 +285,7 @@ def test_a_workload_that_cannot_be_loaded_confined_is_judged_with_less(place, se
 
 def test_torch_compile_works_in_confinement(attacked, session, tmp_path):
     candidate = tmp_path / "compiled.py"
-    candidate.write_text("import torch\n\ndef optimize(model, inputs):\n    return torch.compile(model)\n")
+    candidate.write_text(CHEAPLY + "def optimize(model, inputs):\n    return torch.compile(model)\n")
     verdict = judge(session.workload, candidate, session.options.model_copy(update={"timeout_s": 240}), session=session)
     assert verdict.correctness is not None and verdict.correctness.passed, verdict.reasons
 

@@ -97,6 +97,8 @@ class Confinement:
                  "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
                  "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
                  "readable": [str(self.candidate), str(self.workload)], "not_readable": [str(self.private / CANARY)]}
+        if self.options.device != "cpu" and Path("/dev/nvidiactl").exists():
+            variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # its pool of compile workers fails when confined (H200, torch 2.11)
         return {VARIABLE: json.dumps(plan), **variables}
 
     def take(self, line: bytes) -> str:
