@@ -218,13 +218,18 @@ def test_only_what_the_skill_allows_runs_unasked(user: Client, plugin: Path) -> 
     assert "requires approval" in seen.said(2), "a command that no rule covers must be asked for"
 
 
+def test_the_bare_command_profiles_the_version_that_changed_last(user: Client, plugin: Path) -> None:
+    """In a project's folder, without an argument."""
+    seen = user.session("/profile-kernel", runs(command(plugin, "profile_kernel", "").strip()), says("Done."), plugin=plugin)
+    assert "## Profile: chain" in seen.said(1) and "### Bottleneck" in seen.said(1)
+
+
 # --- the documented ends ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("prompt", "verb", "arguments", "code", "text"),
     [
-        ("/profile-kernel", "profile_kernel", "", 2, "TARGET"),
         ("/optimize", "optimize", "", 2, "WORKLOAD"),
         ("/profile-kernel v4", "profile_kernel", f"v4 --mode event --device cuda --python {sys.executable}", 3, "Fix: "),
         ("/profile-kernel broken.py", "profile_kernel", f"broken.py --mode event {ON_CPU}", 4, "no such data set"),
