@@ -335,7 +335,7 @@ def test_processes_by_a_stand_in_nvml() -> None:
 
 
 @pytest.mark.parametrize(("words", "name"), [
-    (["/usr/bin/python3", "-u", "/home/me/train.py", "--token=secret"], "python3 train.py"), (["/opt/vllm", "--key", "x"], "vllm"),
+    (["/usr/bin/python3", "-u", "/project/train.py", "--token=secret"], "python3 train.py"), (["/opt/vllm", "--key", "x"], "vllm"),
     (["a\x1b[2J"], "a\\x1b[2J"), ([""], "unknown"),
 ])
 def test_a_process_is_named_without_its_arguments(words: list[str], name: str) -> None:

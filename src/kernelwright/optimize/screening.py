@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -259,10 +258,3 @@ class ScreenedSearch(Search):
             known = self.view().row(item.name)
         if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * judge_estimate_s(known, self.rows()):
             self._judge_one(known.model_copy(update={"origin": "ablation", "parents": (winner.name,)}))
-
-
-def candidates_a_minute(rows: Sequence[Experiment]) -> float | None:
-    """Screened candidates over the minutes that their screens took; None without any."""
-    seconds = math.fsum(row.screen.elapsed_s for row in rows if row.screen is not None)
-    count = sum(row.screen is not None for row in rows)
-    return 60.0 * count / seconds if seconds > 0 else None

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import first, needs_gpu, needs_module, not_yet_compiled
-from .shares import activity_of, at_most, upload_pct
-
-
-def _refuse(context: Context) -> str | None:
-    activity = activity_of(context)
-    copies = activity is None or any(row.direction == "HtoD" for row in activity.host_copies)
-    return first(needs_gpu(context), needs_module(context), not_yet_compiled(context),
-                 None if copies else "the profile shows no copy from the host")
-
-
-def _predict(context: Context) -> Prediction:
-    return at_most(upload_pct(context), "copies from the host")
-
+from .base import LAYER_FOLD, Pass
+from .shares import needs_uploads, without_uploads
 
 PASS = Pass(
     name="pinned_copies", layer=LAYER_FOLD, dimension="host",
-    training=False, refuse=_refuse, predict=_predict, conflicts=frozenset({"resident_constants"}),
+    training=False, refuse=needs_uploads, predict=without_uploads, conflicts=frozenset({"resident_constants"}),
     why="Tensors that the model keeps on the host are copied from pinned memory, while the operators before their use run.",
 )

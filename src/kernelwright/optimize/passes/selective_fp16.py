@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Pass, Prediction
-from .conditions import CONVOLUTIONS, PRODUCTS, first, needs_float32, needs_module, not_yet_compiled, share_words
-
-LAYERS = (*PRODUCTS, *CONVOLUTIONS, "aten::lstm", "aten::gru", "_cudnn_rnn")
-
-
-def _refuse(context: Context) -> str | None:
-    none = None if context.runs(*LAYERS) else "the profile shows no product, convolution or recurrent layer"
-    return first(needs_module(context), needs_float32(context), not_yet_compiled(context), none)
-
-
-def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*LAYERS), "products, convolutions and recurrent layers")
-
+from .base import LAYER_CAST, Pass
+from .selective_bf16 import needs_layers, share_of_layers
 
 PASS = Pass(
     name="selective_fp16", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
-    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    precision="bf16", training=False, refuse=needs_layers, predict=share_of_layers, copies_weights=True,
     conflicts=frozenset({"bf16", "bf16_autocast", "scaled_fp16", "split_products", "selective_bf16"}),
     why="Layers that were measured to be faster in float16 compute in it; everything between them stays float32.",
 )

@@ -11,7 +11,7 @@ from ...diagnose.common import all_kernels, call_share_pct, matching
 from ...model.activity import Activity
 from ...roofline.knowledge import bottlenecks
 from .base import Context, Prediction
-from .conditions import CONVOLUTIONS, NORMS, PRODUCTS
+from .conditions import CONVOLUTIONS, NORMS, PRODUCTS, first, needs_gpu, needs_module, not_yet_compiled
 
 LEAST_PCT = 5.0
 """Below this share of the time the best that a pass could do drowns in the judge's noise."""
@@ -83,6 +83,19 @@ def upload_pct(context: Context) -> float | None:
     if activity is None:
         return None
     return call_share_pct(context.profile, sum(row.duration_ns for row in activity.host_copies if row.direction == "HtoD"))
+
+
+def needs_uploads(context: Context) -> str | None:
+    """Only where the profile shows copies from the host."""
+    activity = activity_of(context)
+    copies = activity is None or any(row.direction == "HtoD" for row in activity.host_copies)
+    return first(needs_gpu(context), needs_module(context), not_yet_compiled(context),
+                 None if copies else "the profile shows no copy from the host")
+
+
+def without_uploads(context: Context) -> Prediction:
+    """At most the time of the copies from the host can go."""
+    return at_most(upload_pct(context), "copies from the host")
 
 
 def at_most(share_pct: float | None, what: str) -> Prediction:
