@@ -67,5 +67,5 @@ def test_failures_cost_the_process_never_the_next_candidate(tmp_path: Path) -> N
             assert look("graph").speedup == pytest.approx(first.speedup, rel=0.2), f"after {bad}"
         assert look("wrong").status == "wrong"
         look("leaves_flags")
-        assert look("compiled").speedup > 1.0
+        assert look("compiled").status == "timed"
         assert look("graph").speedup == pytest.approx(first.speedup, rel=0.2)
