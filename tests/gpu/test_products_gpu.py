@@ -52,8 +52,9 @@ def test_errs_by_no_more_than_float32(mode: str, tile: list[int], shape: tuple[i
     tile = [*tile[:2], 32, *tile[3:]] if tile and mode == "tf32x3" else tile
     exact = F.linear(x.double(), weight.double(), bias.double())
     ours, library = errors(run(Product(mode, tile), x, weight, bias), exact), errors(F.linear(x, weight, bias), exact)
-    # The library's kernels keep one accumulator, which is cut off towards zero at each step.
-    limit = 1e-3 if mode == "fp16x1" else max(1.2 * library[0], 2e-7 if tile else 2e-6)
+    # One accumulator over the whole depth is cut off towards zero at each step: the library's kernels, and ours without promotion.
+    promoted = tile[6:] == [1]
+    limit = 1e-3 if mode == "fp16x1" else max(1.2 * library[0], 2e-7 if promoted else 2e-6)
     assert ours[0] <= limit, (ours, library)
 
 
