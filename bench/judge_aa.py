@@ -130,7 +130,7 @@ class Bench:
         rng = np.random.default_rng(self.args.seed)
         single, together, count = 0, 0, self.args.count or COUNTS["resample"]
         for _ in range(count):
-            drawn = [sequential(resampled(np.asarray(recorded[index]), MAX_QUADS, rng))
+            drawn = [sequential(resampled(np.asarray(recorded[index]), MAX_QUADS[self.args.device], rng))
                      for index in rng.choice(len(recorded), pairs.MAX_PAIRS, replace=False)]
             single += decide(drawn[0]) in WRONG
             together += decided(drawn, self.args.device) in WRONG
@@ -205,7 +205,7 @@ def simulate(count: int, seed: int) -> list[str]:
     def told(device: str, luck: float, noise: float, slower: float) -> tuple[str, str, int]:
         found: list[Estimate] = []
         while not found or pairs.worth_another([pairs.Pair.of(one) for one in found], device, ALPHA):
-            found.append(sequential(-slower + rng.normal(0, luck) + rng.normal(0, noise, MAX_QUADS)))
+            found.append(sequential(-slower + rng.normal(0, luck) + rng.normal(0, noise, MAX_QUADS[device])))
         return decide(found[0]), decided(found, device), len(found)
 
     rows = ["| Device | Pairs | Quads | A/A FASTER or SLOWER, one pair | together | slower by 2%: found | by 5%: found "

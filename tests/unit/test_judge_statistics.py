@@ -85,9 +85,10 @@ def test_decisions(low, high, expected):
 
 
 def test_looks_are_few_growing_and_end_at_the_limit():
-    for limit in (1, 3, 7, 8, 9, 40):
+    for limit in (1, 3, 7, 8, 9, 40, 160, 800):
         looks = plan_looks(limit)
         assert list(looks) == sorted(set(looks)) and looks[-1] == max(limit, MIN_QUADS) and len(looks) <= 5
+        assert looks[-1] <= 3.2 * (looks[-2] if len(looks) > 1 else looks[-1])
 
 
 @pytest.mark.parametrize("made", range(8))
@@ -101,10 +102,10 @@ def test_a_stricter_level_starts_where_signed_ranks_can_reach_it(made):
 
 def test_a_longer_timing_has_more_quads_of_the_same_length():
     for call_s in (2e-5, 4e-4, 3e-3, 2e-2):
-        usual, longer = plan_of(1, call_s, call_s, 6.0), plan_of(1, call_s, call_s, 30.0)
+        usual, longer = plan_of(1, call_s, call_s, 6.0, "cuda"), plan_of(1, call_s, call_s, 30.0, "cuda")
         assert (longer.samples, longer.lead_in) == (usual.samples, usual.lead_in)
         assert 4 * usual.looks[-1] <= longer.looks[-1] <= 200
-    assert plan_of(1, 4e-4, 4e-4, 3600.0).looks[-1] == 200 and plan_of(1, 4e-4, 4e-4, 6.0).looks[-1] == 40
+    assert plan_of(1, 4e-4, 4e-4, 3600.0, "cuda").looks[-1] == 200 and plan_of(1, 4e-4, 4e-4, 6.0, "cuda").looks[-1] == 40
 
 
 @pytest.mark.parametrize(("block_s", "noise", "stopped", "pairs"), [
@@ -125,7 +126,7 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing, "_cut", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
-    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0), 1, 30.0, 0.05, None, nothing_watched)
+    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched)
     assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in words_of(timed)
 
 

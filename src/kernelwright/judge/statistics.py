@@ -36,6 +36,7 @@ STRICT_ALPHA = 0.005
 """Level at which several pairs of processes decide (pairs.py)."""
 FIRST_LOOK_QUADS = 8
 LOOK_GROWTH = 1.5
+"""At least: more where MAX_LOOKS would end long before the last quad."""
 MAX_LOOKS = 5
 STOP_HALF_WIDTH = 0.01
 STOP_SHARE_OF_EFFECT = 0.15
@@ -77,9 +78,10 @@ def plan_looks(max_quads: int, alpha: float = ALPHA) -> tuple[int, ...]:
     """
     looks: list[int] = []
     quads = max(FIRST_LOOK_QUADS, math.ceil(1 + math.log2(MAX_LOOKS / alpha)))
+    growth = max(LOOK_GROWTH, (max_quads / quads) ** (1 / (MAX_LOOKS - 1)))
     while quads < max_quads and len(looks) < MAX_LOOKS - 1:
         looks.append(quads)
-        quads = math.ceil(quads * LOOK_GROWTH)
+        quads = math.ceil(quads * growth)
     return (*looks, max(max_quads, MIN_QUADS))
 
 
