@@ -38,9 +38,9 @@ MIN_BLOCK_S = 5e-3
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
 LEAD_IN_S = {"cuda": 0.0, "cpu": 8e-3}
-"""The untimed passes take at least this long: OpenMP's threads of the other process spin for some 8 ms after their last work. Two cores, two
-threads, the same program on both sides, 6 s: the standard error of a pair's speed-up was 1.8% with 40 quads and one pass, 1.8% with 160,
-1.0% with 80 quads and 8 ms (medians of four)."""
+"""The untimed passes take at least this long: OpenMP's threads of the other process spin for some 8 ms after their last work. Two cores,
+two threads, the same program on both sides, 6 s: the standard error of a pair's speed-up was 1.8% with 40 quads and one pass, 1.8% with
+160, 1.0% with 80 quads and 8 ms (medians of four)."""
 CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
 """In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and the output of the last call of
 each of the candidate's blocks is checked, after a random number of calls of a sample."""
