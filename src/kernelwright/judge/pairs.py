@@ -29,6 +29,9 @@ EQUIVALENCE = {"cuda": 0.02, "cpu": 0.04}
 SHARE_OF_ALPHA = 0.2
 """The pairs decide at a fifth of the level of one pair's interval (1% where that has 5%), spread evenly over the looks after the second
 and the third pair: FASTER is a claim about a program, not about four processes."""
+WILD = 0.35
+"""Half-width of the logarithm's interval beyond which an effect must be twice it: quads that scatter so are bursts of other programs'
+work, not independent draws (seen on two cores with six busy programs, a program against itself: 4.5x, interval 1.4 to 14.5)."""
 WIDE = 0.2
 """A pair whose interval reaches further than 20% to both sides of an estimate it does not tell from 1 is too noisy for two more to help."""
 
@@ -68,7 +71,7 @@ def worth_another(pairs: Sequence[Pair], device: str, alpha: float) -> bool:
 def pool(pairs: Sequence[Pair], device: str, alpha: float) -> Pooled:
     """The decision of two pairs or more. alpha: that of one pair's interval.
 
-    FASTER or SLOWER: the interval lies beyond 1 +- MARGIN. SAME: it lies within EQUIVALENCE. Else AMBIGUOUS.
+    FASTER or SLOWER: the interval lies beyond 1 +- MARGIN, further where it is WILD. SAME: it lies within EQUIVALENCE. Else AMBIGUOUS.
     """
     spread = max(PAIR_SPREAD[device] ** 2, _spread_squared(pairs))
     weights = [1 / (pair.standard_error**2 + spread) for pair in pairs]
@@ -78,8 +81,11 @@ def pool(pairs: Sequence[Pair], device: str, alpha: float) -> Pooled:
     normal = NormalDist()
     reach = normal.inv_cdf((1 + level) / 2)
     low, high = math.exp(mean - reach * error), math.exp(mean + reach * error)
+    decision = _decide(low, high, MARGIN[device], EQUIVALENCE[device])
+    if reach * error > WILD and abs(mean) < 2 * reach * error:
+        decision = "AMBIGUOUS"
     smallest = 100 * math.expm1((reach + normal.inv_cdf(POWER)) * error)
-    return Pooled(_decide(low, high, MARGIN[device], EQUIVALENCE[device]), math.exp(mean), low, high, level, smallest)
+    return Pooled(decision, math.exp(mean), low, high, level, smallest)
 
 
 def combined(pooled: Pooled, found: Sequence[Comparison]) -> Comparison:
