@@ -2,17 +2,22 @@
 
     python3 examples/project/day.py --out DIR [--project FOLDER] [-- OPTIONS of each run, e.g. --clocks=none]
 
-Works in a copy of the project, DIR/project, with a git repository of its own. DIR/session.md has every command, what it printed, its exit
-code and its time; the logs, their charts and the sweeps' plots are copied to DIR. Exits 1 when a command ended otherwise than it should.
+Works in a copy of the project with a git repository of its own, in a temporary folder that goes with the day. DIR gets session.md (every
+command, what it printed, its exit code and its time; written anew after each, so a day cut short has left what there was), the logs with
+their charts, the sweeps' plots and bench.xml. Exits 1 when a command ended otherwise than it should.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,25 +37,43 @@ INSIGHTS = {
 class Day:
     """The commands of one day and what came of them."""
 
-    def __init__(self, folder: Path, options: list[str]) -> None:
-        self.folder, self.options = folder, options
+    def __init__(self, folder: Path, out: Path, options: list[str]) -> None:
+        self.folder, self.out, self.options = folder, out, options
         self.parts: list[str] = []
         self.odd: list[str] = []
+        self.begun = time.monotonic()
 
-    def run(self, verb: str, *words: str, measures: bool = False) -> str:
-        """One verb in the project's folder; returns its stdout."""
+    def run(self, verb: str, *words: str, measures: bool = False, shown: bool = True) -> str:
+        """One verb in the project's folder; returns its stdout. shown: the session has that too."""
         argv = [verb + ".py", *words, *(self.options if measures else [])]
-        print("$", " ".join(argv), flush=True)
+        line = self._own(shlex.join(argv))
+        print("$", line, flush=True)
         begun = time.monotonic()
         done = subprocess.run([sys.executable, str(SCRIPTS / argv[0]), *argv[1:]], cwd=self.folder, capture_output=True, text=True)
         took = f"exit {done.returncode}, {time.monotonic() - begun:.1f} s"
         print(f"  {took}", flush=True)
-        told = done.stdout if done.returncode == 0 else done.stdout + done.stderr
-        text = told.replace(str(self.folder), ".").strip()
-        self.parts.append(f"```sh\n{' '.join(argv)}    # {took}\n```\n\n{_quoted(text)}\n")
         if done.returncode != 0:
-            self.odd.append(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+            last = self._own(_fault(done))
+            print(f"  {last}", flush=True)
+            self.odd.append(f"{line}: exit {done.returncode}: {last}")
+        failed = done.returncode != 0
+        self.tell(f"```sh\n{line}    # {took}\n```\n", done.stdout if shown or failed else "", done.stderr if failed else "")
         return done.stdout
+
+    def tell(self, heading: str, *texts: str) -> None:
+        """Add to the session, and write it."""
+        self.parts.append("\n".join([heading, *(f"{_quoted(self._own(text))}\n" for text in texts if text.strip())]))
+        _write(self.out / "session.md", "\n".join(["# The session\n", *self._left_behind(), *self.parts]))
+
+    def keep(self) -> None:
+        """Copy what the day has left so far to the folder of results."""
+        for file in sorted((self.folder / "devlog").glob("*")):
+            if file.suffix in (".md", ".svg") and not file.name.startswith("."):
+                shutil.copy(file, self.out)
+        for file in sorted((self.folder / "out" / "profiles" / "sweep").glob("*/*/*/sweep.svg")):
+            shutil.copy(file, self.out / f"{file.parents[2].name}.sweep.svg")
+        if (self.folder / "bench.xml").is_file():
+            shutil.copy(self.folder / "bench.xml", self.out)
 
     def git(self, *words: str) -> None:
         """One git command; without git the log names no commits."""
@@ -58,45 +81,66 @@ class Day:
             who = ["-c", "user.name=A day", "-c", "user.email=day@example.invalid", "-c", "commit.gpgsign=false"]
             subprocess.run(["git", *who, *words], cwd=self.folder, check=False, capture_output=True)
 
+    def _own(self, text: str) -> str:
+        return text.replace(str(self.folder), ".")
+
+    def _left_behind(self) -> list[str]:
+        files = [file.name for file in sorted(self.out.glob("*")) if file.suffix in (".md", ".svg", ".xml") and file.name != "session.md"]
+        return ["What it left: " + ", ".join(f"[{name}]({name})" for name in files) + "\n"] if files else []
+
+
+def _fault(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a command failed: the error of its JSON, else the last line of its stderr."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        error = json.loads(done.stdout)["error"]
+        return f"{error['where']}: {error['message']}. Fix: {error['fix']}"
+    return "".join(done.stderr.strip().splitlines()[-1:])
+
 
 def _quoted(text: str) -> str:
     fence = "`" * 4
-    return f"{fence}text\n{text}\n{fence}" if text else ""
+    return f"{fence}text\n{text.strip()}\n{fence}"
 
 
-def replay(project: Path, out: Path, options: list[str]) -> Day:
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(file)
+
+
+def replay(project: Path, day: Day) -> None:
     """The whole day."""
-    folder = out / "project"
-    if folder.exists():
-        sys.exit(f"{folder} is there already: name another folder with --out")
-    folder.mkdir(parents=True)
     for file in sorted(project.glob("*.py")):
         if file.name != Path(__file__).name:
-            shutil.copy(file, folder)
-    (folder / ".gitignore").write_text("out/\n__pycache__/\n")
-    day = Day(folder, options)
+            shutil.copy(file, day.folder)
+    (day.folder / ".gitignore").write_text("out/\n__pycache__/\n")
     kernels = json.loads(day.run("init", "--json") or "{}").get("kernels", {})
     if (project / "kernelwright.yaml").is_file():  # sweeps and budgets were added by hand
-        shutil.copy(project / "kernelwright.yaml", folder)
-    day.git("init", "--quiet")
-    day.git("add", "--all")
-    day.git("commit", "--quiet", "-m", "The project")
+        shutil.copy(project / "kernelwright.yaml", day.folder)
+    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "-m", "The project")):
+        day.git(*words)
     for kernel, versions in kernels.items():
         for version in versions:
-            done = day.run("profile_kernel", kernel, version, "--mode", "event", "--json", measures=True)
-            day.parts.pop()
-            answer = json.loads(done or "{}")
-            if answer.get("status") == "ok":
-                contract = Path(answer["contract"]).read_text(encoding="utf-8")
-                day.parts.append(f"```sh\nprofile_kernel.py {kernel} {version} --mode event\n```\n\n{_quoted(contract.strip())}\n")
-                day.run("devlog", "add", answer["out_dir"], "--insight", INSIGHTS.get((kernel, version), f"Version {version}."))
-        named = [f"{kernel}:{version}" for version in versions]
-        day.run("compare", *named)
-        day.run("compare", kernel, versions[0], versions[-1], "--sweep", measures=True)
+            _develop(day, kernel, version)
+        day.run("compare", *(f"{kernel}:{version}" for version in versions))
+        # --stored: the point of the default parameters was measured above.
+        day.run("compare", kernel, versions[0], versions[-1], "--sweep", "--stored", measures=True)
         day.run("profile_kernel", kernel, versions[-1], "--mode", "annotation", measures=True)
         day.run("devlog", "show", kernel)
-    day.run("bench", "--check", "--junit", "bench.xml", "--github", measures=True)
-    return day
+        day.keep()
+    day.run("bench", "--check", "--pairs", "3", "--junit", "bench.xml", "--github", measures=True)
+    day.keep()
+    day.tell(f"The whole day: {time.monotonic() - day.begun:.0f} s.\n")
+
+
+def _develop(day: Day, kernel: str, version: str) -> None:
+    """Profile a version, and write down why it is as fast as it is."""
+    answer = json.loads(day.run("profile_kernel", kernel, version, "--mode", "event", "--json", measures=True, shown=False) or "{}")
+    if answer.get("status") == "ok":
+        day.tell("Its contract:\n", Path(answer["contract"]).read_text(encoding="utf-8"))
+        folder = Path(answer["out_dir"]).relative_to(day.folder)
+        day.run("devlog", "add", str(folder), "--insight", INSIGHTS.get((kernel, version), f"Version {version}."), shown=False)
 
 
 def main() -> int:
@@ -107,15 +151,10 @@ def main() -> int:
     parser.add_argument("options", nargs="*", help="options of every command that measures, after --")
     args = parser.parse_args()
     out = args.out.resolve()
-    day = replay(args.project.resolve(), out, args.options)
-    (out / "session.md").write_text("# A day\n\n" + "\n".join(day.parts), encoding="utf-8")
-    for file in sorted((out / "project" / "devlog").glob("*")):
-        if file.suffix in (".md", ".svg") and not file.name.startswith("."):
-            shutil.copy(file, out)
-    for file in sorted((out / "project" / "out" / "profiles" / "sweep").glob("*/*/*/sweep.svg")):
-        shutil.copy(file, out / f"{file.parents[2].name}.sweep.svg")
-    if (out / "project" / "bench.xml").is_file():
-        shutil.copy(out / "project" / "bench.xml", out)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="day-") as place:
+        day = Day(Path(place).resolve(), out, args.options)
+        replay(args.project.resolve(), day)
     for line in day.odd:
         print("otherwise than it should:", line)
     print(f"session: {out / 'session.md'}")

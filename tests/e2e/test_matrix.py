@@ -29,6 +29,7 @@ FUNCTIONS = """
 import torch
 PARAMS = {"n": 48}
 def get_inputs(n): return (torch.rand(n, n),)
+def flops(n): return 0
 def slow(x): return torch.stack([row.sum() for row in x])
 def quick(x): return x.sum(dim=1)
 VERSIONS = {"v1": slow, "v2": quick}
@@ -96,6 +97,9 @@ def test_a_form_goes_through_every_verb(name: str, call: Call, project: Path) ->
     found = kernelwright.Profile.load(whole["out_dir"])
     assert found.capture_metadata.model_name == name and found.capture_metadata.version == last and found.operators
     assert "## Profile:" in Path(whole["contract"]).read_text()
+    if name == "fn":  # its flops() is 0: known, and without a rate
+        assert found.work is not None and found.work.flops is not None and found.work.flops.value == 0 and found.work.compute_pct == 0
+        assert found.work.achieved_compute is None and found.work.arithmetic_intensity is None
 
     before = call("profile_kernel", name, *([first] if first else []), "--mode", "event", "--warmup", "2", "--steps", "20", *RUN)
     rows = call("compare", before["out_dir"], event["out_dir"], "--json")["rows"]
@@ -106,7 +110,8 @@ def test_a_form_goes_through_every_verb(name: str, call: Call, project: Path) ->
 
     for place in (before, event):
         call("devlog", "add", place["out_dir"], "--insight", "a note", "--json")
-    assert call("devlog", "show", name, "--json")["markdown"].count("a note") == 2
+    shown = call("devlog", "show", name, "--json")["markdown"]
+    assert shown.count("a note") == 2 and (name != "fn" or shown.count("| Achieved TFLOPs/s | n/a |") == 2)
 
     budget = call("bench", name, "--check", "--pairs", "3", *RUN)["budgets"]
     assert [row["outcome"] for row in budget] == ["within"], budget

@@ -80,6 +80,45 @@ def test_versions_default_to_the_last_and_agree_with_the_reference():
     assert torch.allclose(workload.step().double(), expected) and torch.allclose(workload.step(fn=workload.module.v1).double(), expected)
 
 
+WORKED = """
+import pathlib
+import torch
+PARAMS = {"n": 4}
+def get_inputs(n):
+    pathlib.Path(__file__).with_suffix(".built").touch()
+    return (torch.ones(n, n),)
+def forward(x): return x.t().contiguous()
+VERSIONS = {"v1": forward}
+"""
+
+
+@pytest.mark.parametrize("name", loaders.OWN_NUMBERS)
+@pytest.mark.parametrize("value", ["-1", "float('nan')", "float('inf')", "10**400", "'many'", "True", "None", "[1] * 1000"])
+@pytest.mark.parametrize("function", [False, True])
+def test_work_that_is_no_number_is_refused_before_anything_is_built(name, value, function, tmp_path):
+    path = tmp_path / "worked.py"
+    path.write_text(WORKED + f"def {name}(n): return {value}\n")
+    with pytest.raises(ProbeFailure, match="0 or more") as caught:
+        load(path, function=(str(path), "forward")) if function else load(path)
+    assert caught.value.code == f"bad_{name}" and caught.value.exit_code == 2 and len(caught.value.message) < 150
+    assert not path.with_suffix(".built").exists()
+
+
+def test_no_flops_and_no_bytes_are_work_that_is_known(tmp_path):
+    path = tmp_path / "worked.py"
+    path.write_text(WORKED + "def flops(n): return 0\ndef bytes_moved(n): return 0.0\n")
+    workload = load(path)
+    assert (workload.flops(), workload.bytes_moved()) == (0.0, 0.0)
+
+
+def test_a_flops_that_fails_spares_the_workload(tmp_path):
+    path = tmp_path / "worked.py"
+    path.write_text(WORKED + "def flops(n): raise KeyError('shapes are not known yet')\n")
+    workload = load(path)
+    with pytest.raises(KeyError):
+        workload.flops()
+
+
 def test_import_by_name_gives_the_same_module_and_leaves_no_bytecode(tmp_path):
     path = tmp_path / "own_name_of_a_workload.py"
     path.write_text("import torch\nclass Net(torch.nn.ReLU): pass\ndef get_model_and_input(): return Net(), torch.ones(2)\n",

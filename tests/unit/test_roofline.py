@@ -109,6 +109,16 @@ def test_what_is_not_known_stays_unknown() -> None:
     assert found.achieved_bandwidth is not None and found.achieved_bandwidth.value == pytest.approx(1.0)
 
 
+def test_no_work_is_known_work_without_a_rate() -> None:
+    timing = Measurement.of([1e6] * 9, timer="cuda_events")
+    work = ProbeWork(flops=0.0, flops_source="workload flops()", min_bytes=2.1e9, bytes_source="workload bytes_moved()")
+    found = work_summary(work, timing, roof(PEAKS, environment(), facts()))
+    assert found.flops is not None and found.flops.value == 0 and found.achieved_compute is None and found.arithmetic_intensity is None
+    assert (found.compute_pct, found.bandwidth_pct) == (0.0, pytest.approx(50.0))
+    empty = work_summary(work.model_copy(update={"flops": 1e9, "min_bytes": 0.0}), timing, roof(PEAKS, environment(), facts()))
+    assert empty.achieved_bandwidth is None and empty.arithmetic_intensity is None and empty.bandwidth_pct == 0.0
+
+
 def kernel(name: str, duration: int, category: str = "kernel") -> Kernel:
     return Kernel.model_validate({"kernel_id": name, "kernel_name": name, "stream_id": 7, "device_id": 0, "start_ns": 0, "end_ns": duration,
                                   "duration_ns": duration, "category": category, "attribution": Attribution(method="none",

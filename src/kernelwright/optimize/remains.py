@@ -65,7 +65,7 @@ def in_use_ns(profile: Profile) -> float | None:
         return None
     pairs = [(work.flops, in_unit(roof.peak_compute or roof.datasheet_compute, "TFLOP/s"), 1e3),
              (work.min_bytes, in_unit(roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s"), 1.0)]
-    least = [amount.value / (peak * scale) for amount, peak, scale in pairs if amount is not None and peak]
+    least = [amount.value / (peak * scale) for amount, peak, scale in pairs if amount is not None and amount.value > 0 and peak]
     return max(least, default=None)
 
 

@@ -222,7 +222,7 @@ def _before_after(end: Ending) -> list[dict[str, str]]:
     elif spread is not None and spread["factor"] > NOTABLE_SPREAD:
         old = (min(known), max(known))
     work = end.baseline.work
-    flops, moved = (work.flops.value if work and work.flops else None), (work.min_bytes.value if work and work.min_bytes else None)
+    flops, moved = ((amount.value or None) if amount else None for amount in ((work.flops, work.min_bytes) if work else (None, None)))
     on_gpu = end.baseline.capture_metadata.device == "cuda"
     idle, old_idle, new_idle = idle_row(before, after or before, on_cpu=not on_gpu)
     rows = [

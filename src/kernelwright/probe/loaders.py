@@ -14,18 +14,21 @@ import torch
 from . import params as parameters
 from . import tree, versions
 from .environment import resolve_device
-from .failures import bad_input
+from .failures import ProbeFailure, bad_input
 from .importing import import_file, seed_all
 from .training import find_loss, may_train, training_step
 
-__all__ = ["Inputs", "LoadedWorkload", "build_kernelbench_model", "find_form", "find_loss", "import_file", "load", "load_named", "place",
-           "seed_all", "split_inputs"]
+__all__ = ["Inputs", "LoadedWorkload", "build_kernelbench_model", "find_form", "find_loss", "import_file", "load", "load_named",
+           "own_number", "place", "seed_all", "split_inputs"]
 
 Call = Callable[[], Any]
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 ENTRY_POINTS = ("define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); "
                 "or VERSIONS = {\"v1\": function} and get_inputs()")
+
+OWN_NUMBERS = ("flops", "bytes_moved")
+"""Functions of a file with get_inputs() that say what one call must do at least."""
 
 
 @dataclass
@@ -81,7 +84,7 @@ class LoadedWorkload:
         return tree.to_device(_generate_inputs(self.module, self.params, self.device, seed), self.device)
 
     def flops(self) -> float | None:
-        """The workload's own flops(**params); None when it has none. Raises bad_flops when it is no number."""
+        """The workload's own flops(**params); None when it has none. Raises bad_flops (`own_number`)."""
         return self._own_number("flops")
 
     def bytes_moved(self) -> float | None:
@@ -95,14 +98,20 @@ class LoadedWorkload:
         return found if callable(found) else None
 
     def _own_number(self, name: str) -> float | None:
-        function = getattr(self.module, name, None)
-        if not callable(function) or self.form != "versions":
-            return None
-        value = function(**parameters.accepted(function, self.params, self.device))
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise bad_input(f"bad_{name}", f"{name}() must return a positive number, not {value!r}", where=self.path,
-                            fix="return a number above 0")
-        return float(value)
+        return own_number(self.module, name, self.params, self.device, self.path) if self.form == "versions" else None
+
+
+def own_number(module: ModuleType, name: str, values: Mapping[str, Any], device: str, path: str) -> float | None:
+    """What the file's function `name` (one of OWN_NUMBERS) says of these parameters; None when it has none. 0 is a number: a transpose
+    has no FLOPs. Raises bad_<name> for anything that is negative, not finite or no number."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        return None
+    value = function(**parameters.accepted(function, values, device))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
+        raise bad_input(f"bad_{name}", f"{name}() must return a number that is 0 or more, not {_short(value)}", where=path,
+                        fix="return a number, or leave the function out where it is not known")
+    return float(value)
 
 
 def load_named(named: Mapping[str, Any], device: str, seed: int = 0) -> LoadedWorkload:
@@ -161,6 +170,8 @@ def _load_function(module: ModuleType, path: str, version: str | None, given: di
         raise bad_input("no_entry_point", "the file has neither get_inputs() nor get_model_and_input(), so there is nothing to call "
                         f"{function[1]} with", where=path, fix="define get_inputs(), or name such a file with `file:` in kernelwright.yaml")
     values = _parameter_values(module, None if makes_inputs else module.get_model_and_input, given, path)
+    if makes_inputs:
+        _check_own_numbers(module, values, device, path)
     target = versions.find(*function)
     if isinstance(target, type):
         target = build_kernelbench_model(module, target, values, device, seed)
@@ -197,6 +208,7 @@ def _load_kernelbench(module: ModuleType, path: str, given: dict[str, str], devi
 
 def _load_versions(module: ModuleType, path: str, version: str | None, given: dict[str, str], device: str, seed: int) -> LoadedWorkload:
     values = _parameter_values(module, None, given, path)
+    _check_own_numbers(module, values, device, path)
     table = module.VERSIONS
     if callable(table) and not isinstance(table, Mapping):
         table = table(**parameters.accepted(table, values, device))
@@ -258,6 +270,27 @@ def _parameter_values(module: ModuleType, generator: Callable[..., Any] | None, 
     if declared is not None and isinstance(module.PARAMS, dict):
         module.PARAMS.update(values)
     return values
+
+
+def _check_own_numbers(module: ModuleType, values: Mapping[str, Any], device: str, path: str) -> None:
+    """Raises what `own_number` raises, before minutes go into building and timing. A function that fails otherwise costs its figure
+    alone: it is asked again when work is counted, and that is a warning."""
+    for name in OWN_NUMBERS:
+        try:
+            own_number(module, name, values, device, path)
+        except ProbeFailure:
+            raise
+        except Exception:  # noqa: BLE001 - the workload's own code
+            continue
+
+
+def _short(value: Any) -> str:
+    """A value for a message, in one short line."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - the workload's own class
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"a {type(value).__name__}"
 
 
 def _model_and_input(module: ModuleType, values: Mapping[str, Any], device: str, seed: int, path: str) -> tuple[Any, Any]:

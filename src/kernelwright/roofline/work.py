@@ -12,20 +12,21 @@ from .peaks import binding_peaks
 def work_summary(work: ProbeWork, timing: Measurement, roof: Roof) -> WorkSummary:
     """Achieved TFLOP/s and GB/s at the median time, and their shares of the ceilings.
 
-    1 FLOP/ns = 1e-3 TFLOP/s; 1 B/ns = 1 GB/s. Bytes are the analytic minimum, so GB/s is a lower bound of the traffic.
+    1 FLOP/ns = 1e-3 TFLOP/s; 1 B/ns = 1 GB/s. Bytes are the analytic minimum, so GB/s is a lower bound of the traffic. Work of 0 (a
+    transpose has no FLOPs) is known: it has no rate and no intensity, and takes 0% of its roof.
     """
     compute, bandwidth = binding_peaks(roof)
-    flops = _known(work.flops)
-    min_bytes = _known(work.min_bytes)
+    flops, min_bytes = _known(work.flops), _known(work.min_bytes)
     time_ns = timing.median_ns if timing.median_ns > 0 else None
-    tflops = flops / time_ns * 1e-3 if flops is not None and time_ns else None
-    gbs = min_bytes / time_ns if min_bytes is not None and time_ns else None
-    intensity = flops / min_bytes if flops is not None and min_bytes else None
+    tflops = flops / time_ns * 1e-3 if flops and time_ns else None
+    gbs = min_bytes / time_ns if min_bytes and time_ns else None
+    intensity = flops / min_bytes if flops and min_bytes else None
     return WorkSummary(
         flops=_figure(flops, "FLOP", work.flops_source), min_bytes=_figure(min_bytes, "B", work.bytes_source),
         achieved_compute=_figure(tflops, "TFLOP/s", work.flops_source), achieved_bandwidth=_figure(gbs, "GB/s", work.bytes_source),
         arithmetic_intensity=_figure(intensity, "FLOP/B", f"{work.flops_source} / {work.bytes_source}"),
-        compute_pct=share_pct(tflops, compute), bandwidth_pct=share_pct(gbs, bandwidth))
+        compute_pct=0.0 if flops == 0 else share_pct(tflops, compute),
+        bandwidth_pct=0.0 if min_bytes == 0 else share_pct(gbs, bandwidth))
 
 
 def share_pct(achieved: float | None, peak: Figure | None) -> float | None:
@@ -34,7 +35,7 @@ def share_pct(achieved: float | None, peak: Figure | None) -> float | None:
 
 
 def _known(value: float | None) -> float | None:
-    return value if value is not None and value > 0 else None
+    return value if value is not None and value >= 0 else None
 
 
 def _figure(value: float | None, unit: str, source: str) -> Figure | None:
