@@ -272,7 +272,8 @@ exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
 rows = torch.arange(20) != 3
 assert errors(out[rows], exact[rows])[0] < 4e-7 and torch.equal(out[3], exact[3].float()), errors(out[rows], exact[rows])
 x[3, 5] = 0.5
-for how in (Product("fp16x3", [16, 16, 32, 4, 3, 1, 1]), Product("fp16x3", [16, 16, 32, 4, 3, 2, 1]), Product("tf32x3", [16, 16, 32, 4, 3, 1])):
+for mode, splits, together in (("fp16x3", 1, 1), ("fp16x3", 2, 1), ("tf32x3", 1, 0)):
+    how = Product(mode, [16, 16, 32, 4, 3, splits, together])
     for bound, activation in ((None, "none"), (bias, "silu")):
         given = (*how.prepare(weight), bound)
         steps = Steps(how, x, given[0], bound, activation)

@@ -1,4 +1,4 @@
-"""Which product each linear layer takes: measured on its own weights and inputs, kept for the next process. Copied into files with products."""
+"""Which product each linear layer takes: measured on its own weights and inputs, kept for the next process. Copied along with products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .product_kernels import triton
+from .product_kernels import triton  # type: ignore[attr-defined]
 from .products import MODES, WIDTH, Product
 
 LEAST_WORK = 2**24

@@ -22,7 +22,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .product_kernels import ACTIVATIONS, finish_kernel, product_kernel, split_kernel, three_products_kernel, triton
+from .product_kernels import (
+    ACTIVATIONS,
+    finish_kernel,
+    product_kernel,
+    split_kernel,
+    three_products_kernel,
+    triton,  # type: ignore[attr-defined]
+)
 
 HI, LO, LOWEST, HI_FINITE = 0, 1, 2, 3
 """Parts of a row. HI_FINITE is HI, but zero where the row holds an infinity or NaN."""
@@ -71,7 +78,7 @@ def finish(
 ) -> torch.Tensor:
     """Scales taken back and bias added, in plain torch."""
     if row_scale is not None and column_scale is not None:
-        total = total * column_scale[None, :] * row_scale[:, None].abs()
+        total = total * column_scale * row_scale.unsqueeze(1).abs()
     return total if bias is None else total + bias
 
 
@@ -254,7 +261,7 @@ class Steps:
         return out
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def product_of(name: str) -> Product:
     """The product of this name."""
     mode, _colon, tile = name.partition(":")
