@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .product_kernels import triton  # type: ignore[attr-defined]
+from .product_kernels import triton
 from .products import MODES, WIDTH, Product
 
 LEAST_WORK = 2**24

@@ -6,7 +6,7 @@ Numbers and flags alone are passed to them: what compiles a kernel into its own 
 from __future__ import annotations
 
 try:
-    import triton
+    import triton as triton
     import triton.language as tl
     from triton.language.extra import libdevice
 except ImportError:

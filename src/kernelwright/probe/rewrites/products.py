@@ -22,14 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .product_kernels import (
-    ACTIVATIONS,
-    finish_kernel,
-    product_kernel,
-    split_kernel,
-    three_products_kernel,
-    triton,  # type: ignore[attr-defined]
-)
+from .product_kernels import ACTIVATIONS, finish_kernel, product_kernel, split_kernel, three_products_kernel, triton
 
 HI, LO, LOWEST, HI_FINITE = 0, 1, 2, 3
 """Parts of a row. HI_FINITE is HI, but zero where the row holds an infinity or NaN."""
