@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._inductor.utils import run_and_get_code
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelwright.probe.rewrites import products
-from kernelwright.probe.rewrites.products import MODES, Product, activate, errors, seconds, split_rows, tiles_for, with_products
+from kernelwright.probe.rewrites.compile_default import compile_default
+from kernelwright.probe.rewrites.compile_reduce_overhead import compile_reduce_overhead
+from kernelwright.probe.rewrites.cuda_graph import cuda_graph
+from kernelwright.probe.rewrites.product_choice import errors, seconds, tiles_for
+from kernelwright.probe.rewrites.product_layers import ProductLinear, with_products
+from kernelwright.probe.rewrites.products import MODES, Launch, Product, Steps, activate, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
 
 pytestmark = pytest.mark.gpu
@@ -65,8 +73,11 @@ def test_the_split_kernel_gives_the_same_bits_as_plain_torch(half: bool, shape: 
     x[0, 1], x[1, 2] = float("inf"), 0.0
     x[2] = 0.0
     blocks, dtype = [0, 1, 2, 3], torch.float16 if half else torch.bfloat16
-    parts, scale = torch.ops.tensor_core_products.split(x, blocks, half)
+    how = Product("fp16x3" if half else "bf16x6", [64, 64, 64, 4, 3, 1, 0])
+    how.a_blocks = blocks
     expected, expected_scale = split_rows(x, blocks, dtype)
+    parts, scale = torch.empty_like(expected), torch.empty(len(x), device="cuda")
+    Steps(how, x, how.prepare(x)[0], None, "none").split(x, parts, scale)
     assert torch.equal(parts.view(torch.int16), expected.view(torch.int16))
     assert not half or torch.equal(scale, expected_scale)
 
@@ -140,7 +151,7 @@ def test_examples_are_faster_and_as_exact(name: str) -> None:
     began = time.perf_counter()
     fast = split_products(model, (x,), {})
     print(f"\nchosen in {time.perf_counter() - began:.1f} s")
-    layers = {path: (layer.how.mode, layer.how.tile) for path, layer in fast.named_modules() if isinstance(layer, products.ProductLinear)}
+    layers = {path: (layer.how.mode, layer.how.tile) for path, layer in fast.named_modules() if isinstance(layer, ProductLinear)}
     print(f"\n{name}: {layers}")
     before, after = (seconds(captured(call, x).replay, 5) for call in (model, fast))  # launches left out: the products count here
     ours, theirs = fast(x), model(x)
@@ -148,6 +159,98 @@ def test_examples_are_faster_and_as_exact(name: str) -> None:
     found, limit = errors(ours, exact)[0], errors(theirs, exact)[0]
     print(f"{name}: {before * 1e6:.0f} us -> {after * 1e6:.0f} us ({before / after:.2f}x), error {found:.1e}, library {limit:.1e}")
     assert found <= 1.2 * limit and after < before
+
+
+def launches(how: Product) -> list[Launch]:
+    return [launch for steps in how.kept.values() for launch in (steps.split, steps.product, steps.finish) if launch is not None]
+
+
+@pytest.mark.parametrize("tile", [[64, 64, 64, 4, 3, 1, 1], [64, 64, 64, 4, 3, 3, 1], [64, 64, 64, 4, 3, 2, 0], []], ids=str)
+def test_later_calls_launch_the_compiled_kernels_themselves(tile: list[int]) -> None:
+    if not tile and not hasattr(torch.ops.aten.mm, "dtype"):
+        pytest.skip("no such product in the library")
+    x, weight, bias = operands(96, 160, 512)
+    how = Product("fp16x3", tile)
+    prepared = how.prepare(weight)
+    first = how(x, *prepared, bias, "silu")
+    for _ in range(3):
+        assert torch.equal(how(x, *prepared, bias, "silu"), first)
+    assert launches(how) and not any(launch.launch in (launch.first, launch.second, launch.plain) for launch in launches(how))
+    shifted = torch.empty(x.numel() + 1, device="cuda")[1:].view_as(x).copy_(x)  # not aligned: compiled code for aligned rows would fail
+    assert torch.equal(how(shifted, *prepared, bias, "silu"), first) and len(how.kept) == 1
+    other = torch.cuda.Stream()
+    other.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(other):
+        again = how(2 * x, *prepared, bias, "silu")
+    other.synchronize()
+    assert torch.equal(again, how(2 * x, *prepared, bias, "silu"))
+    assert torch.equal(how(x[:32], *prepared, bias, "silu"), first[:32]) and len(how.kept) == 2
+
+
+@torch.no_grad()
+@pytest.mark.skipif(not hasattr(torch.library, "triton_op"), reason="this torch compiles no Triton kernels of others")
+def test_inductor_generates_the_launches_and_takes_in_what_stands_between_products() -> None:
+    model = nn.Sequential(nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 512), nn.Tanh()).cuda().eval()
+    x = torch.randn(256, 512, device="cuda")
+    fast = with_products(model, (x,), {}, lambda _layer, _x: Product("fp16x3", [64, 64, 64, 4, 3, 2, 1]))
+    out, (code, *_more) = run_and_get_code(torch.compile(fast, fullgraph=True), x)
+    ran = [line for line in code.splitlines() if ".run(" in line]
+    print("\n", *(line.strip()[:150] + "\n" for line in ran))
+    assert "torch.ops.tensor_core_products" not in code and sum("three_products_kernel" in line for line in ran) == 2
+    assert len(ran) == 5, "split; product; sum, GELU and split; product; sum and tanh"
+    assert errors(out, model.double()(x.double()))[0] < 5e-7
+
+
+def us_a_call(call: Callable[[], Any], calls: int = 50) -> float:
+    """Wall time of one call when calls follow each other: what the host or the device takes, whichever is slower."""
+    for _ in range(5):
+        call()
+    found = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        found.append((time.perf_counter() - began) / calls * 1e6)
+    return min(found)
+
+
+class Operators(TorchDispatchMode):
+    """Counts the calls that reach torch's dispatcher, products apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function.namespace != "tensor_core_products"
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["mlp_activations", "embedding_projection", "gpt2"])
+def test_what_a_call_costs_the_host(name: str) -> None:
+    model, x = example(name)
+    fast = split_products(model, (x,), {})
+    layers = sum(isinstance(layer, ProductLinear) for layer in fast.modules())
+    with Operators() as others:
+        fast(x)
+    graph, library_graph = captured(fast, x), captured(model, x)
+    own = cuda_graph(fast, (x,), {})
+    ways = {"library, eager": lambda: model(x), "library in a graph": library_graph.replay, "products, eager": lambda: fast(x),
+            "products in a graph": graph.replay, "cuda_graph rewrite": lambda: own(x)}
+    torch._dynamo.reset()
+    for label, chosen in (("library", model), ("products", fast)):
+        compiled, overhead = compile_default(chosen, (x,), {}), compile_reduce_overhead(chosen, (x,), {})
+        ways |= {f"{label}, compiled": lambda compiled=compiled: compiled(x),
+                 f"{label}, reduce-overhead": lambda overhead=overhead: overhead(x)}
+    took = {way: us_a_call(call, 20 if name == "embedding_projection" else 50) for way, call in ways.items()}
+    print(f"\n{name}: {layers} products, {others.count} other operators", *(f"  {way}: {us:.0f} us" for way, us in took.items()), sep="\n")
+    device = took["products in a graph"]
+    assert took["products, eager"] <= 1.3 * device + 30 * layers + 12 * others.count
+    assert took["products, compiled"] <= 1.3 * device + 15 * layers + 60
+    assert took["products, compiled"] < took["library, compiled"] and took["products, reduce-overhead"] < took["library, reduce-overhead"]
 
 
 @pytest.mark.parametrize("shape", [(8192, 32000, 512), (4096, 4096, 4096), (8192, 2048, 512), (512, 3072, 768), (256, 2048, 2048),

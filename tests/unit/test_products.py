@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kernelwright.probe.rewrites import products
-from kernelwright.probe.rewrites.products import HI, HI_FINITE, LO, LOWEST, MODES, Product, ProductLinear, errors, split_rows, with_products
+from kernelwright.probe.rewrites import product_choice, products
+from kernelwright.probe.rewrites.product_choice import Chooser, choices_file, errors, kept_choices, tiles_for
+from kernelwright.probe.rewrites.product_layers import ProductLinear, with_products
+from kernelwright.probe.rewrites.products import HI, HI_FINITE, LO, LOWEST, MODES, Launch, Product, product_of, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
 
 SPLIT = ("fp16x3", "bf16x6", "bf16x9")
@@ -98,8 +102,11 @@ def test_chosen_layers_are_replaced_in_a_copy_that_shares_the_weights() -> None:
     assert fast.first.weight is net.first.weight and fast.second.weight is net.second.weight
     exact = net.double()(x.double())
     net.float()
-    assert fast(x).shape == exact.shape and errors(fast(x), exact)[0] < 4e-7
-    assert torch.equal(fast(x.bfloat16().float()), fast(x.bfloat16().float()))
+    with torch.no_grad():
+        assert fast(x).shape == exact.shape and errors(fast(x), exact)[0] < 4e-7
+        assert not torch.equal(fast.first(x), net.first(x)), "computed by the library"
+    assert torch.equal(fast.first(x), net.first(x)) and fast.first(x).requires_grad, "gradients are the library's"
+    assert set(fast.state_dict()) == set(net.state_dict())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert fast.first(x).dtype == torch.bfloat16
 
@@ -122,16 +129,17 @@ def test_dynamo_traces_a_product_without_a_break_and_dispatches_the_same_numbers
         assert torch.equal(compiled, fast(x))
 
 
-def test_the_operators_pass_torchs_own_checks() -> None:
+@pytest.mark.parametrize("operator", ["linear", "opaque_linear"])
+def test_the_operators_pass_torchs_own_checks(operator: str) -> None:
     how = Product("fp16x3", [64, 64, 64, 4, 3, 1])
-    w, scale = how.prepare(torch.randn(6, 32))
-    a, rows = torch.ops.tensor_core_products.split(torch.randn(4, 32), how.a_blocks, True)
-    torch.library.opcheck(torch.ops.tensor_core_products.split.default, (torch.randn(4, 32), how.a_blocks, True))
-    torch.library.opcheck(torch.ops.tensor_core_products.product.default, (a, w, rows, scale, None, "gelu", how.terms, how.tile))
+    given = (torch.randn(2, 4, 32), *how.prepare(torch.randn(6, 32)), None, "gelu", how.name)
+    found = getattr(torch.ops.tensor_core_products, operator)
+    torch.library.opcheck(found.default, given)
+    assert torch.equal(found(*given), how(*given[:5]))
 
 
 def test_a_second_file_with_the_same_operators_can_be_loaded_beside() -> None:
-    spec = importlib.util.spec_from_file_location("products_again", products.__file__)
+    spec = importlib.util.spec_from_file_location("kernelwright.probe.rewrites.products_again", products.__file__)
     again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(again)
     x, weight = torch.randn(4, 32), torch.randn(8, 32)
@@ -149,31 +157,31 @@ def test_refused_without_a_gpu() -> None:
 
 def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    monkeypatch.setattr(product_choice, "LEAST_WORK", 1)
     linear, x, measured = nn.Linear(32, 8), torch.randn(64, 32), []
 
-    def faster(self: products.Chooser, layer: nn.Linear, given: torch.Tensor) -> list[Product]:
+    def faster(self: Chooser, layer: nn.Linear, given: torch.Tensor) -> list[Product]:
         measured.append(self.key(layer, given))
         return [Product("fp16x3", [64, 64, 64, 4, 3, 1, 1])]
 
-    monkeypatch.setattr(products.Chooser, "faster", faster)
-    monkeypatch.setattr(products.Chooser, "as_exact", lambda *_arguments: True)
+    monkeypatch.setattr(Chooser, "faster", faster)
+    monkeypatch.setattr(Chooser, "as_exact", lambda *_arguments: True)
     for _process in range(2):
-        how = products.Chooser(("fp16x3",))(linear, x)
+        how = Chooser(("fp16x3",))(linear, x)
         assert how is not None and (how.mode, how.tile) == ("fp16x3", [64, 64, 64, 4, 3, 1, 1])
     assert len(measured) == 1 and "64x8x32" in measured[0]
-    products.Chooser(("fp16x1",), tf32=True)(linear, x)
-    assert len(measured) == 2 and set(products.kept_choices()) == set(measured)
+    Chooser(("fp16x1",), tf32=True)(linear, x)
+    assert len(measured) == 2 and set(kept_choices()) == set(measured)
     for text in ("{", "[1]", '{"key": [["fp16x3", "x"]]}', '{"key": 3}'):
-        products.choices_file().write_text(text)
-        assert products.kept_choices() == {}
+        choices_file().write_text(text)
+        assert kept_choices() == {}
     assert [file.name for file in tmp_path.iterdir()] == ["tensor_core_products.json"]
 
 
 @pytest.mark.parametrize("shape", [(8192, 32000, 512), (256, 2048, 2048), (33, 70, 100), (512, 50257, 768)], ids=str)
 def test_few_tiles_are_tried_and_they_fill_the_device(shape: tuple[int, int, int]) -> None:
     for mode in MODES:
-        tiles = products.tiles_for(*shape, 132, mode)
+        tiles = tiles_for(*shape, 132, mode)
         assert 1 <= len(tiles) <= 6
         for rows, columns, _depth, _warps, _stages, splits, _together in tiles:
             count = -(-shape[0] // rows) * -(-shape[1] // columns)
@@ -187,11 +195,60 @@ def test_every_mode_sums_what_it_must() -> None:
         assert len(pairs) == (int(mode[-1]) if mode != "tf32x3" else 1)
 
 
+def test_a_product_is_known_by_its_name_and_a_copy_has_no_compiled_kernels() -> None:
+    for how in (Product("fp16x3", [64, 32, 64, 4, 3, 2, 1]), Product("bf16x6"), Product("tf32x3", [64, 64, 32, 4, 3, 1])):
+        assert product_of(how.name).name == how.name and product_of(how.name).terms == how.terms
+        how.kept[(1,)] = None
+        assert copy.deepcopy(how).name == how.name and not copy.deepcopy(how).kept
+
+
+class Kernel:
+    """Stands in for a Triton kernel: notes which way each launch went. takes: the arguments its compiled form counts."""
+
+    arg_names = ("x", "out", "size", "FLAG", "BLOCK")
+
+    def __init__(self, takes: int) -> None:
+        self.takes, self.went = takes, []
+
+    def __getitem__(self, grid: tuple[int, ...]):
+        def launch(*given, **flags):
+            self.went.append(("plain", grid, given, flags))
+            return {grid: self.direct}
+
+        return launch
+
+    def direct(self, *given) -> None:
+        if len(given) != self.takes:
+            raise TypeError("function takes exactly so many arguments")
+        self.went.append(("direct", given))
+
+
+@pytest.mark.parametrize(("version", "takes", "ways"), [
+    ("3.6.0", 5, ["plain", "direct", "direct"]), ("3.2.0", 3, ["plain", "direct", "direct"]),
+    ("3.9.0", 4, ["plain", "plain", "plain"]),
+])
+def test_a_kernel_is_launched_directly_from_the_second_time_on(
+    version: str, takes: int, ways: list[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "triton", types.SimpleNamespace(__version__=version))
+    kernel = Kernel(takes)
+    launch = Launch(kernel, (7,), (9,), BLOCK=64, FLAG=True, num_warps=4)
+    for call in range(3):
+        launch(f"x{call}", "out")
+    assert [way for way, *_rest in kernel.went] == ways
+    assert kernel.went[0][1:] == ((7, 1, 1), ("x0", "out", 9), {"BLOCK": 64, "FLAG": True, "num_warps": 4})
+    if ways[2] == "direct":
+        assert kernel.went[2][1] == (("x2", "out", 9, True, 64) if takes == 5 else ("x2", "out", 9))
+    else:
+        assert kernel.went[2][2] == ("x2", "out", 9)
+
+
 INTERPRETED = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
-from kernelwright.probe.rewrites.products import Product, errors, split_rows
-from kernelwright.probe.rewrites.products import finish_kernel, product_kernel, split_kernel, three_products_kernel
+from kernelwright.probe.rewrites.product_choice import errors
+from kernelwright.probe.rewrites.product_kernels import finish_kernel, product_kernel, split_kernel, three_products_kernel
+from kernelwright.probe.rewrites.products import Product, Steps, split_rows
 torch.manual_seed(0)
 x, weight, bias = torch.randn(20, 70), torch.randn(33, 70), torch.randn(33)
 how = Product("fp16x3", [16, 16, 32, 4, 3, 2])
@@ -201,19 +258,28 @@ assert torch.equal(parts, split_rows(x, how.a_blocks, torch.float16)[0])
 w, columns = how.prepare(weight)
 partial, out = torch.empty(2, 20, 33), torch.empty(20, 33)
 a_code, w_code = (sum(c << 2 * i for i, c in enumerate(how.terms[s::2])) for s in (0, 1))
-flags = dict(SCALED=True, BIASED=True, ACTIVATION="gelu")
+flags = dict(SCALED=True, BIASED=True, ACTIVATION=2)
 product_kernel[(2 * 3, 2)](parts, w, partial, scale, columns, bias, 20, 33, 128, 384, 256, 2, A_CODE=a_code, W_CODE=w_code, TERMS=3,
-                           MASKED=False, DOT="tf32", PROMOTED=True, PARTIAL=True, **flags, BM=16, BN=16, BK=32, GROUP=8)
+                           MASKED=False, TF32X3=False, PROMOTED=True, PARTIAL=True, **flags, BM=16, BN=16, BK=32, GROUP=8)
 finish_kernel[(1,)](partial, out, scale, columns, bias, 20, 33, 660, 2, **flags, BLOCK=1024)
 exact = torch.nn.functional.gelu(torch.nn.functional.linear(x.double(), weight.double(), bias.double()))
 assert errors(out, exact)[0] < 4e-7, errors(out, exact)
 x[3, 5] = float("inf")
 parts, scale = split_rows(x, (0, 1), torch.float16)
 three_products_kernel[(2 * 3, 1)](parts, w, out, scale, columns, bias, 20, 33, 128, 256, 256, 1, PARTIAL=False, BIASED=True,
-                                  ACTIVATION="none", BM=16, BN=16, BK=32, GROUP=8)
+                                  ACTIVATION=0, BM=16, BN=16, BK=32, GROUP=8)
 exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
 rows = torch.arange(20) != 3
 assert errors(out[rows], exact[rows])[0] < 4e-7 and torch.equal(out[3], exact[3].float()), errors(out[rows], exact[rows])
+x[3, 5] = 0.5
+for mode, splits, together in (("fp16x3", 1, 1), ("fp16x3", 2, 1), ("tf32x3", 1, 0)):
+    how = Product(mode, [16, 16, 32, 4, 3, splits, together])
+    for bound, activation in ((None, "none"), (bias, "silu")):
+        given = (*how.prepare(weight), bound)
+        steps = Steps(how, x, given[0], bound, activation)
+        out, expected = steps(x, *given), how.in_torch(x, *given, activation)
+        assert errors(out, expected.double())[0] < 4e-7, (how.name, activation)
+        assert torch.equal(steps(x, *given), out)
 """
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from .products import Chooser, need_tensor_cores, with_products
+from .product_choice import Chooser, need_tensor_cores
+from .product_layers import with_products
 
 
 def scaled_fp16(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

@@ -1,0 +1,183 @@
+"""Which product each linear layer takes: measured on its own weights and inputs, kept for the next process. Copied along with products."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .product_kernels import triton
+from .products import MODES, WIDTH, Product
+
+LEAST_WORK = 2**24
+"""Multiplications below which a product is left to the library: it takes less time than a launch."""
+LEAST_ROWS = 32
+"""Rows below which reading the weights is what takes the time, and parts hold as many bytes as float32."""
+SAMPLE = 256
+"""Rows, about, on which errors are measured."""
+GAIN = 1.03
+"""A product must be this much faster than the library's to be replaced: the timing's own noise."""
+
+
+def tiles_for(rows: int, columns: int, depth: int, processors: int, mode: str) -> list[list[int]]:
+    """Tiles worth trying for a product (M, N, K) on a device of so many multiprocessors: BM, BN, BK, warps, stages, splits, together."""
+    large = {
+        "fp16x1": [[128, 256, 64, 8, 3, 0], [128, 128, 64, 4, 4, 0]],
+        "fp16x3": [[128, 128, 64, 8, 3, 1], [128, 128, 32, 8, 4, 1], [128, 64, 32, 4, 4, 1]],
+        "tf32x3": [[128, 128, 32, 8, 3, 0], [128, 64, 32, 4, 3, 0]],
+    }.get(mode, [[128, 128, 64, 8, 4, 0]])
+    small = {
+        "fp16x1": [[128, 128, 64, 4, 4, 0], [64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]],
+        "fp16x3": [[128, 128, 64, 8, 3, 1], [64, 128, 64, 4, 3, 1], [64, 64, 64, 4, 3, 1]],
+        "tf32x3": [[128, 64, 32, 4, 3, 0], [64, 64, 32, 4, 4, 0]],
+    }.get(mode, [[64, 128, 64, 4, 4, 0], [64, 64, 64, 4, 5, 0]])
+    # Each compilation takes a second or two: large tiles where there are enough of them, small ones or shares of K where there are not.
+    enough = rows * columns >= 2 * processors * 128 * 128
+    found = []
+    for shape in large if enough else small:
+        count = -(-rows // shape[0]) * -(-columns // shape[1])
+        splits = max(1, min(processors // count, -(-depth // WIDTH) // 2, 16))
+        found += [[*shape[:5], share, shape[5]] for share in sorted({splits, 1 if 2 * count > processors else splits})]
+    return found
+
+
+def need_tensor_cores() -> None:
+    """Raises NotImplementedError where the kernels can't run."""
+    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
+        raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
+
+
+def errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
+    """(relative error in the norm, largest absolute error) against float64."""
+    exact = exact.detach()
+    difference = got.detach().double() - exact
+    return float(difference.norm() / exact.norm().clamp_min(1e-300)), float(difference.abs().max())
+
+
+def seconds(function: Callable[[], Any], calls: int = 10) -> float:
+    """Device time of one call: median of three batches, queued behind a pause so that launches cost nothing."""
+    found = []
+    for _ in range(3):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(10_000_000)
+        start.record()
+        for _ in range(calls):
+            function()
+        end.record()
+        end.synchronize()
+        found.append(start.elapsed_time(end) / calls / 1e3)
+    return float(statistics.median(found))
+
+
+def choices_file() -> Path:
+    """Where choices are kept from one process to the next: beside Triton's own compiled kernels."""
+    folder = os.environ.get("TRITON_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".triton", "cache")
+    return Path(folder) / "tensor_core_products.json"
+
+
+def kept_choices() -> dict[str, list[tuple[str, list[int]]]]:
+    """{key: [(mode, tile), ...]}; empty where there is no such file, or none that is in order."""
+    try:
+        stored = json.loads(choices_file().read_text()[:1_000_000])
+        kept = {str(key): [(str(mode), [int(number) for number in tile]) for mode, tile in rows] for key, rows in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+    in_order = all(mode in MODES and len(tile) in (0, 7) for rows in kept.values() for mode, tile in rows)
+    return kept if in_order else {}
+
+
+def keep_choice(key: str, found: Sequence[Product]) -> None:
+    """Adds one choice to the file; where it can't be written, the next process measures again."""
+    file = choices_file()
+    temporary = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({**kept_choices(), key: [(how.mode, how.tile) for how in found]}))
+        os.replace(temporary, file)
+    except OSError:
+        return
+
+
+class Chooser:
+    """Decides for each linear layer, on its real weights and inputs: the fastest product that errs by no more than the library's.
+
+    modes in order of preference: the first with a product that is faster is taken. Each layer's error is measured; equal shapes share
+    one timing, which is kept for the next process. tf32: held against the library's TF32 instead of its float32.
+    """
+
+    def __init__(self, modes: Sequence[str], *, tf32: bool = False) -> None:
+        self.modes, self.tf32 = modes, tf32
+        self.timed: dict[str, list[Product]] = {}
+        self.notes: list[str] = []
+
+    def __call__(self, linear: torch.nn.Linear, x: torch.Tensor) -> Product | None:
+        """The product to use, None for the library's own."""
+        flat = x.detach().reshape(-1, x.shape[-1])
+        rows, columns, depth = flat.shape[0], linear.out_features, linear.in_features
+        if x.dtype != torch.float32 or linear.weight.dtype != torch.float32 or rows < LEAST_ROWS or rows * columns * depth < LEAST_WORK:
+            return None
+        if not bool(torch.isfinite(linear.weight).all()):
+            return None
+        key = self.key(linear, flat)
+        if key not in self.timed:
+            kept = kept_choices().get(key)
+            self.timed[key] = self.faster(linear, flat) if kept is None else [Product(mode, tile) for mode, tile in kept]
+            if kept is None:
+                keep_choice(key, self.timed[key])
+        return next((how for how in self.timed[key] if self.as_exact(linear, flat, how)), None)
+
+    def key(self, linear: torch.nn.Linear, x: torch.Tensor) -> str:
+        """What a choice depends on: device, versions, shape (M, N, K), whether a bias is added, modes, what it is held against."""
+        device = torch.cuda.get_device_name(x.device) if x.is_cuda else "cpu"
+        shape = f"{x.shape[0]}x{linear.out_features}x{linear.in_features}"
+        return "|".join([device, torch.__version__, getattr(triton, "__version__", "none"), shape, str(linear.bias is not None),
+                         *self.modes, str(self.tf32)])
+
+    def library(self, linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        """What the library gives in the precision that is asked for."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+        try:
+            return F.linear(x, linear.weight, linear.bias)
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def as_exact(self, linear: torch.nn.Linear, x: torch.Tensor, how: Product) -> bool:
+        """Whether a product errs by no more than the library against float64, on up to SAMPLE of the rows."""
+        stride = max(1, x.shape[0] // SAMPLE)
+        exact = F.linear(x[::stride].double(), linear.weight.double(), None if linear.bias is None else linear.bias.double())
+        limit = errors(self.library(linear, x)[::stride], exact)
+        found = errors(how(x, *how.prepare(linear.weight), linear.bias)[::stride], exact)
+        # Roundings of the same size to 11 bits: which of the two is a percent larger is chance.
+        room = 1.1 if self.tf32 else 1.0
+        return all(error <= room * most for error, most in zip(found, limit, strict=True))
+
+    def faster(self, linear: torch.nn.Linear, x: torch.Tensor) -> list[Product]:
+        """Products faster than the library and as exact, the fastest first: of the first mode that has one."""
+        limit = seconds(lambda: self.library(linear, x)) / GAIN
+        processors = torch.cuda.get_device_properties(x.device).multi_processor_count
+        for mode in self.modes:
+            tiles = tiles_for(x.shape[0], linear.out_features, linear.in_features, processors, mode)
+            if mode != "tf32x3" and hasattr(torch.ops.aten.mm, "dtype"):
+                tiles.append([])
+            timed = [item for item in (self.time(linear, x, Product(mode, tile)) for tile in tiles) if item is not None and item[0] < limit]
+            found = [how for _time, how in sorted(timed, key=lambda item: item[0]) if self.as_exact(linear, x, how)]
+            if found:
+                return found
+        return []
+
+    def time(self, linear: torch.nn.Linear, x: torch.Tensor, how: Product) -> tuple[float, Product] | None:
+        """(seconds, product); None where the tile does not compile or the device has no room for it."""
+        w, scale = how.prepare(linear.weight)
+        try:
+            how(x, w, scale, linear.bias)
+            return seconds(lambda: how(x, w, scale, linear.bias)), how
+        except (RuntimeError, triton.errors.TritonError) as error:
+            self.notes.append(f"{how.mode} {how.tile}: {error}")
+            return None
