@@ -19,7 +19,7 @@ from ..model.workload import Precision
 from . import bandit, memory
 from .budget import kind, screen_estimate_s
 from .expected import is_graphed, modelled, shown_by
-from .passes import CATALOGUE, Context, Pass
+from .passes import CARRIER, CATALOGUE, Context, Pass
 from .plan import LADDER, Candidate, candidate, carrier_of, compatible, refusal
 
 PATIENCE = 12
@@ -197,9 +197,9 @@ def _evidence(view: View) -> dict[tuple[str, bool], float]:
 
 
 def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
-    """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was FASTER
-    or one is close to it. Where time is plenty also the best row of the ladder, beside which everything is reported, and, where nothing
-    was FASTER, what the screen leaves little hope for."""
+    """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was
+    FASTER. Where time is plenty also one that is close to the best, the best row of the ladder, beside which everything is reported, and,
+    where nothing was FASTER, what the screen leaves little hope for."""
     queue: list[Experiment] = []
     ahead = 0.0
     for level in view.allowed:
@@ -211,7 +211,7 @@ def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
     queue.sort(key=lambda row: -_speed(row))
     if not plenty:
         return queue
-    ladder = _ranked(row for row in view.rows if row.ladder_row)[:1]
+    ladder = [row for row in _ranked(row for row in view.rows if row.ladder_row)[:1] if _may_be_faster(row)]
     queue += [row for row in ladder if row.verdict is None and row not in queue]
     return queue
 
@@ -228,7 +228,7 @@ def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
     best = max(_speed(row) for row in faster)
     if _speed(waiting[0]) > STEP * best:
         return waiting[:1]
-    return waiting[:1] if len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
+    return waiting[:1] if plenty and len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
 
 
 def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
@@ -342,6 +342,10 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
 def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Candidate]:
     if item.name in base.passes:
         return []
+    if item.in_graph and carrier_of(base.passes) is None:
+        compiled = candidate([*base.passes, CARRIER], view.context).name
+        if compatible([*base.passes, CARRIER]) and view.row(compiled) is None:
+            return []  # what only compiling does comes first
     names = joined(base.passes, item.name)
     ways = [names]
     if GRAPH not in names and compatible([*names, GRAPH]) and _is_graph_usable(view) and _shortens(view, item):
