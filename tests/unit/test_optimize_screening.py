@@ -155,15 +155,21 @@ def test_a_wrong_or_failing_candidate_is_dropped_and_its_pass_not_tried_again(wo
 
 def test_without_a_compiler_the_compile_rows_say_so_and_nothing_else_is_lost(workload):
     reason = "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"
-    stages = Stages(screens={"compile_default": Screen(status="failed", reason=reason)}, device="cpu")
+    failed = Screen(status="failed", reason=reason)
+    stages = Stages(screens={"compile_default": failed, "fold_conv_bn__compile_default": failed}, device="cpu")
     outcome = run(workload, stages)
-    assert [name for name in stages.screener.asked if "compile" in name] == ["compile_default"]
+    assert len([name for name in stages.screener.asked if "compile" in name]) == 1
     assert rows(outcome)["compile_max_autotune_no_cudagraphs"].reason == reason and "channels_last" in outcome.kept
 
 
 def test_a_workload_that_can_not_be_screened_is_judged_as_before(workload):
     said: list[str] = []
-    stages = Stages(screens={"no_grad": Unusable("it does not load twice")})
+    stages = Stages()
+
+    def screen(_ask: Ask) -> Screen:
+        raise Unusable("it does not load twice")
+
+    stages.screener.screen = screen
     outcome = run(workload, stages, said)
     assert any("can't be screened (it does not load twice)" in line for line in said)
     assert set(outcome.kept) == BEST and len(judged(stages)) > 8
@@ -348,17 +354,21 @@ def test_proposals_are_new_allowed_compatible_and_always_the_same(singles, preci
 
 
 def test_who_is_judged_and_in_which_order():
-    def order(*done: Experiment, precision: str = "bf16") -> list[str]:
-        return [row.name for row in strategy.to_judge(strategy.View(context(), precision, done))]
+    def order(*done: Experiment, precision: str = "bf16", plenty: bool = True) -> list[str]:
+        return [row.name for row in strategy.to_judge(strategy.View(context(), precision, done), plenty=plenty)]
 
     fast, second = screened(1, "cuda_graph", speedup=2.0), screened(2, "channels_last", speedup=1.5)
     ladder, low = screened(3, "compile_default", speedup=1.2), screened(4, "bf16", speedup=3.0)
-    assert order(fast, second, ladder, low) == ["cuda_graph", "bf16", "compile_default"]
+    assert order(fast, second, ladder, low) == ["bf16", "cuda_graph", "compile_default"]
+    assert order(fast, second, ladder, low, plenty=False) == ["bf16", "cuda_graph"], "the ladder's row changes nothing that is kept"
     done = fast.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.9)})
     assert order(done, second, ladder, precision="equal") == ["compile_default"], "1.5 is not close to 2"
     same = fast.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
     assert order(same, second, ladder, precision="equal") == ["channels_last", "compile_default"]
     assert order(screened(1, "cuda_graph", speedup=0.6), precision="equal") == [], "hopeless"
+    useless = screened(1, "channels_last", speedup=0.995)
+    assert order(useless, precision="equal", plenty=False) == [], "its interval excludes a gain"
+    assert order(useless, precision="equal") == ["channels_last"], "with plenty of time it is judged all the same"
     assert "bf16" not in order(fast, low.model_copy(update={"screen": low.screen.model_copy(update={"speedup": 1.9})}))
 
 

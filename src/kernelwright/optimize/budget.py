@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..model.verdict import Experiment
@@ -16,10 +16,12 @@ PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
 CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
 AUTOTUNE_FACTOR = PRIOR_S["autotune"] / PRIOR_S["compile"]
 """Until one was seen, tuning is expected to take this many times what compiling was seen to take."""
-CONFIRM_SHARE = 1 / 3
+CONFIRM_SHARE = 0.4
 """At most this share of the budget is held back for the final confirmation."""
 RESERVE_MARGIN = 1.25
 """The confirmation may take this many times what was measured before it ends for want of time."""
+SCREENED_MARGIN = 1.1
+"""The same where the candidate had been screened: its set-up holds no surprise (H200: the confirmation took 0.75 of the judgement)."""
 UNSEEN_SHARE = 0.5
 """A candidate of a kind not seen yet starts when this share of its prior is left: the prior may be far too long."""
 LAST_TRY_SHARE = 0.4
@@ -70,30 +72,72 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
     return PRIOR_S[wanted], False
 
 
-SCREEN_PRIOR_S = {"cheap": 5.0, "compile": 30.0, "autotune": 100.0}
-"""Seconds to screen a candidate of each kind before any was seen: two of timing, and what compiling takes."""
-JUDGE_PRIOR_S = 20.0
-"""Seconds to judge a screened candidate before any was: a process's start, its checks, six seconds of timing."""
-JUDGING_SHARE = 0.5
+SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, "autotune": 100.0}
+"""Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15)."""
+JUDGE_PRIOR_S = 14.0
+"""Seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks, the timing."""
+SETUP_S = 6.0
+"""Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches (H200: 6 to 12)."""
+JUDGING_SHARE = 0.65
 """At most this share of the budget is held back for judging finalists and what follows, while none was judged."""
+PLENTY = 2.0
+"""A judgement that can hardly change what is kept is made where so many of them fit in the time left."""
+JUDGEMENT = "judgement"
+"""Key of `costs`, beside the kinds: what a judgement takes on this machine beside the candidate's set-up."""
 ABLATION_SHARE = 0.15
 """At most this share is held back for ablation, once there is something to ablate."""
 
 
-def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
-    """(expected seconds to screen such a candidate, whether that rests on one of the same kind)."""
-    wanted = kind(passes)
-    seen = [row.screen.elapsed_s for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")
-            and kind(row.passes) == wanted]
-    return (statistics.median(seen), True) if seen else (SCREEN_PRIOR_S[wanted], False)
+def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: Mapping[str, float] | None = None) -> tuple[float, bool]:
+    """(expected seconds to screen such a candidate, whether that rests on one of the same kind). costs: of earlier runs on this
+    machine."""
+    wanted, known = kind(passes), costs or {}
+    seen = screens_s(done).get(wanted)
+    return (statistics.median(seen), True) if seen else (known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known)
 
 
-def judge_estimate_s(row: Experiment, done: Iterable[Experiment]) -> float:
-    """Expected seconds to judge a screened candidate: what others took beside their set-up, and what is not cached of its own."""
-    seen = [max(0.0, one.elapsed_s - (one.verdict.candidate_setup_s or 0.0)) for one in done
+def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
+    """Kind -> seconds of its screens that came to an end. The very first loaded the workload too, and is left out once there are others."""
+    ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
+    ended.sort(key=lambda row: row.index)
+    found: dict[str, list[float]] = {}
+    for row in ended:
+        found.setdefault(kind(row.passes), []).append(row.screen.elapsed_s if row.screen is not None else 0.0)
+    if ended and len(found[kind(ended[0].passes)]) > 1:
+        del found[kind(ended[0].passes)][0]
+    return found
+
+
+def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None) -> float:
+    """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up, here or in earlier runs on this
+    machine, and what is not cached of its own."""
+    seen = judgements_s(done)
+    own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
+    own = max(own, SETUP_S if row is None or kind(row.passes) != "cheap" else 0.0)
+    return (statistics.median(seen) if seen else (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S)) + own
+
+
+def judgements_s(done: Iterable[Experiment]) -> list[float]:
+    """Seconds of each judgement that came to an end, less the candidate's set-up."""
+    return [max(0.0, one.elapsed_s - (one.verdict.candidate_setup_s or 0.0)) for one in done
             if one.status == "judged" and one.verdict is not None]
-    own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row.screen is not None else 0.0)
-    return (statistics.median(seen) if seen else JUDGE_PRIOR_S) + own
+
+
+def costs_of(done: Iterable[Experiment]) -> dict[str, float]:
+    """What this run's judgements and screens took, for later runs on this machine."""
+    rows = list(done)
+    judged = judgements_s(rows)
+    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items()}
+    return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
+
+
+def usual_costs(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each over several runs."""
+    found: dict[str, list[float]] = {}
+    for costs in seen:
+        for name, seconds in costs.items():
+            found.setdefault(name, []).append(seconds)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
 def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None) -> bool:
@@ -123,7 +167,10 @@ def confirmation_reserve_s(best: Experiment | None, done: Iterable[Experiment], 
     first = min((row for row in rows if row.status == "judged"), key=lambda row: row.index)
     start_s = reference_start_s(rows) if first.name != best.name else 0.0  # the first one's seconds hold the start already
     setup_s = best.verdict.candidate_setup_s if best.verdict is not None else None
-    return min(RESERVE_MARGIN * (best.elapsed_s - CACHED_SHARE * (setup_s or 0.0) + start_s), CONFIRM_SHARE * total_s)
+    # What was screened before it was judged found everything in the caches then: a second judgement is no faster (H200: 6.4 and 6.3 s).
+    saved_s = CACHED_SHARE * (setup_s or 0.0) if best.screen is None else 0.0
+    margin = RESERVE_MARGIN if best.screen is None else SCREENED_MARGIN
+    return min(margin * (best.elapsed_s - saved_s + start_s), CONFIRM_SHARE * total_s)
 
 
 def reference_start_s(done: Iterable[Experiment]) -> float:

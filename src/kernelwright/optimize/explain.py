@@ -10,6 +10,7 @@ from ..model.profile import Profile
 from ..model.verdict import Experiment
 from ..model.workload import WorkloadRef
 from . import ablation, memory
+from .budget import costs_of, usual_costs
 from .confirm import OF, ROLE
 from .hypothesis import check
 from .ledger import Ledger
@@ -63,6 +64,7 @@ def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(state.precision) + 1]
     latest = [lesson for lesson in lessons if lesson.workload == identity and lesson.precision == state.precision and lesson.winners]
     return state.model_copy(update={
+        "costs": usual_costs(lesson.costs for lesson in lessons),
         "winners": tuple(memory.winners_for(lessons, identity, allowed)) if latest else (), "won": latest[-1].speedup if latest else None,
         "priors": memory.priors_from((lesson for lesson in lessons if lesson.workload != identity), memory.shares_of(profile))})
 
@@ -76,7 +78,8 @@ def learn(workload: WorkloadRef, state: State, context: Context, rows: Sequence[
     lesson = memory.Lesson(
         workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
         shares=memory.shares_of(context.profile), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
-        speedup=memory.screened_speedup(kept) if kept is not None else None, trials=tuple(memory.trials_of(screened)[:1000]))
+        speedup=memory.screened_speedup(kept) if kept is not None else None,
+        costs=costs_of(screened), trials=tuple(memory.trials_of(screened)[:1000]))
     try:
         memory.remember(memory.store_for(state.device_name, state.torch_version), lesson)
     except (OSError, RuntimeError):

@@ -55,6 +55,8 @@ class Lesson(Record):
     winners: tuple[tuple[str, ...], ...] = ()
     """Passes of what was best at each precision and kept; the best first."""
     speedup: float | None = None
+    costs: dict[str, float] = Field(default_factory=dict)
+    """What it took here, in seconds: a judgement beside the candidate's set-up (JUDGEMENT), a screen of each kind."""
     trials: tuple[Trial, ...] = Field(default=(), max_length=1000)
 
 

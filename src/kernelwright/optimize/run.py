@@ -119,7 +119,7 @@ class _Run:
         self.search = ScreenedSearch(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
             ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
-            winners=self.state.winners, won=self.state.won, priors=self.state.priors,
+            winners=self.state.winners, won=self.state.won, priors=self.state.priors, costs=self.state.costs,
         )
         if self._complete():
             return self._same_answer()

@@ -11,7 +11,7 @@ from typing import Protocol
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, strategy
-from .budget import ABLATION_SHARE, JUDGING_SHARE, UNSEEN_SHARE, judge_estimate_s, screen_estimate_s
+from .budget import ABLATION_SHARE, JUDGEMENT, JUDGING_SHARE, PLENTY, UNSEEN_SHARE, judge_estimate_s, judgements_s, screen_estimate_s
 from .confirm import OF, ROLE
 from .ledger import CAUSE, ORIGINAL
 from .plan import Candidate, candidate, carrier_of, first_round
@@ -24,8 +24,15 @@ LIMIT_FACTOR = 5.0
 """A candidate is ended after so many times the expected seconds: a hang must not take the budget."""
 HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
+LADDER_MARGIN = 1.5
+"""The ladder's turn comes while the time left is this many times what it is expected to take."""
 AHEAD = 3
 """Candidates that may be compiled ahead."""
+
+
+NOT_BEGUN = "not begun"
+"""Name and role of the row that lists the candidates for which there was no time."""
+MOST_NAMED = 40
 
 
 class Screening(Protocol):
@@ -49,6 +56,8 @@ class ScreenedSearch(Search):
     """Passes that won for this very workload before."""
     won: float | None = None
     priors: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that things took in earlier runs on this machine."""
     screening: Screening | None = field(default=None, init=False)
     _files: dict[str, str] = field(default_factory=dict, init=False)
     """Of candidates that were written for compiling ahead and not tried yet."""
@@ -76,7 +85,7 @@ class ScreenedSearch(Search):
             return super().pending()
         view = self.view()
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
-        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None
+        return bool(waiting) or bool(self._queue(view, plenty=True)) or self._ablation() is not None
 
     def ready(self) -> bool:
         """See Search."""
@@ -85,18 +94,38 @@ class ScreenedSearch(Search):
         return self.stopped is None and (self._next() is not None or self._judgeable() is not None)
 
     def note_untried(self) -> None:
-        """See Search. Combinations that were not begun are none of its business: there are always more."""
+        """See Search. What applies and was not begun stands in one row, what promised most first; of the combinations those that would
+        have come next."""
         if not self._screens():
             super().note_untried()
             return
         done = self._finished()
         items = first_round(self.context, self.precision)
         self.note([item for item in items if self.why_not(item) is not None or item.ladder_row or self.stopped is not None], done)
+        self._note_not_begun()
+
+    def _note_not_begun(self) -> None:
+        view = self.view()
+        waiting = strategy.hoped(view, [item for item in strategy.proposals(view)
+                                        if self.why_not(item) is None and item.name not in self.set_aside])
+        names = [item.name for item in first_round(self.context, self.precision) if self.why_not(item) is None]
+        rest = [name for name in names if view.row(name) is None and name not in {item.name for item, _ in waiting}]
+        if self.stopped is not None or not (waiting or rest):
+            return
+        words = [f"{item.name} (expected {hope.speedup:.2f}x)" for item, hope in waiting] + rest
+        more = f", and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+        row = Experiment(
+            index=self.ledger.next_index(), name=NOT_BEGUN, passes=(), precision="equal", candidate_file="", status="out_of_budget",
+            reason=f"not begun with {self.left_s():.0f} s left: {', '.join(words[:MOST_NAMED])}{more}", started_utc=utc_now(),
+            tags={ROLE: NOT_BEGUN})
+        known = next((one for one in reversed(self.ledger.rows) if one.name == NOT_BEGUN), None)
+        if known is None or known.reason != row.reason:
+            self.ledger.append(row)
 
     def view(self) -> strategy.View:
         """What the strategy may know."""
         rows = [row for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
-        return strategy.View(self.context, self.precision, rows, self.winners, self.won, self.priors)
+        return strategy.View(self.context, self.precision, rows, self.winners, self.won, self.priors, self.costs)
 
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""
@@ -117,44 +146,60 @@ class ScreenedSearch(Search):
     def _next(self) -> Candidate | None:
         """The next candidate to screen, if the time allows one."""
         view, left = self.view(), self._screening_left_s()
-        ladder_s = sum(screen_estimate_s(item.passes, view.rows)[0] for item in strategy.untried_ladder(view) if self.why_not(item) is None)
+        ladder_s = self._ladder_s(view, left)
 
         def affordable(item: Candidate) -> bool:
             if item.name in self.set_aside or self.why_not(item) is not None:
                 return False
-            expected_s, seen = screen_estimate_s(item.passes, view.rows)
+            expected_s, seen = screen_estimate_s(item.passes, view.rows, self.costs)
             return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE)
 
-        return strategy.next_candidate(view, affordable, ladder_now=left < 1.5 * ladder_s)
+        return strategy.next_candidate(view, affordable, ladder_now=left < LADDER_MARGIN * ladder_s)
+
+    def _ladder_s(self, view: strategy.View, left_s: float) -> float:
+        """Seconds for the ladder's rows that fit, the cheapest first: the others must not press those that pay."""
+        total_s = 0.0
+        for item in strategy.untried_ladder(view):
+            expected_s = screen_estimate_s(item.passes, view.rows, self.costs)[0]
+            if self.why_not(item) is None and LADDER_MARGIN * (total_s + expected_s) <= left_s:
+                total_s += expected_s
+        return total_s
 
     def _screening_left_s(self) -> float:
-        """Seconds for screens: less what judging, confirming and ablation will need."""
+        """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
+        confirmation, in a longer budget another judgement beside them."""
         rows = self.rows()
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
-        judging = sum(judge_estimate_s(row, rows) for row in queue[:2])
         if top is None:
-            held = 2.0 * (judging or judge_estimate_s(self._nobody(), rows))
-            return self.budget.left_s() - min(held, JUDGING_SHARE * self.budget.total_s)
+            one = self._judgement_s(queue[0] if queue else None)
+            held, most = 2.0 * one, JUDGING_SHARE * self.budget.total_s
+            return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
+        judging = sum(self._judgement_s(row) for row in queue[:1])
         open_ = self._ablation()
-        ablating = sum(screen_estimate_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
+        ablating = sum(screen_estimate_s(top.passes, rows, self.costs)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
-    def _nobody(self) -> Experiment:
-        return Experiment(index=0, name="", passes=(), precision="equal", candidate_file="", status="screened")
+    def _judgement_s(self, row: Experiment | None) -> float:
+        return judge_estimate_s(row, self.rows(), self.costs)
 
-    def _queue(self, view: strategy.View) -> list[Experiment]:
-        return [row for row in strategy.to_judge(view) if row.name not in self._cut_short]
+    def _queue(self, view: strategy.View, *, plenty: bool = False) -> list[Experiment]:
+        return [row for row in strategy.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
     def _judgeable(self) -> Experiment | None:
-        """The next finalist, where the time left has room for its judgement."""
-        queue, rows = self._queue(self.view()), self.rows()
-        left = self.left_s()
-        return next((row for row in queue if left >= UNSEEN_SHARE * judge_estimate_s(row, rows)), None)
+        """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
+        view, left = self.view(), self.left_s()
+        share = 1.0 if judgements_s(view.rows) or JUDGEMENT in self.costs else UNSEEN_SHARE
+        found = next((row for row in self._queue(view) if left >= share * self._judgement_s(row)), None)
+        if found is not None:
+            return found
+        return next((row for row in self._queue(view, plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
 
     def _limit_s(self, passes: Sequence[str]) -> float:
-        expected_s, _ = screen_estimate_s(passes, self.rows())
-        return max(1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(self._screening_left_s(), 0.0) or self.left_s()))
+        """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
+        expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
+        left = self._screening_left_s() if self._queue(self.view()) else self.left_s() - self._judgement_s(None)
+        return max(1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(left, 0.0) or self.left_s()))
 
     def _screen_one(self, item: Candidate) -> None:
         row = self.row(item)
@@ -222,7 +267,7 @@ class ScreenedSearch(Search):
         if open_ is None:
             return False
         winner, left = open_
-        if self.left_s() < screen_estimate_s(winner.passes, self.rows())[0]:
+        if self.left_s() < screen_estimate_s(winner.passes, self.rows(), self.costs)[0]:
             return False
         name = left[0]
         rest = candidate(ablation.slimmed(winner.passes, [name]), self.context, origin="ablation", parents=(winner.name,))
@@ -256,5 +301,5 @@ class ScreenedSearch(Search):
         if known is None or known.screen is None:
             self._screen_one(item)
             known = self.view().row(item.name)
-        if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * judge_estimate_s(known, self.rows()):
+        if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * self._judgement_s(known):
             self._judge_one(known.model_copy(update={"origin": "ablation", "parents": (winner.name,)}))

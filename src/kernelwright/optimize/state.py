@@ -36,6 +36,8 @@ class State(Record):
     winners: tuple[tuple[str, ...], ...] = ()
     """Warm start: passes that had won for this workload on this machine when the run began, and what the first was screened to gain."""
     won: float | None = None
+    costs: dict[str, float] = Field(default_factory=dict)
+    """Seconds that a judgement and a screen of each kind took in earlier optimisations on this machine (medians)."""
     priors: dict[str, float] = Field(default_factory=dict)
     """Warm start: dimension -> mean reward in similar workloads, 0..1."""
 

@@ -1,8 +1,10 @@
 """What to screen next, and who goes to the judge. Pure: the same rows give the same answer, so a resumed run goes on where it was.
 
-Order: what won for this workload before; the ladder's first rows; then the dimension that UCB1 names, in it the cheapest trial first: a
-pass that costs little is tried alone, since alone it is refuted without a compiler, and then on top of the best so far. The rescue pool
-puts together what gained somewhere and is missing from the best. What can't gain any more (PATIENCE) ends the screening.
+Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first;
+the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first. A pass that costs little is tried alone,
+since alone it is refuted without a compiler, then on top of the best so far; one that shortens the device's work much also together with
+a CUDA graph, where the host's launches don't hide it. The rescue pool puts together what gained somewhere and is missing from the best.
+What can't gain any more (PATIENCE) ends the screening.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from . import bandit, memory
-from .budget import kind
-from .passes import CATALOGUE, Context, Pass
+from .budget import kind, screen_estimate_s
+from .expected import is_graphed, modelled, shown_by
+from .passes import CARRIER, CATALOGUE, Context, Pass
 from .plan import LADDER, Candidate, candidate, carrier_of, compatible, refusal
 
 PATIENCE = 12
@@ -25,6 +28,9 @@ STEP = 1.01
 """A better candidate is better by 1%: less is the screen's noise."""
 CLOSE = 0.97
 """A candidate this close to another's screen, or to the original, may be better in truth."""
+OPENING = 1.05
+"""A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
+GRAPH = "cuda_graph"
 MOST_JUDGED = 3
 """Candidates of one precision that go to the judge before another is better by the screen."""
 AS_GOOD = 0.85
@@ -48,6 +54,8 @@ class View:
     won: float | None = None
     """The speed-up that the first of them was judged to have."""
     priors: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
 
     @property
     def allowed(self) -> tuple[Precision, ...]:
@@ -84,6 +92,7 @@ def proposals(view: View) -> list[Candidate]:
         return _distinct(found)
     passes = _usable(view)
     found += _open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
+    found += _open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -118,7 +127,11 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     waiting = [item for item in proposals(view) if affordable(item)]
     if not waiting:
         return None
-    first = [item for item in waiting if item.origin == "warm start"] or [item for item in waiting if item.name in LADDER[:2]]
+    hopes = {item.name: _hope(view, item) for item in waiting}
+    best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
+    first = [item for item in waiting if item.origin == "warm start"] \
+        or [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"] \
+        or [item for item in waiting if item.name in LADDER[:2]]
     if first:
         return first[0]
     if ladder_now and (ladder := [item for item in waiting if item.ladder_row]):
@@ -128,54 +141,94 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     for item in waiting:
         by_dimension.setdefault(item.dimension, []).append(item)
     chosen = _order(view, known, by_dimension)[0]
-    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(kind(item.passes)), not item.ladder_row, -promise(view, item),
+    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(kind(item.passes)), not item.ladder_row, -hopes[item.name].rate,
                                                        len(item.passes), item.name))
 
 
 def upcoming(view: View, count: int) -> list[Candidate]:
     """Candidates that are likely to come soon and need a compiler (but no tuning on the device), for compiling ahead."""
     waiting = [item for item in proposals(view) if kind(item.passes) == "compile"]
-    return sorted(waiting, key=lambda item: (not item.ladder_row, item.origin != "warm start", -promise(view, item), item.name))[:count]
+    rates = {item.name: _hope(view, item).rate for item in waiting}
+    return sorted(waiting, key=lambda item: (item.origin != "warm start", -rates[item.name], not item.ladder_row, item.name))[:count]
 
 
-def promise(view: View, item: Candidate) -> float:
-    """Geometric middle of the gains that its new passes predict; 1 where they give no number."""
+@dataclass(frozen=True)
+class Hope:
+    """What a trial is expected to bring."""
+
+    speedup: float
+    """Over the original."""
+    ratio: float
+    """Over the best so far; of a cheap pass alone, over the original: it shows what the pass gives to any other candidate."""
+    rate: float
+    """Logarithm of the ratio a second."""
+
+
+def hoped(view: View, items: Iterable[Candidate]) -> list[tuple[Candidate, Hope]]:
+    """Each with what is expected of it, what brings the most a second first."""
+    return sorted(((item, _hope(view, item)) for item in items), key=lambda pair: (-pair[1].rate, pair[0].name))
+
+
+def _hope(view: View, item: Candidate) -> Hope:
     parent = view.row(item.parents[0]) if item.parents else None
-    new = [name for name in item.passes if parent is None or name not in parent.passes]
-    gains = [CATALOGUE[name].predict(view.context).gain for name in new]
-    return math.prod(math.sqrt(low * high) for low, high in (gain for gain in gains if gain is not None) if low > 0 and high > 0)
+    measured = memory.screened_speedup(parent) if parent is not None else None
+    shown = _evidence(view)
+    speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
+    if parent is not None and measured:
+        speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
+    best = incumbent(view, item.precision) or incumbent(view, "equal")
+    known = memory.screened_speedup(best) if best is not None else None
+    alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
+    ratio = speedup if alone or known is None else speedup / known
+    return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / screen_estimate_s(item.passes, view.rows, view.costs)[0])
 
 
-def to_judge(view: View) -> list[Experiment]:
-    """Screened candidates that the judge is to see now, in order: at each precision the best, another as long as none was FASTER or one is
-    close to it; and the best row of the ladder, beside which everything is reported."""
+def _evidence(view: View) -> dict[tuple[str, bool], float]:
+    """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it."""
+    found: dict[tuple[str, bool], float] = {}
+    for row in view.rows:
+        parent = view.row(row.parents[0]) if row.parents else None
+        own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
+        new = set(row.passes) - set(parent.passes if parent is not None else _always(row.passes))
+        if own and before and len(new) == 1 and row.screen is not None:
+            key = new.pop(), is_graphed(row.passes)
+            found[key] = max(found.get(key, 0.0), own / before)
+    return found
+
+
+def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
+    """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was
+    FASTER. Where time is plenty also one that is close to the best, the best row of the ladder, beside which everything is reported, and,
+    where nothing was FASTER, what the screen leaves little hope for."""
     queue: list[Experiment] = []
     ahead = 0.0
     for level in view.allowed:
         ranked = _ranked(row for row in view.rows if row.precision == level)
-        if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row) for row in ranked)):
+        if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row, plenty) for row in ranked)):
             continue
         ahead = max(ahead, _speed(ranked[0]))
-        queue += _next_of(ranked)
-    queue.sort(key=lambda row: row.precision != "equal")
-    ladder = _ranked(row for row in view.rows if row.ladder_row)[:1]
+        queue += _next_of(ranked, plenty)
+    queue.sort(key=lambda row: -_speed(row))
+    if not plenty:
+        return queue
+    ladder = [row for row in _ranked(row for row in view.rows if row.ladder_row)[:1] if _may_be_faster(row)]
     queue += [row for row in ladder if row.verdict is None and row not in queue]
     return queue
 
 
-def _next_of(ranked: Sequence[Experiment]) -> list[Experiment]:
+def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
     judged = [row for row in ranked if row.verdict is not None]
     waiting = [row for row in ranked if row.verdict is None]
     if not waiting:
         return []
     faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
     if not faster:
-        hopeful = [row for row in waiting if _may_be_faster(row)]
+        hopeful = [row for row in waiting if _may_be_faster(row, plenty)]
         return hopeful[:1] if len(judged) < MOST_JUDGED else []
     best = max(_speed(row) for row in faster)
     if _speed(waiting[0]) > STEP * best:
         return waiting[:1]
-    return waiting[:1] if len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
+    return waiting[:1] if plenty and len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
 
 
 def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
@@ -185,10 +238,11 @@ def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
     return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
 
 
-def _may_be_faster(row: Experiment) -> bool:
-    """Whether the screen leaves it open that a candidate is faster than the original."""
+def _may_be_faster(row: Experiment, doubtful: bool = False) -> bool:
+    """Whether the screen leaves it open that a candidate is faster than the original, by what a judgement could show. doubtful: the
+    screen may be off by what two candidates that are close differ."""
     interval = row.screen.interval if row.screen is not None else None
-    return _speed(row) >= (CLOSE if interval is None or interval[1] <= 1.0 else 0.0)
+    return (interval[1] if interval is not None else _speed(row)) >= STEP or (doubtful and _speed(row) >= CLOSE)
 
 
 def _speed(row: Experiment) -> float:
@@ -200,7 +254,7 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
     order = bandit.order(known, by_dimension)
     unplayed = [name for name in order if known.get(name, bandit.Arm()).plays <= 0]
     unplayed.sort(key=lambda name: (min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
-                                    -max(promise(view, item) for item in by_dimension[name]), name))
+                                    -max(_hope(view, item).ratio for item in by_dimension[name]), name))
     return unplayed + [name for name in order if name not in unplayed]
 
 
@@ -211,10 +265,14 @@ def _usable(view: View) -> list[Pass]:
 
 
 def _refuted(view: View, name: str) -> bool:
-    """Alone it was wrong, failed or found nothing to do; or it was so on top of two different candidates."""
+    """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
+    candidates."""
     alone = view.row(_single(view, CATALOGUE[name]).name)
     if alone is not None:
         return _is_bad(alone)
+    graph, both = view.row(GRAPH), view.row(_graphed(view, CATALOGUE[name]).name) if name != GRAPH else None
+    if both is not None and graph is not None and not _is_bad(graph) and both.status == "not_applicable":
+        return True
     tried = [row for row in view.rows if row.parents and _added(view, row) == {name}]
     return sum(_is_bad(row) for row in tried) >= 2 and all(_is_bad(row) for row in tried)
 
@@ -231,6 +289,28 @@ def _single(view: View, item: Pass) -> Candidate:
     return candidate([item.name], view.context, ladder_row=item.name in LADDER, origin="single", dimension=item.dimension)
 
 
+def _graphed(view: View, item: Pass) -> Candidate:
+    """The pass in a CUDA graph of the whole call."""
+    parent = (GRAPH,) if view.row(GRAPH) is not None else ()
+    return candidate([item.name, GRAPH], view.context, origin="step", parents=parent, dimension=item.dimension)
+
+
+def _is_graph_usable(view: View) -> bool:
+    graph = CATALOGUE[GRAPH]
+    return not (view.context.facts.training and not graph.training) and graph.refusal(view.context) is None and not _refuted(view, GRAPH)
+
+
+def _pays_in_graph(view: View, item: Pass) -> bool:
+    """Whether a pass works without the compiler, and shortens the device's work so much that the host's launches may be what is left."""
+    if item.one_launch or item.carrier or item.in_graph or item.cost == "cheap" or not compatible([item.name, GRAPH]):
+        return False
+    return _shortens(view, item)
+
+
+def _shortens(view: View, item: Pass) -> bool:
+    return modelled(view.context, [item.name], shown_by(_evidence(view), graphed=True)) >= OPENING
+
+
 def _alone_first(view: View, item: Pass) -> bool:
     """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on."""
     if item.cost == "cheap" and item.level in ("module", "runtime"):
@@ -240,32 +320,47 @@ def _alone_first(view: View, item: Pass) -> bool:
 
 
 def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candidate]:
-    """The best at this precision with one pass more, or with another in the place of one that it excludes."""
+    """The best at this precision with one pass more, or with another in the place of one that it excludes; the same in a CUDA graph, where
+    the pass shortens the device's work; and the CUDA graph of the whole call with one pass more."""
     best = incumbent(view, level)
     base = best or (incumbent(view, "equal") if level != "equal" else None)
-    if base is None:
-        return []
+    graph = view.row(GRAPH)
+    on_graph = graph if graph is not None and base is not graph and _is_graph_usable(view) and memory.screened_speedup(graph) else None
     found = []
     for item in passes:
-        if item.name in base.passes or PRECISION_ORDER.index(item.precision) > PRECISION_ORDER.index(level):
-            continue
-        if best is None and item.precision != level:
+        if PRECISION_ORDER.index(item.precision) > PRECISION_ORDER.index(level):
             continue
         if item.cost == "cheap" and item.level in ("module", "runtime") and view.row(_single(view, item).name) is None:
             continue  # alone first
-        names = joined(base.passes, item.name)
-        if set(names) == {item.name} or _tried_on(view, item.name, carrier_of(names), level):
-            continue
-        found.append(candidate(names, view.context, origin="step", parents=(base.name,), dimension=item.dimension))
+        if base is not None and not (best is None and item.precision != level):
+            found += _step(view, base, item, level)
+        if on_graph is not None and item.precision == level:
+            found += _step(view, on_graph, item, level)
     return _open(view, found)
 
 
-def _tried_on(view: View, name: str, carrier: str | None, level: Precision) -> bool:
-    """Whether this pass was added to another candidate of this precision under the same compile mode and gained nothing: it would
-    hardly here."""
+def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Candidate]:
+    if item.name in base.passes:
+        return []
+    if item.in_graph and carrier_of(base.passes) is None:
+        compiled = candidate([*base.passes, CARRIER], view.context).name
+        if compatible([*base.passes, CARRIER]) and view.row(compiled) is None:
+            return []  # what only compiling does comes first
+    names = joined(base.passes, item.name)
+    ways = [names]
+    if GRAPH not in names and compatible([*names, GRAPH]) and _is_graph_usable(view) and _shortens(view, item):
+        ways.append([*names, GRAPH])
+    return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
+            if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
+
+
+def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) -> bool:
+    """Whether this pass was added to another candidate of this precision under the same compile mode, in a CUDA graph or not as here, and
+    gained nothing: it would hardly here."""
+    runs = carrier_of(passes), is_graphed(passes)
     for row in view.rows:
-        if row.parents and row.precision == level and name in row.passes and _added(view, row) == {name} \
-                and carrier_of(row.passes) == carrier and row.screen is not None:
+        if row.parents and row.precision == level and name in row.passes and _added(view, row) in ({name}, {name, GRAPH}) \
+                and (carrier_of(row.passes), is_graphed(row.passes)) == runs and row.screen is not None:
             parent = view.row(row.parents[0])
             own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else None
             if own is None or before is None or own <= before:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ...diagnose.common import matching
 from ...model.capture import ProbeEnvironment
@@ -59,6 +59,8 @@ class Context:
     facts: WorkloadFacts
     environment: ProbeEnvironment
     profile: Profile
+    known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was worked out from the three before (see expected.py): the same is asked of them hundreds of times."""
 
     @property
     def on_gpu(self) -> bool:
@@ -112,6 +114,8 @@ class Pass:
     copies_weights: bool = False
     """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
+    one_launch: bool = False
+    """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
     carrier: bool = False
     """It compiles the model, and takes a backend made of the graph-level passes beside it."""
     conflicts: frozenset[str] = frozenset()

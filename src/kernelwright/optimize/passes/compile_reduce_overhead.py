@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass
-from .conditions import first, launch_words, needs_gpu, not_yet_compiled
+from .conditions import captured_words, first, needs_gpu, not_yet_compiled
 
 
 def _refuse(context: Context) -> str | None:
@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 PASS = Pass(
     name="compile_reduce_overhead", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="graph capture",
-    cost="compile", refuse=_refuse, predict=launch_words,
-    conflicts=frozenset({"cuda_graph"}),
+    cost="compile", refuse=_refuse, predict=captured_words,
+    one_launch=True, conflicts=frozenset({"cuda_graph"}),
     why="torch.compile with CUDA graphs: fused kernels, one launch; outputs are cloned.",
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+from ...report.figures import in_unit
 from ...roofline.knowledge import bottlenecks
 from .base import Context, Move, Prediction
 
@@ -63,6 +67,66 @@ def launch_words(context: Context) -> Prediction:
     idle = timeline.idle_share_pct
     gain = (1.0, 100.0 / (100.0 - idle)) if idle < 100.0 else None
     return Prediction(f"removes launches; the device idles {idle:.0f}% of the span", gain, (Move("idle share", 0.0, 0.5),))
+
+
+def call_ns(context: Context) -> float | None:
+    """Time of one call: the unprofiled timing's median, else a profiled step."""
+    timing, timeline = context.profile.timing, context.profile.timeline
+    if timing is not None and timing.median_ns > 0:
+        return timing.median_ns
+    return timeline.span_ns / timeline.steps if timeline is not None and timeline.steps and timeline.span_ns else None
+
+
+def copies_share(context: Context) -> float:
+    """What a CUDA graph of the whole call adds, as a share of the call: inputs copied in and outputs cloned, each read and written once at
+    the bandwidth of DRAM. 0 where that is not known."""
+    roof, whole_ns = context.profile.roofline, call_ns(context)
+    peak = in_unit(roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s") if roof is not None else None
+    if not peak or not whole_ns:
+        return 0.0
+    nbytes = sum(math.prod(spec.shape) * _bytes_of(spec.dtype) for spec in (*context.facts.inputs, *context.facts.outputs))
+    return 2.0 * nbytes / peak / whole_ns
+
+
+def _bytes_of(dtype: str) -> int:
+    """Of one element, by torch's short name."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits is not None else 1
+
+
+def idle_share(context: Context) -> float | None:
+    """Share of a call in which the device does nothing, 0..1; None where it was not measured."""
+    timeline = context.profile.timeline
+    return timeline.idle_share_pct / 100.0 if timeline is not None and timeline.idle_share_pct is not None else None
+
+
+def graph_words(context: Context) -> Prediction:
+    """Prediction for the whole call as one graph: the idle time can go, and the copies of inputs and outputs come."""
+    idle, copies = idle_share(context), copies_share(context)
+    if idle is None or idle >= 1.0:
+        return launch_words(context)
+    words = f"one launch; the device idles {100 * idle:.0f}% of the span"
+    words += f", copies of inputs and outputs take {100 * copies:.0f}% of it" if copies >= 0.01 else ""
+    return Prediction(words, (1.0 / (1.0 + copies), 1.0 / (1.0 - idle + copies)), (Move("idle share", 0.0, 0.5),))
+
+
+def recurrent(context: Context) -> bool:
+    """Whether the time goes into torch's own recurrent layers, which torch.compile leaves as they are and outside its CUDA graphs."""
+    return context.runs("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
+
+
+def captured_words(context: Context) -> Prediction:
+    """Prediction for compile modes with CUDA graphs: what fusion gives, and what a graph does."""
+    fusion, graph = fusion_words(context), graph_words(context)
+    if recurrent(context):
+        return Prediction(f"{fusion.words}; recurrent layers stay outside its graphs", fusion.gain, fusion.moves)
+    gain = graph.gain if fusion.gain is None or graph.gain is None else (graph.gain[0], fusion.gain[1] * graph.gain[1])
+    return Prediction(f"{fusion.words}; {graph.words}", gain, graph.moves)
+
+
+def compiled_launch_words(context: Context) -> Prediction:
+    """Prediction for fewer launches between kernels that torch.compile made."""
+    return Prediction("recurrent layers are not compiled") if recurrent(context) else launch_words(context)
 
 
 def fusion_words(context: Context) -> Prediction:

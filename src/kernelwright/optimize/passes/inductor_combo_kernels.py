@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass
-from .conditions import first, launch_words, needs_gpu, not_yet_compiled
+from .conditions import compiled_launch_words, first, needs_gpu, not_yet_compiled
 from .shares import launches_per_step
 
 LEAST_LAUNCHES = 20
@@ -21,6 +21,6 @@ def _refuse(context: Context) -> str | None:
 
 PASS = Pass(
     name="inductor_combo_kernels", layer=LAYER_COMPILE, level="inductor", dimension="fusion", cost="compile",
-    refuse=_refuse, predict=launch_words,
+    refuse=_refuse, predict=compiled_launch_words,
     why="Small generated kernels that do not need each other go into one launch, where that measures faster.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass, Prediction
-from .conditions import first, launch_words, not_yet_compiled
+from .conditions import compiled_launch_words, first, not_yet_compiled
 from .shares import worth
 
 
@@ -18,7 +18,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return launch_words(context) if context.on_gpu else Prediction("no Python between the kernels of a call")
+    return compiled_launch_words(context) if context.on_gpu else Prediction("no Python between the kernels of a call")
 
 
 PASS = Pass(

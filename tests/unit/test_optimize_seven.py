@@ -1,0 +1,234 @@
+"""What a budget buys: the whole catalogue on seven simulated workloads, with times of the size that an H200 showed for them. No torch.
+
+The machine is a table: a call's time by what decides it (products split, compiled, one launch), and what screens and judgements take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import builders
+from kernelwright.judge.options import OutOfTime
+from kernelwright.model.activity import Activity
+from kernelwright.model.trial import Screen
+from kernelwright.model.workload import TensorSpec
+from kernelwright.optimize.confirm import USUAL
+from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.passes.conditions import copies_share, graph_words
+from kernelwright.optimize.screen import Ask
+from kernelwright.optimize.screening import NOT_BEGUN
+from optimizing import Context, FakeStages, a_workload, environment, facts, rows, run, verdict  # noqa: F401 a fixture
+
+Spec = tuple[tuple[int, ...], str]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One workload on one device. times: (split products, compiled, one launch) -> us of a call."""
+
+    operators: dict[str, tuple[float, int]]
+    """Name -> its share of the device's time, kernels a call."""
+    idle_pct: float
+    times: dict[tuple[bool, bool, bool], float]
+    original_us: float
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    splits: bool = True
+    factors: dict[str, float] = field(default_factory=dict)
+    """Pass -> factor on the call's time, of those that change it; the others find nothing to do."""
+    judged_off: float = 1.0
+    """What the judge measures of candidates that the host launches from Python, over what the screen does."""
+
+    def call_us(self, passes) -> float | None:
+        """None: a pass finds nothing to do."""
+        compiled = any(CATALOGUE[name].carrier for name in passes)
+        graphed = "cuda_graph" in passes or (any(CATALOGUE[name].one_launch for name in passes) and "aten::_cudnn_rnn" not in self.operators)
+        tuned = 0.97 if any("max_autotune" in name for name in passes) else 1.0
+        if "split_products" in passes and not self.splits:
+            return None
+        other = [name for name in passes if name not in ("split_products", "cuda_graph", "no_grad") and not CATALOGUE[name].carrier]
+        if any(name not in self.factors for name in other):
+            return None
+        return self.times["split_products" in passes, compiled, graphed] * tuned * math.prod(self.factors[name] for name in other)
+
+
+def table(*us: float) -> dict[tuple[bool, bool, bool], float]:
+    """In the order: plain, compiled, graph, both; the same with split products."""
+    keys = [(split, compiled, graph) for split in (False, True) for graph in (False, True) for compiled in (False, True)]
+    return dict(zip(keys, us, strict=True))
+
+
+SEVEN = {
+    "gpt2": Machine(
+        {"aten::addmm": (0.745, 48), "aten::mm": (0.17, 1), "aten::_efficient_attention_forward": (0.043, 12),
+         "aten::native_layer_norm": (0.022, 25), "aten::add": (0.01, 25), "aten::gelu": (0.008, 12), "aten::gather": (0.002, 2)},
+        7.5, table(5071, 4155, 4900, 4000, 2700, 2300, 1743, 1600), 5124, (((4, 128), "int64"),), (((4, 128, 50257), "float32"),),
+        factors={"freeze_weights": 0.99, "pad_to_tiles": 1.0, "inductor_combo_kernels": 1.0}),
+    "conv_block": Machine(
+        {"aten::cudnn_convolution": (0.499, 9), "aten::add_": (0.178, 3), "aten::cudnn_batch_norm": (0.157, 3),
+         "aten::clamp_min": (0.105, 3), "aten::mean": (0.053, 1), "aten::addmm": (0.008, 1)},
+        13.5, table(554, 284, 529, 255, 9e9, 9e9, 9e9, 9e9), 560, (((16, 3, 64, 64), "float32"),), (((16, 10), "float32"),), splits=False,
+        factors={"fold_conv_bn": 0.85, "channels_last": 1.09, "cudnn_benchmark": 1.0, "freeze_weights": 0.98, "inductor_fuse_more": 1.0}),
+    "depthwise": Machine(
+        {"aten::_conv_depthwise2d": (0.346, 3), "aten::cudnn_batch_norm": (0.29, 6), "aten::clamp_min": (0.192, 6),
+         "aten::cudnn_convolution": (0.172, 3)},
+        26.7, table(358, 319, 362, 240, 9e9, 9e9, 9e9, 9e9), 427, (((16, 32, 56, 56), "float32"),), (((16, 256, 56, 56), "float32"),),
+        splits=False, factors={"fold_conv_bn": 0.8, "channels_last": 1.3, "cudnn_benchmark": 1.0, "inductor_fuse_more": 1.0}),
+    "embedding": Machine(
+        {"aten::addmm": (0.988, 3), "aten::gelu": (0.005, 1), "aten::native_layer_norm": (0.003, 1), "aten::gather": (0.002, 1),
+         "aten::embedding": (0.001, 1), "aten::add": (0.002, 1)},
+        1.2, table(6368, 6435, 6875, 6875, 2400, 2362, 2700, 2650), 6405, (((64, 128), "int64"),), (((64, 128, 32000), "float32"),),
+        factors={"blas_library": 1.005}),
+    "mlp": Machine(
+        {"aten::addmm": (0.975, 7), "aten::gelu": (0.007, 1), "aten::silu": (0.007, 1), "aten::clamp_min": (0.006, 1),
+         "aten::tanh": (0.005, 1)},
+        13.5, table(274, 187, 250, 198, 540, 548, 85, 80), 277, (((256, 512), "float32"),), (((256, 512), "float32"),),
+        factors={"freeze_weights": 1.07}, judged_off=1.4),
+    "sdpa": Machine(
+        {"aten::mm": (0.551, 8), "aten::_efficient_attention_forward": (0.379, 1), "aten::native_layer_norm": (0.056, 2),
+         "aten::add": (0.015, 1)},
+        10.9, table(429, 418, 405, 395, 520, 535, 300, 290), 428, (((8, 512, 512), "float32"),), (((8, 512, 512), "float32"),),
+        factors={"freeze_weights": 0.97, "blas_library": 0.97}, judged_off=1.2),
+    "lstm": Machine(
+        {"aten::_cudnn_rnn": (0.984, 528), "aten::addmm": (0.008, 4), "aten::mean": (0.004, 1), "aten::copy_": (0.003, 1)},
+        56.9, table(4077, 4231, 1480, 1500, 9e9, 9e9, 9e9, 9e9), 4054, (((32, 128, 256), "float32"),), (((32, 10), "float32"),),
+        splits=False, factors={"freeze_weights": 1.0, "inductor_combo_kernels": 1.0}),
+}
+
+
+def context_of(machine: Machine) -> Context:
+    """As the baseline's profile would show the workload."""
+    whole = machine.original_us * (1 - machine.idle_pct / 100) * 1000
+    made = []
+    for operator in builders.operators(tuple(machine.operators), 1, 1000):
+        share, count = machine.operators[operator.operator_name]
+        kernel = operator.kernels[0].model_copy(update={"duration_ns": int(share * whole / count), "grid": (1000, 1, 1)})
+        made.append(operator.model_copy(update={
+            "kernels": (kernel,) * count, "input_shapes": ((128, 512), (512, 512)),
+            "aggregated": operator.aggregated.model_copy(update={"total_duration_ns": int(share * whole), "kernel_count": count})}))
+    launches = sum(count for _, count in machine.operators.values())
+    timeline = builders.timeline(int(whole), int(whole), kernels=launches).model_copy(update={
+        "steps": 1, "activity": Activity(), "idle_share_pct": machine.idle_pct, "cpu_bound_share_pct": machine.idle_pct})
+    profile = builders.gpu_annotation(
+        capture_metadata=builders.metadata(dtype="float32", device="cuda", version=None), parameters={}, operators=tuple(made),
+        unattributed_kernels=(), timeline=timeline, timing=builders.timing(machine.original_us), roofline=builders.roofline("float32"))
+    specs = [tuple(TensorSpec(path=str(place), shape=shape, dtype=dtype, device="cuda") for place, (shape, dtype) in enumerate(side))
+             for side in (machine.inputs, machine.outputs)]
+    return Context(facts=facts(inputs=specs[0], outputs=specs[1]), environment=environment(sm_count=132, compute_capability="9.0"),
+                   profile=profile)
+
+
+class Stages(FakeStages):
+    """The simulated machine as profiler, screen and judge; it is its own screener."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__({}, profile_s=9.0)
+        self.machine, self.context = machine, context_of(machine)
+        self.screener = self
+        self.asked: list[str] = []
+        self.built: set[str] = set()
+
+    def profile(self, workload, folder, baseline, timeout_s, timing=None):
+        made = super().profile(workload, folder, baseline, timeout_s, timing)
+        document = made.profile if baseline is not None else self.context.profile
+        result = made.result.model_copy(update={"facts": self.context.facts, "environment": self.context.environment})
+        return type(made)(document, made.out_dir, result)
+
+    def passes_of(self, file: Path) -> tuple[str, ...]:
+        """Those whose program the file holds: its text is the passes' own."""
+        from kernelwright.optimize.plan import candidate  # the name in a file's header is not enough for optimized.py
+
+        if file.name != "optimized.py":
+            words = file.stem.split("_", 1)[1].removesuffix("__rest").split("__")
+            return candidate(words, self.context).passes
+        return tuple(file.read_text().split(": ")[1].split(".")[0].split(", "))
+
+    def setup_s(self, passes) -> float:
+        """To build a candidate where the compiler is loaded and kernels are tuned: products are measured, what is compiled is traced."""
+        return 0.1 + (5.0 if "split_products" in passes else 0.0) + (2.5 if any(CATALOGUE[name].carrier for name in passes) else 0.0)
+
+    def screen(self, ask: Ask) -> Screen:
+        passes = self.passes_of(ask.file)
+        self.asked.append("+".join(passes))
+        start = self.clock.now
+        self.clock.now += 3.7 if len(self.asked) == 1 else 0.0
+        call_us = self.machine.call_us(passes)
+        if call_us is None:
+            self.clock.now += 0.5
+            return Screen(status="not_applicable", reason="found nothing to do", elapsed_s=self.clock.now - start)
+        build_s = self.setup_s(passes) + (5.5 if any(CATALOGUE[name].carrier for name in passes) and not self.built else 0.0)
+        build_s += 35.0 if any(CATALOGUE[name].cost == "autotune" for name in passes) else 0.0
+        if build_s > ask.limit_s:
+            self.clock.now += ask.limit_s
+            return Screen(status="out_of_budget", reason="did not finish", elapsed_s=self.clock.now - start)
+        if any(CATALOGUE[name].carrier for name in passes):
+            self.built.add("compiler")
+        self.clock.now += build_s + 0.9
+        before = self.machine.call_us(self.passes_of(ask.against)) if ask.against is not None else self.machine.original_us
+        assert before is not None
+        speedup = before / call_us
+        hopeless = ask.hopeless is not None and speedup < ask.hopeless
+        return Screen(status="hopeless" if hopeless else "timed", speedup=speedup, interval=(speedup * 0.996, speedup * 1.004), pairs=9,
+                      reference_ns=before * 1e3, candidate_ns=call_us * 1e3, build_s=build_s, elapsed_s=self.clock.now - start,
+                      against=ask.against_name)
+
+    def compile_ahead(self, files, limit_s):
+        pass
+
+    def quiet(self):
+        return contextlib.nullcontext()
+
+    def judge(self, file, precision, seconds, effort=USUAL):
+        passes = self.passes_of(file)
+        name = ("optimized:" if file.name == "optimized.py" else "") + "+".join(passes)
+        self.judged.append(name)
+        call_us = self.machine.call_us(passes)
+        assert call_us is not None
+        setup = self.setup_s(passes) + (4.0 if any(CATALOGUE[one].carrier for one in passes) else 0.0)  # tuned results are in a cache
+        needed = 3.3 + 3.5 + 2.0 + 1.0 + max(0.1, setup) + effort.timing_s - USUAL.timing_s
+        self.clock.now += min(needed, seconds)
+        if needed > seconds:
+            raise OutOfTime("calling")
+        launched = any(CATALOGUE[one].carrier for one in passes) and not any(CATALOGUE[one].one_launch for one in passes)
+        speedup = self.machine.original_us / call_us / (self.machine.judged_off if launched else 1.0)
+        word = "FASTER" if speedup > 1.03 else "SLOWER" if speedup < 0.97 else "AMBIGUOUS"
+        said = verdict(word, speedup)
+        return said.model_copy(update={"candidate_sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+                                       "candidate_setup_s": max(0.1, setup)})
+
+
+WANTED: dict[str, tuple[set[str], float]] = {
+    # workload -> (passes that the winner has at any budget, the speed-up it has at least after a minute)
+    "gpt2": ({"split_products"}, 2.0), "conv_block": (set(), 1.6), "depthwise": (set(), 1.3), "embedding": ({"split_products"}, 2.5),
+    "mlp": ({"split_products"}, 3.0), "sdpa": ({"split_products"}, 1.3), "lstm": ({"cuda_graph"}, 2.5),
+}
+
+
+def story(stages: Stages, outcome) -> str:
+    """What happened, for the message of a test that fails."""
+    shown = [f"{row.index} {row.name}: {row.screen.speedup if row.screen else ''} {row.verdict.verdict if row.verdict else row.status}"
+             f" {row.reason[:200]}" for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if row.screen or row.verdict or row.tags]
+    return "\n".join([outcome.line, f"{stages.clock.now:.0f} s", *shown])
+
+
+@pytest.mark.parametrize("budget", [60.0, 180.0, 480.0])
+@pytest.mark.parametrize("name", list(SEVEN))
+def test_each_budget_finds_what_the_workload_has_to_give(workload, name, budget):
+    stages = Stages(SEVEN[name])
+    outcome = run(workload, stages, budget_s=budget)
+    said = story(stages, outcome)
+    passes, least = WANTED[name]
+    closing = stages.profile_s if "after" in stages.profiled else 0.0
+    assert stages.clock.now - closing <= budget + 1.0, said
+    assert passes <= set(outcome.kept) and outcome.speedup >= least, said
+    assert outcome.confirmed, said
+    useless = [judged for judged in stages.judged[:2] if judged in ("no_grad", "compile_default+no_grad") and name in ("lstm", "gpt2")]
+    assert not useless, said
+    print(f"\n{name} {budget:.0f} s: {outcome.line.split(' faster')[0]}; {len(stages.asked)} screened, judged {stages.judged}")
