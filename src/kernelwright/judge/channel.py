@@ -13,6 +13,7 @@ import os
 import secrets
 import select
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,14 @@ class WorkerFailed(Exception):
 class Worker:
     """Starts on creation; `close` (or leaving the with block) ends its whole process group, or with a confinement all its descendants."""
 
-    def __init__(self, role: str, interpreter: Path, folder: Path, *, device: Device, confinement: Confinement | None = None) -> None:
-        """folder: of its log. Raises MachineLacks, OSError."""
+    def __init__(
+        self, role: str, interpreter: Path, folder: Path, *, device: Device, confinement: Confinement | None = None,
+        variables: Mapping[str, str] | None = None, ahead: bool = False,
+    ) -> None:
+        """folder: of its log. variables: of its environment. ahead: until the first command it imports what compilers need.
+
+        Raises MachineLacks, OSError.
+        """
         self.role = role
         self.confinement = confinement
         self.log = folder / f"{role}.log"
@@ -72,9 +79,10 @@ class Worker:
             plan = confinement.variables(status_write) if confinement is not None else {}
             self._supervised = bool(plan)
             self.process = spawn(
-                interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write)],
+                interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write),
+                              *(["--ahead"] if ahead else [])],
                 device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, *([status_write] if plan else [])),
-                variables={**STEADY_MEMORY, **plan})
+                variables={**STEADY_MEMORY, **(variables or {}), **plan})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
             self._close_pipes("_request", "_reply", "_status")
@@ -140,7 +148,7 @@ class Worker:
         """End the process group and the pipes. Safe to repeat."""
         self._close_pipes("_request", "_reply")
         terminate(self.process, grace_s=SUPERVISED_GRACE_S if self._supervised else 0.0)
-        self._hear()
+        self.hear()
         self._close_pipes("_status")
 
     def log_tail(self) -> str:
@@ -169,7 +177,7 @@ class Worker:
             if ended_at is not None and now - ended_at > EXIT_GRACE_S:
                 raise self._died(op)
             ready, _, _ = select.select([self._reply], [], [], min(POLL_S, max(give_up - now, 0.001)))
-            self._hear()
+            self.hear()
             if self._over:
                 raise WorkerFailed("died", self._over)
             if ready:
@@ -185,7 +193,7 @@ class Worker:
             raise WorkerFailed("forged", "wrote to the judge's channel on its own")
         return line
 
-    def _hear(self) -> None:
+    def hear(self) -> None:
         """What came over the status pipe so far: the worker's report, and why its supervisor ended it."""
         if self.confinement is None or self._status < 0:
             return
@@ -213,7 +221,7 @@ class Worker:
 
     def _died(self, op: str) -> WorkerFailed:
         self._wait_for_exit()
-        self._hear()
+        self.hear()
         if self._over:
             return WorkerFailed("died", self._over)
         status = self.process.poll()

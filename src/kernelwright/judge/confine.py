@@ -38,9 +38,10 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "
 """Where compilers keep what they made (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py, torch/utils/cpp_extension.py,
 CUDA's and CuPy's and Numba's manuals)."""
 OWN_FOLDERS = ("judge", "probe", "capture", "model")
+WRITING = "no writing outside"
 KNOWN_EXPLOIT = frozenset({"nothing left running", "sealed replies", "files hashed before and after", "timing audited"})
 HOSTILE = KNOWN_EXPLOIT | {
-    "limits", "no new privileges", "no network", "no writing outside", "reference's files unreadable",
+    "limits", "no new privileges", "no network", WRITING, "reference's files unreadable",
     "other processes' memory unreadable", "no signals to the judge", "compile caches of its own"}
 """What must have held for a tier; whatever else is reported is told, and decides nothing."""
 
@@ -68,7 +69,8 @@ class Confinement:
     options: JudgeOptions
     candidate_sha256: str
     workload: Path
-    candidate: Path
+    candidate: Path | None
+    """None: of a spare worker, which is told its candidate later (`admit`)."""
     private: Path
     """The reference's folder."""
     protect: tuple[int, ...]
@@ -92,11 +94,12 @@ class Confinement:
         if self.unconfinable:
             return {VARIABLE: json.dumps(plan)}
         temporary = Path(tempfile.gettempdir())
+        own = [self.workload] if self.candidate is None else [self.candidate, self.workload]
         caches, variables = self._caches()
         plan |= {"write": [str(path) for path in (self.folder, *caches)],
                  "hidden": [str(path) for path in temporary.glob(f"{PREFIX}reference-*") if path.is_dir()],
-                 "not_writable": [str(path) for path in (temporary, self.candidate, self.workload, Path(__file__), Path.cwd())],
-                 "readable": [str(self.candidate), str(self.workload)], "not_readable": [str(self.private / CANARY)]}
+                 "not_writable": [str(path) for path in (temporary, *own, Path(__file__), Path.cwd())],
+                 "readable": [str(path) for path in own], "not_readable": [str(self.private / CANARY)]}
         if self.options.device != "cpu" and Path("/dev/nvidiactl").exists():
             variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # its pool of compile workers fails when confined (H200, torch 2.11)
         return {VARIABLE: json.dumps(plan), **variables}
@@ -112,6 +115,14 @@ class Confinement:
             return str(told.get("ended", ""))[:200]
         except (ValidationError, ValueError, AttributeError, TypeError):
             return ""
+
+    def admit(self, candidate: Path, sha256: str, *, held: bool, detail: str) -> None:
+        """A spare worker's candidate, and what its try to write that file came to: part of what was tried at the start."""
+        self.candidate, self.candidate_sha256 = candidate, sha256
+        if not held and self.report is not None:
+            checks = [check.model_copy(update={"held": False, "detail": detail}) if check.name == WRITING else check
+                      for check in self.report.checks]
+            self.report = self.report.model_copy(update={"checks": checks})
 
     def confines(self) -> bool:
         """Whether the worker is to confine itself (and is not only watched, or as it is)."""

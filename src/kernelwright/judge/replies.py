@@ -27,6 +27,15 @@ class Done(Reply):
     """Nothing to say."""
 
 
+class Admitted(Reply):
+    """op admit."""
+
+    readable: bool
+    held: bool
+    """The candidate's file cannot be written."""
+    detail: Text
+
+
 class Loaded(Reply):
     """op load."""
 

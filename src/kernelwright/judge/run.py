@@ -207,13 +207,8 @@ class _Judgement:
 
     def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
         """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""
-        folder = self.session.workspace()
-        stack.callback(remove, folder)
-        self.confinement = Confinement(
-            folder, self.options, self.hashes[self.candidate], self.workload.path, self.candidate, self.session.private,
-            (os.getpid(), self.session.living().process.pid), unconfinable)
-        worker = stack.enter_context(Worker("candidate", self.session.interpreter.path, self.session.shared, device=self.options.device,
-                                            confinement=self.confinement))
+        worker, folder = self._worker(stack, unconfinable)
+        assert self.confinement is not None
         try:
             with self._failures():
                 worker.send("load", **self.session.load_request())
@@ -228,6 +223,23 @@ class _Judgement:
             started = self._started(stack, f"the workload could not be loaded in a confined process: {refused.reasons[0]}")
             self.session.unconfinable = self.confinement.unconfinable
             return started
+
+    def _worker(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Worker, Path]:
+        """The candidate's process, not told to load anything yet, and its folder: a spare one, or a new one."""
+        digest = self.hashes[self.candidate]
+        spare = None if unconfinable else self.session.take_spare(self.candidate, digest, self.options, self.deadline)
+        if spare is not None:
+            stack.callback(spare.end)
+            self.confinement = spare.confinement
+            return spare.worker, spare.folder
+        folder = self.session.workspace()
+        stack.callback(remove, folder)
+        self.confinement = Confinement(
+            folder, self.options, digest, self.workload.path, self.candidate, self.session.private,
+            (os.getpid(), self.session.living().process.pid), unconfinable)
+        return stack.enter_context(Worker(
+            "candidate", self.session.interpreter.path, self.session.shared, device=self.options.device, confinement=self.confinement,
+            variables=self.session.byte_code)), folder
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..capture.byte_code import byte_code_variables
 from ..capture.interpreter import Interpreter, find_interpreter
 from ..model.capture import ProbeWorkload
-from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput
+from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput, MachineLacks
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
-from .confine import prune_caches
+from .confine import Confinement, available_bytes, prune_caches, supported
 from .distributions import survey_seconds
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
 from .replies import Done, Loaded, Surveyed
 from .scratch import Scratch, guard
+from .spare import Spare, worthwhile
 from .untrusted import open_regular
 
 _OF_REFERENCE: dict[int, type[OfReference]] = {EXIT_BAD_INPUT: ReferenceUnusable, EXIT_MACHINE_LACKS: ReferenceLacks}
@@ -54,6 +59,9 @@ class ReferenceSession:
         self.interpreter: Interpreter
         self.worker: Worker | None = None
         self._loading = False
+        self._told = False
+        """The worker was told what to load."""
+        self._spare: Spare | None = None
         self._start_now = start
         self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
@@ -65,13 +73,14 @@ class ReferenceSession:
             raise BadInput("no_such_workload", "no such file", where=str(self.workload.path),
                            fix=did_you_mean(self.workload.path, "give the path of a Python file", suffix=".py"))
         self.interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
+        self.byte_code = byte_code_variables(self.interpreter)
         self.private = self._folder("reference")
         self.shared = self._folder("candidate")
         guard(self.private)
         prune_caches()
         try:
             if self._start_now:
-                self._start()
+                self.living()
         except BaseException:
             self.close()
             raise
@@ -82,9 +91,7 @@ class ReferenceSession:
 
     def close(self) -> None:
         """End the reference's process and remove (or, with keep_dir, keep) the files."""
-        if self.worker is not None:
-            self.worker.close()
-            self.worker = None
+        self.rest()
         for scratch in self._scratch:
             if self.options.keep_dir is not None:
                 _keep_logs(scratch.folder, self.options.keep_dir)
@@ -93,6 +100,9 @@ class ReferenceSession:
 
     def rest(self) -> None:
         """End the reference's process, and with it the memory it holds; `ready` starts another."""
+        if self._spare is not None:
+            self._spare.end()
+            self._spare = None
         if self.worker is not None:
             self.worker.close()
             self.worker = None
@@ -114,11 +124,46 @@ class ReferenceSession:
         return folder
 
     def living(self) -> Worker:
-        """The reference's worker; starts it again when it has died."""
-        if self.worker is None or self.worker.process.poll() is not None:
-            self._start()
-        assert self.worker is not None
-        return self.worker
+        """The reference's worker, loading or loaded; starts it again when it has died."""
+        worker = self._alive()
+        if not self._told:
+            self._told = self._loading = True
+            try:
+                worker.send("load", **self.load_request())
+            except WorkerFailed as error:
+                raise self.failure(error) from error
+        return worker
+
+    def prepare(self) -> None:
+        """Start what the next judgement needs, where this machine has room for it and the candidates are our own (they share the user's
+        compile caches): the reference's process, which loads nothing yet, and a candidate's, which imports what compilers need.
+
+        Never fails: what cannot start is started, and complained of, by the judgement.
+        """
+        if (self._spare is not None or self.unconfinable or self.options.compile_cache != "user" or not self.options.confine
+                or not supported() or not worthwhile(os.cpu_count() or 1, available_bytes())):
+            return
+        with contextlib.suppress(MachineLacks, OSError):
+            self._spare = self._started_ahead()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """What `prepare` started does nothing inside this."""
+        with self._spare.quiet() if self._spare is not None else contextlib.nullcontext():
+            yield
+
+    def take_spare(self, candidate: Path, sha256: str, options: JudgeOptions, deadline: Deadline) -> Spare | None:
+        """The spare worker as this candidate's, where there is one that will do. Raises OutOfTime."""
+        spare, self._spare = self._spare, None
+        if spare is None:
+            return None
+        if not spare.fits(options, self._protected(self.living())):
+            spare.end()
+            return None
+        if not spare.admitted(candidate, sha256, self.options.timeout_s, deadline):
+            return None
+        spare.worker.log = spare.worker.log.rename(self.shared / spare.worker.log.name)
+        return spare
 
     def ready(self, deadline: Deadline, *, survey: bool = False) -> Exchange:
         """The reference's side, loaded and reset; starts it again when it has died. survey: fill in `self.survey`, once a session."""
@@ -160,13 +205,23 @@ class ReferenceSession:
         return kind("workload_died" if error.code == "died" else error.code, message, where=error.where or str(self.workload.path),
                     fix=error.fix or _FIX.get(error.code, "run the file by itself and correct the error"))
 
-    def _start(self) -> None:
-        self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device)
-        try:
-            self.worker.send("load", **self.load_request())
-        except WorkerFailed as error:
-            raise self.failure(error) from error
-        self._loading = True
+    def _alive(self) -> Worker:
+        """The reference's worker, which may have been told nothing yet."""
+        if self.worker is None or self.worker.process.poll() is not None:
+            self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device, variables=self.byte_code)
+            self._told = self._loading = False
+        return self.worker
+
+    def _started_ahead(self) -> Spare:
+        folder = self.workspace()
+        confinement = Confinement(folder, self.options, "", self.workload.path, None, self.private, self._protected(self._alive()))
+        log = self.shared / f"{folder.name}.spare"
+        log.mkdir()
+        return Spare(Worker("candidate", self.interpreter.path, log, device=self.options.device, confinement=confinement,
+                            variables=self.byte_code, ahead=True), confinement, folder)
+
+    def _protected(self, reference: Worker) -> tuple[int, ...]:
+        return os.getpid(), reference.process.pid
 
     def _folder(self, role: str) -> Path:
         self._scratch.append(Scratch(role))

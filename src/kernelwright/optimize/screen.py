@@ -12,13 +12,14 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from pydantic import Field, ValidationError
 
+from ..capture.byte_code import byte_code_variables
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..judge.channel import Worker, WorkerFailed
@@ -27,7 +28,7 @@ from ..judge.options import Deadline, JudgeOptions, OutOfTime
 from ..judge.reasons import verdict_of
 from ..judge.replies import R, Reply, Seconds, Text
 from ..judge.scratch import Scratch
-from ..judge.session import sha256_of
+from ..judge.session import ReferenceSession, sha256_of
 from ..model.errors import MachineLacks
 from ..model.saying import Say, silent
 from ..model.trial import Screen
@@ -96,13 +97,15 @@ class Screener:
     workload: WorkloadRef
     options: JudgeOptions
     say: Say = silent
+    judging: Callable[[], ReferenceSession | None] = lambda: None
+    """The judge's session, which prepares the next judgement meanwhile."""
     _worker: Worker | None = field(default=None, init=False)
     _loading: bool = field(default=False, init=False)
     _ahead: list[_Compiler] = field(default_factory=list, init=False)
     _seed: int = field(default_factory=lambda: secrets.randbits(32), init=False)
 
     def __enter__(self) -> Screener:
-        self._interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say).path
+        self._interpreter = find_interpreter(self.options.python, self.workload.path, self.options.device, self.say)
         self._scratch = Scratch("screen")
         return self
 
@@ -120,6 +123,8 @@ class Screener:
     def screen(self, ask: Ask) -> Screen:
         """Look at one candidate; whatever it does is a Screen. Raises Unusable when the workload itself can't be loaded."""
         start = time.monotonic()
+        if (session := self.judging()) is not None:
+            session.prepare()
         worker = self._ready(max(ask.limit_s, 1.0))
         prepared: _Prepared | None = None
         try:
@@ -162,8 +167,10 @@ class Screener:
                 compiler.signal(signal.SIGCONT)
 
     def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared) -> Screen:
+        session = self.judging()
+        still = session.quiet() if session is not None else contextlib.nullcontext()
         try:
-            with self.quiet(), device_lock(f"screen {ask.file.name}", self.say, timeout_s=ask.limit_s):
+            with self.quiet(), still, device_lock(f"screen {ask.file.name}", self.say, timeout_s=ask.limit_s):
                 times = _asked(worker, "time", _Times, 5 * TIMING_S + ask.limit_s, {
                     "seconds": TIMING_S, "hopeless": ask.hopeless, "limit_s": TIMING_S + ask.limit_s})
         except MachineLacks as error:
@@ -223,7 +230,8 @@ class Screener:
         folder.mkdir(exist_ok=True)
         watched = Confinement(folder, self.options, sha256_of(self.workload.path), self.workload.path, self.workload.path, folder,
                               (os.getpid(),), UNCONFINED)
-        return Worker("screen", self._interpreter, folder, device=self.options.device, confinement=watched)
+        return Worker("screen", self._interpreter.path, folder, device=self.options.device, confinement=watched,
+                      variables=byte_code_variables(self._interpreter))
 
 
 class _Compiler:

@@ -88,6 +88,8 @@ class RealStages:
 
     options: OptimizeOptions
     say: Say
+    open_sessions: list[ReferenceSession] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """The judge's, while there is one."""
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         """See Stages."""
@@ -116,7 +118,7 @@ class RealStages:
         """See Stages."""
         options = self._judge_options()
         # The reference starts with the first judgement: while candidates are screened it would take memory and cores.
-        with ReferenceSession(workload, options, say=self.say, start=False) as session:
+        with ReferenceSession(workload, options, say=self.say, start=False) as session, self._announced(session):
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
                 further = CONDITIONS if effort.audits else claimed(candidate, seconds)
@@ -129,8 +131,16 @@ class RealStages:
     @contextlib.contextmanager
     def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
         """See Stages."""
-        with Screener(workload, self._judge_options(), say=self.say) as screener:
+        with Screener(workload, self._judge_options(), self.say, lambda: next(iter(self.open_sessions), None)) as screener:
             yield screener
+
+    @contextlib.contextmanager
+    def _announced(self, session: ReferenceSession) -> Iterator[None]:
+        self.open_sessions.append(session)
+        try:
+            yield
+        finally:
+            self.open_sessions.remove(session)
 
     def _judge_options(self) -> JudgeOptions:
         return JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,

@@ -108,6 +108,17 @@ def probe(plan: Plan, supervisor: int) -> list[Check]:
             _refused("no signals to the judge", [partial(os.kill, pid, 0) for pid in others])]
 
 
+def admit(candidate: str) -> dict[str, Any]:
+    """For a worker that was confined before its candidate was known: whether it can read that file, and that it cannot write it."""
+    try:
+        with open(candidate, "rb"):
+            readable = True
+    except OSError:
+        readable = False
+    check = _refused("no writing outside", [partial(_write_into, candidate)])
+    return {"readable": readable, "held": check["held"], "detail": check["detail"]}
+
+
 def _limits(plan: Plan) -> str:
     size = _lower(resource.RLIMIT_FSIZE, plan["file_bytes"])
     files = _lower(resource.RLIMIT_NOFILE, MOST_OPEN_FILES)

@@ -20,9 +20,11 @@ from typing import Any
 import torch
 
 from . import (
+    confine,
     count,
     environment,
     failures,
+    judge_ahead,
     judge_candidate,
     judge_conditions,
     judge_distributions,
@@ -63,6 +65,10 @@ class Worker:
         self.start_state: dict[str, torch.Tensor] = {}
         self.own_kernels: judge_kernels.OwnKernels
         self.withholding: judge_kernels.Withholding
+
+    def op_admit(self, message: Message) -> Message:
+        """A spare worker is told its candidate, of which nothing has run: what the confinement allows with that file."""
+        return confine.admit(message["candidate"])
 
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
@@ -349,6 +355,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--role", choices=("reference", "candidate", "screen"), required=True)
     parser.add_argument("--request-fd", type=int, required=True)
     parser.add_argument("--reply-fd", type=int, required=True)
+    parser.add_argument("--ahead", action="store_true")
     args = parser.parse_args(argv)
     _die_with_parent()
     os.set_inheritable(args.request_fd, False)
@@ -356,6 +363,8 @@ def main(argv: list[str]) -> int:
     worker = screen.Screen() if args.role == "screen" else Worker(args.role)
     with os.fdopen(args.request_fd, "rb") as requests:
         answer = _sealed(bytes.fromhex(requests.readline().decode()), args.reply_fd)
+        if args.ahead:
+            judge_ahead.load(args.request_fd)
         for line in iter(requests.readline, b""):
             message = json.loads(line)
             answer({"id": message["id"], **_serve(worker, message)})

@@ -1,0 +1,96 @@
+"""A candidate's worker that is started before its candidate is known, so that a judgement need not wait for imports.
+
+It is confined as any other, and is told of nothing before that. It imports what torch.compile needs, uses no device, and is stopped while
+anything is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .channel import Worker, WorkerFailed
+from .confine import Confinement
+from .exchange import Exchange
+from .options import Deadline, JudgeOptions
+from .replies import Admitted
+from .untrusted import remove
+
+LEAST_CORES = 4
+LEAST_MEMORY_BYTES = 8 * 2**30
+"""On a smaller machine the imports would slow down what goes on meanwhile."""
+REPORT_S = 1.0
+"""A worker reports 0.2 s after its start; only then is it known which process to stop."""
+SAME = ("device", "python", "confine", "memory_limit_bytes", "process_limit", "compile_cache")
+"""Options that a worker starts with."""
+
+
+@dataclass
+class Spare:
+    """One such worker, in a folder of its own."""
+
+    worker: Worker
+    confinement: Confinement
+    folder: Path
+
+    def fits(self, options: JudgeOptions, protect: tuple[int, ...]) -> bool:
+        """Whether it is confined as a worker started now would be."""
+        mine = self.confinement
+        return (self.worker.process.poll() is None and mine.protect == protect
+                and all(getattr(mine.options, name) == getattr(options, name) for name in SAME))
+
+    def admitted(self, candidate: Path, sha256: str, timeout_s: float, deadline: Deadline) -> bool:
+        """Tell it its candidate. False: it is of no use (made before the candidate's folder was, it cannot read it; or it died), and
+        is ended. Raises OutOfTime."""
+        self.go_on()
+        reply: Admitted | None = None
+        try:
+            reply = Exchange(self.worker, self.folder, timeout_s, deadline).ask("admit", Admitted, candidate=str(candidate))
+        except WorkerFailed:
+            return False
+        finally:
+            if reply is None or not reply.readable:
+                self.end()
+        if not reply.readable or self.confinement.report is None:
+            self.end()
+            return False
+        self.confinement.admit(candidate, sha256, held=reply.held, detail=reply.detail)
+        return True
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """It does nothing inside this."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """After a stop."""
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it and all that it started. Safe to repeat."""
+        self.worker.close()
+        remove(self.folder)
+
+    def _signal(self, number: int) -> None:
+        """To the worker's process group; never to its supervisor, which ends it when this process is killed."""
+        until = time.monotonic() + REPORT_S
+        while self.confinement.report is None and self.worker.process.poll() is None and time.monotonic() < until:
+            self.worker.hear()
+            time.sleep(0.01)
+        if self.confinement.report is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.worker.pid, number)
+
+
+def worthwhile(cores: int, available_bytes: int) -> bool:
+    """Whether this machine has room for processes that only wait."""
+    return cores >= LEAST_CORES and available_bytes >= LEAST_MEMORY_BYTES
