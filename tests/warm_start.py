@@ -11,6 +11,8 @@ import atexit
 import contextlib
 import faulthandler
 import gc
+import importlib.machinery
+import importlib.util
 import os
 import runpy
 import signal
@@ -21,7 +23,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -35,17 +37,51 @@ FIRST_FREE = 3
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
     """`PYTHON start.py ...` as a child that forks instead of starting PYTHON."""
 
+    before_torch = False
+
     def _execute_child(self, args: Sequence[str], executable: object, preexec_fn: object, close_fds: object, pass_fds: Sequence[int],
                        cwd: Any, env: Mapping[str, str], startupinfo: object, creationflags: object, shell: object, p2cread: int,
                        p2cwrite: int, c2pread: int, c2pwrite: int, errread: int, errwrite: int, *_: object) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            _become(args, (p2cread, c2pwrite, errwrite), pass_fds, cwd, env)
+            _become(args, (p2cread, c2pwrite, errwrite), pass_fds, cwd, env, self.before_torch)
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
 
 
-def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[int], cwd: Any, env: Mapping[str, str]) -> NoReturn:
+class ForkedBeforeTorch(Forked):
+    """One to which torch looks not yet imported: its `import torch` is found and loaded like any other, only at once. What scripts need,
+    whose steps are counted from their import of torch on."""
+
+    before_torch = True
+
+
+class PutBack(importlib.machinery.SourceFileLoader):
+    """Loads torch by handing out again what was put away of it."""
+
+    def __init__(self, modules: dict[str, ModuleType]) -> None:
+        self.modules = modules
+        self.spec = modules["torch"].__spec__
+        super().__init__("torch", str(modules["torch"].__file__))
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == "torch" else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self.modules["torch"]
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.meta_path.remove(self)
+        module.__spec__ = self.spec
+        sys.modules.update(self.modules)
+
+
+def _put_torch_away() -> None:
+    sys.meta_path.insert(0, PutBack({name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "torch"}))
+
+
+def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[int], cwd: Any, env: Mapping[str, str],
+            before_torch: bool) -> NoReturn:
     """The child's life: as much as can be of a fresh interpreter, then the program, then the end."""
     status = 1
     try:
@@ -56,6 +92,8 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
         os.environ.clear()
         os.environ.update(env)
         _forget()
+        if before_torch:
+            _put_torch_away()
         sys.argv = list(args[1:])
         sys.path[:] = [os.path.dirname(args[1]), *(path for path in sys.path if "-packages" in path or "lib/python" in path)]
         status = _program(args[1])
@@ -114,17 +152,19 @@ def _program(path: str) -> int:
     return status & 0xFF
 
 
-def starter() -> type[subprocess.Popen]:  # type: ignore[type-arg]
-    """Forked; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks, and where torch has
-    a pool of threads, which does not come along: a fork that needs it waits forever."""
+def starter(before_torch: bool = False) -> type[subprocess.Popen]:  # type: ignore[type-arg]
+    """Forked, or ForkedBeforeTorch; the plain Popen where torch has a GPU, since what CUDA has begun in a process is broken in its forks,
+    and where torch has a pool of threads, which does not come along: a fork that needs it waits forever."""
     import torch
 
-    return subprocess.Popen if torch.get_num_threads() > 1 or torch.cuda.is_available() else Forked
+    if torch.get_num_threads() > 1 or torch.cuda.is_available():
+        return subprocess.Popen
+    return ForkedBeforeTorch if before_torch else Forked
 
 
 @contextlib.contextmanager
-def warm_start() -> Iterator[None]:
+def warm_start(before_torch: bool = False) -> Iterator[None]:
     """Probe processes of this interpreter are started by `starter` while this holds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "subprocess", SimpleNamespace(Popen=starter(), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL))
+        patch.setattr(process, "subprocess", SimpleNamespace(Popen=starter(before_torch), PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL))
         yield
