@@ -150,7 +150,8 @@ def write_bundle(path: Path, sources: Sources, workload: WorkloadRef, options: J
     environment = {**verdict.environment, "device_name": verdict.device_name, "torch_version": verdict.torch_version}
     elsewhere = _of_version(sources, workload)
     contents = {"format": FORMAT, "bundle_version": BUNDLE_VERSION if elsewhere else 1, "kernelwright_version": __version__,
-                "workload": sources.workload, "candidate": sources.candidate, "name": scrub.text(workload.name), "version": workload.version,
+                "workload": sources.workload, "candidate": sources.candidate, "name": scrub.text(workload.name),
+                "version": workload.version,
                 "params": scrub.document(workload.params), **elsewhere, "options": own, "seed": verdict.seed, "environment": environment,
                 "files": digests}
     said = {**scrub.document(verdict.model_dump(mode="json")), "workload": sources.workload, "candidate": sources.candidate}
