@@ -1,4 +1,5 @@
-"""Stop and SubagentStop: clocks left locked, a profiler's answer that is no contract, a speed-up claimed with no verdict behind it.
+"""Stop and SubagentStop: clocks left locked, a contract that is not word for word the one that was measured, a profiler's answer that is
+none at all, a speed-up claimed with no verdict behind it.
 
 Each is said once: a turn that already goes on because of a stop hook is let go (`stop_hook_active`), so nothing loops.
 """
@@ -24,7 +25,7 @@ def answer(given: dict[str, Any]) -> dict[str, Any] | None:
     reason = ""
     if sub and given.get("agent_type") == "kernelwright:profiler":
         reason = _no_contract(text)
-    reason = reason or _unproved(text, given, sub)
+    reason = reason or _altered(text, given, sub) or _unproved(text, given, sub)
     if not reason and not sub and not given.get("background_tasks"):
         reason = _clocks_left(given)
     return {"decision": "block", "reason": "kernelwright: " + reason} if reason else None
@@ -43,6 +44,41 @@ def _no_contract(text: str) -> str:
         "this answer is not the contract in its exact form (%s). Do next: answer with the text of contract.md, unchanged and with nothing "
         "before or after it, no code fence either; if the profile failed, answer with one line: \"%s\" and the error's message and fix."
         % (faults[0], NO_CONTRACT))
+
+
+def _altered(text: str, given: dict[str, Any], sub: bool) -> str:
+    """A contract in the answer that no result of the session holds like that, while it holds one of the same heading."""
+    if "## Profile: " not in text:
+        return ""
+    from transcript import contracts, results
+
+    said = [contract for contract in contracts(text) if "### Stages" in contract]
+    if not said:
+        return ""
+    path = given.get("agent_transcript_path" if sub else "transcript_path")
+    measured = [contract for found in results(os.path.expanduser(path)) for contract in contracts(found)] if isinstance(path, str) else []
+    for contract in said:
+        same = [other for other in measured if other.split("\n")[0] == contract.split("\n")[0]]
+        if same and not any(_same(contract, other) for other in same):
+            return (
+                "the contract in this answer is not word for word the one that was measured (%s). Do next: answer again with the text of "
+                "contract.md, every line of it unchanged; what you have to say comes after it." % _first_difference(contract, same[-1]))
+    return ""
+
+
+def _same(said: str, measured: str) -> bool:
+    """Either may go on: an answer with a numbered list of its own, a script's contract with the table of its heaviest kernels."""
+    from contract_check import check_contract
+
+    return (said + "\n").startswith(measured + "\n") or ((measured + "\n").startswith(said + "\n") and not check_contract(said + "\n"))
+
+
+def _first_difference(said: str, measured: str) -> str:
+    ours, theirs = said.split("\n"), measured.split("\n")
+    place = next((number for number, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), min(len(ours), len(theirs)))
+    if place >= len(ours):
+        return "this is missing: %s" % next((line for line in theirs[place:] if line), "")[:200]
+    return "its line %d is: %s" % (place + 1, ours[place][:200])
 
 
 def _unproved(text: str, given: dict[str, Any], sub: bool) -> str:

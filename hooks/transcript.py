@@ -1,4 +1,4 @@
-"""What a session's transcript says of kernelwright: whether it was used, and the speed-ups that its scripts measured."""
+"""What a session's transcript says of kernelwright: whether it was used, the speed-ups and the contracts that its scripts measured."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _MEASURED = (
     re.compile(r"[Ss]peed-up (?:of )?(\d+(?:\.\d+)?)x"),
     re.compile(r"\b(\d+(?:\.\d+)?)x\b"),
 )
+_CONTRACT = re.compile(r"^## Profile: .*(?:\n(?:### .*|\|.*|Root cause: .*|[123]\. .*|)(?=\n|$))*", re.MULTILINE)
+"""A heading and what follows as lines of a contract do (contract_check.py knows the whole form)."""
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)% faster")
 
 
@@ -31,6 +33,21 @@ def measured_speedups(path: str, ours: bool = False) -> list[float] | None:
             for text in _results(line):
                 found += _ratios(text)
     return found
+
+
+def contracts(text: str) -> list[str]:
+    """The contracts in a text, without the space around them and at the ends of their lines."""
+    plain = "\n".join(line.rstrip() for line in text.splitlines())
+    return [found.strip() for found in _CONTRACT.findall(plain)]
+
+
+def results(path: str) -> list[str]:
+    """All texts of the session that the model did not write and that speak of a profile; [] if it is too long. Raises OSError."""
+    with open(path, "rb") as file:
+        data = file.read(SIZE_LIMIT + 1)
+    if len(data) > SIZE_LIMIT:
+        return []
+    return [text for line in data.splitlines() if b"## Profile: " in line for text in _results(line)]
 
 
 def _ratios(text: str) -> list[float]:

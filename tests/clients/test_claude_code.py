@@ -218,10 +218,50 @@ def test_only_what_the_skill_allows_runs_unasked(user: Client, plugin: Path) -> 
     assert "requires approval" in seen.said(2), "a command that no rule covers must be asked for"
 
 
-def test_the_bare_command_profiles_the_version_that_changed_last(user: Client, plugin: Path) -> None:
-    """In a project's folder, without an argument."""
-    seen = user.session("/profile-kernel", runs(command(plugin, "profile_kernel", "").strip()), says("Done."), plugin=plugin)
-    assert "## Profile: chain" in seen.said(1) and "### Bottleneck" in seen.said(1)
+def test_v4_comes_back_word_for_word_and_an_altered_contract_does_not_pass(user: Client, plugin: Path) -> None:
+    """The answer that the user reads is the contract that was measured: one that leaves a line out or changes a figure is sent back."""
+    asked = command(plugin, "profile_kernel", f"v4 --mode event --steps 5 --warmup 1 {ON_CPU}")
+    measured: list[str] = []
+
+    def altered(request: dict[str, object]) -> Turn:
+        measured.append(contract_in(words(request)))
+        row = next(line for line in measured[0].splitlines() if line.startswith("| (whole call) |"))
+        return says(measured[0].replace(row, "| (whole call) | 0.01 | 99.0 | n/a | n/a | Compute | n/a |"))
+
+    def whole(_request: dict[str, object]) -> Turn:
+        return says(measured[0])
+
+    seen = user.session("/profile-kernel v4", runs(asked), altered, whole, plugin=plugin)
+    assert seen.denied() == [] and len(seen.requests) == 3, "sent back once"
+    back = seen.said(2)
+    assert "not word for word the one that was measured" in back and " is: | (whole call) | 0.01 |" in back
+    (stored,) = (user.work / "out" / "profiles").rglob("contract.md")
+    assert check_contract(measured[0]) == [] and seen.end["result"].strip() == stored.read_text().strip() == measured[0].strip()
+
+
+def test_the_bare_command_profiles_what_changed_last_and_logs_it(user: Client, plugin: Path) -> None:
+    """In a project's folder, without an argument: v4 was edited; its profile becomes an entry of the log, figures and all."""
+    run = f"--mode event --steps 5 --warmup 1 {ON_CPU}"
+
+    def edits(_request: dict[str, object]) -> Turn:
+        (user.work / "versions.py").write_text(VERSIONS.replace(".relu()", ".sigmoid()"))
+        return runs(command(plugin, "profile_kernel", run))
+
+    def logs(request: dict[str, object]) -> Turn:
+        folder = words(request).split("\nreport: ")[-1].split("\n")[0].removesuffix("/report.md")
+        return runs(command(plugin, "devlog", f'add "{folder}" --issue "a whole pass for the sigmoid" --insight "the product is small"'))
+
+    first = [runs(command(plugin, "profile_kernel", f"{version} {run}")) for version in ("v3", "v4")]
+    seen = user.session("/profile-kernel", *first, edits, logs, says("Logged."), plugin=plugin)
+    assert seen.denied() == [] and "Log it" in seen.said(0)
+    assert "chain v4: edited since its newest profile" in seen.said(3), "stderr says what it took"
+    (log,) = (user.work / "out" / "devlog").glob("*.jsonl")
+    (entry,) = [json.loads(line) for line in log.read_text().splitlines()]
+    newest = max((user.work / "out" / "profiles").rglob("profile.json"), key=lambda path: path.stat().st_mtime_ns)
+    median = json.loads(newest.read_text())["timing"]["median_ns"]
+    assert (entry["kernel"], entry["version"], entry["figures"]["duration_ns"]) == ("chain", "v4", median)
+    page = log.with_suffix(".md").read_text()
+    assert f"| Duration | {median / 1000:.2f} " in page and "- a whole pass for the sigmoid" in page and "- the product is small" in page
 
 
 # --- the documented ends ------------------------------------------------------------------------------------------------------------------

@@ -245,6 +245,25 @@ def test_a_claim_needs_a_verdict(tmp_path: Path, event: str, key: str) -> None:
     assert ask(event, tmp_path, {"last_assistant_message": "It could be 1.3x faster.", key: session_of(tmp_path)}) == {}
 
 
+@pytest.mark.parametrize(("event", "key"), [("Stop", "transcript_path"), ("SubagentStop", "agent_transcript_path")])
+def test_a_contract_is_handed_on_word_for_word(tmp_path: Path, event: str, key: str) -> None:
+    contract = a_contract()
+    table = "| Kernel | Share |\n|---|---|\n| gemm | 90.0% |\n"
+    measured = session_of(tmp_path, f"kernelwright: starting\n{contract}\n{table}\n\nreport: /somewhere/report.md\none call: 3 us")
+
+    def said(text: str) -> str:
+        answer = ask(event, tmp_path, {key: measured, "last_assistant_message": text})
+        return objection(answer) if answer else ""
+
+    assert said(contract) == said(f"Here it is:\n\n```\n{contract}```\n\none call: 3 us.") == said(f"{contract}\n{table}\n1. Wait.") == ""
+    assert said("It took 3 us; the contract is above.") == said("## Profile: another v9\n\n### Stages\n| a |\n") == ""
+    row = next(line for line in contract.splitlines() if line.startswith("| ") and line.count("n/a") > 1)
+    altered = said(contract.replace(row, row.replace("n/a", "99.9", 1)))
+    assert "not word for word" in altered and "its line " in altered and "99.9" in altered
+    cut = said(contract[: contract.index("### Bottleneck")])
+    assert "is missing: ### Bottleneck" in cut
+
+
 def test_an_agent_may_quote_a_verdict_and_nothing_else(tmp_path: Path) -> None:
     main, own = session_of(tmp_path, '{"verdict": "FASTER", "speedup": 1.31}'), tmp_path / "agent.jsonl"
     own.write_text('{"type": "user", "message": {"content": "Write a candidate."}}\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -73,3 +74,32 @@ def test_a_crash_right_after_autotuning_is_tried_once_more(folder: Path, capsys:
     shown = capsys.readouterr()
     report = Path(json.loads(shown.out)["report"]).read_text()
     assert "once more, from the caches" in shown.err and "crashed after autotuning" in report and "1 timings of the autotuner" in report
+
+
+def test_a_function_of_another_file_is_judged_again_from_a_bundle_and_optimised(
+        folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its file, what that imports (a folder of the project's too), and the file with the inputs go along."""
+    for name, text in (("mla_v1.py", "import beside, built\ndef forward(x): return beside.twice(x) * built.ONE\n"),
+                       ("kernels/beside.py", "def twice(x): return x + x\n"), ("build/built.py", "ONE = 1\n")):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "mla_v1.py").rename(folder / "kernels" / "mla_v1.py")
+    (folder / "kernelwright.yaml").write_text(
+        "import_from: [build]\nkernels:\n  mla:\n    file: mla.py\n    versions: {v1: 'kernels/mla_v1.py:forward'}\n")
+    (folder / "candidate.py").write_text("def forward(x): return 2 * x\n")
+    on = ["--device", "cpu", "--python", sys.executable, "--json"]
+    assert main(["judge", "mla", "../candidate.py", "--max-timing", "0.3s", "--bundle", "b.tar.xz", *on]) == 0
+    capsys.readouterr()
+    assert main(["optimize", "mla", "--budget", "8s", *on]) == 0, "its candidates are judged against the function too"
+    done = json.loads(capsys.readouterr().out)
+    assert Path(done["report"]).is_file() and "mla v1" in (folder / "sub" / "out" / "workloads" / "mla-v1.py").read_text()
+    shutil.rmtree(folder / "sub" / "out")
+    away = tmp_path / "away"
+    away.mkdir()
+    (folder / "sub" / "b.tar.xz").rename(away / "b.tar.xz")
+    shutil.rmtree(folder / "kernels")
+    monkeypatch.chdir(away)
+    assert main(["judge", "b.tar.xz", *on]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["verdict"] in ("FASTER", "SAME", "SLOWER", "AMBIGUOUS")
+    assert sorted(path.name for path in away.rglob("*.py")) == ["beside.py", "built.py", "candidate.py", "mla.py", "mla_v1.py"]

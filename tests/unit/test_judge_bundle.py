@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 def packed(folder, path, candidate="c.py", **changes):
     workload = folder / "w.py"
-    sources = collect(workload, folder / candidate)
+    sources = collect(WorkloadRef(path=workload, name="w"), folder / candidate)
     params = changes.pop("params", {"b": "32"})
     return write_bundle(path, sources, WorkloadRef(path=workload, name="w", params=params), JudgeOptions(keep_dir=folder, rounds=4, seed=5),
                         verdict_of(workload, folder / candidate, **changes))
@@ -102,29 +102,30 @@ def test_a_candidate_elsewhere_keeps_its_own_folder(folder, tmp_path):
     (other / "c.py").write_text("import beside, above, helper\n\n\ndef f(x):\n    return x\n")
     (other / "beside.py").write_text("")
     (other.parent / "above.py").write_text("")
-    found = collect(folder / "w.py", other / "c.py")
+    found = collect(WorkloadRef(path=folder / "w.py", name="w"), other / "c.py")
     assert found.candidate == "candidate/candidates/c.py" and found.workload == "workload/w.py"
     assert {"candidate/candidates/beside.py", "candidate/above.py", "workload/helper.py"} <= found.files.keys()
     inside = folder / "candidates"
     inside.mkdir()
     (inside / "d.py").write_text("import w\n")
-    assert collect(folder / "w.py", inside / "d.py").candidate == "code/candidates/d.py"
+    assert collect(WorkloadRef(path=folder / "w.py", name="w"), inside / "d.py").candidate == "code/candidates/d.py"
 
 
 def test_a_candidate_cannot_pull_in_files_from_elsewhere(folder, tmp_path):
     (tmp_path / "private.h").write_text(SECRET)
     (folder / "linked.h").symlink_to(tmp_path / "private.h")
     (folder / "c.py").write_text(f"A = 'linked.h'\nB = '../../private.h'\nC = {str(tmp_path / 'private.h')!r}\nD = '.env'\n")
-    assert not [name for name, data in collect(folder / "w.py", folder / "c.py").files.items() if SECRET.encode() in data]
+    found = collect(WorkloadRef(path=folder / "w.py", name="w"), folder / "c.py").files
+    assert not [name for name, data in found.items() if SECRET.encode() in data]
 
 
 def test_a_source_that_python_cannot_read_goes_alone(folder):
     (folder / "c.py").write_bytes(b"import helper\ndef f(:\n")
-    assert "code/c.py" in collect(folder / "w.py", folder / "c.py").files
+    assert "code/c.py" in collect(WorkloadRef(path=folder / "w.py", name="w"), folder / "c.py").files
 
 
 def test_a_file_that_changed_meanwhile_is_not_bundled(folder, tmp_path):
-    sources = collect(folder / "w.py", folder / "c.py")
+    sources = collect(WorkloadRef(path=folder / "w.py", name="w"), folder / "c.py")
     verdict = verdict_of(folder / "w.py", folder / "c.py", candidate_sha256="0" * 64)
     with pytest.raises(BadInput, match="changed between") as error:
         write_bundle(tmp_path / "b.tar.xz", sources, WorkloadRef(path=folder / "w.py", name="w"), JudgeOptions(), verdict)
@@ -136,7 +137,7 @@ def test_too_many_files_are_refused(folder):
     for number in range(MAX_FILES):
         (folder / "pack" / "more" / f"m{number}.py").write_text("")
     with pytest.raises(BadInput) as error:
-        collect(folder / "w.py", folder / "c.py")
+        collect(WorkloadRef(path=folder / "w.py", name="w"), folder / "c.py")
     assert error.value.code == "bundle_too_large"
 
 

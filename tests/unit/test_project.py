@@ -1,15 +1,18 @@
 """kernelwright.yaml: what it may say, and what becomes of a wrong or hostile one."""
 
 import contextlib
+import json
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernelwright.cli.main import main
 from kernelwright.model.errors import BadInput
 from kernelwright.pipeline.target import resolve_target
-from kernelwright.project import PROJECT_FILE, find, read_project
+from kernelwright.project import PROJECT_FILE, accept, find, read_project
 from kernelwright.project.names import natural, version_names
 
 
@@ -173,3 +176,53 @@ def test_versions_sort_by_their_numbers(numbers):
 def test_names_from_files(tmp_path):
     assert version_names([tmp_path / "mla_v2.py", tmp_path / "mla_v3b.py", tmp_path / "mla_fast.py", tmp_path / "other.py"], "mla") == \
         ["v2", "v3b", "fast", "other"]
+
+
+ACCEPTING = [
+    ("# mine\nkernels:\n  mla:  # the kernel\n    file: mla.py\n    versions: [v1, v2]\n    devlog: d.md  # kept\n",
+     "# mine\nkernels:\n  mla:  # the kernel\n    file: mla.py\n    versions: [v1, v2]\n    accepted: v2\n    devlog: d.md  # kept\n"),
+    ("kernels:\n  mla:\n    accepted: 'v1'   # since May\n    file: mla.py\n    versions: [v1, v2]\n",
+     "kernels:\n  mla:\n    accepted: v2   # since May\n    file: mla.py\n    versions: [v1, v2]\n"),
+    ("kernels: {mla: {file: mla.py, versions: [v1, v2]}}", "kernels: {mla: {file: mla.py, accepted: v2, versions: [v1, v2]}}"),
+    ("kernels:\r\n  mla:\r\n    file: mla.py\r\n    versions: [v1, v2]\r\n",
+     "kernels:\r\n  mla:\r\n    file: mla.py\r\n    accepted: v2\r\n    versions: [v1, v2]\r\n"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ACCEPTING)
+def test_accepting_a_version_changes_that_and_nothing_else(text: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / PROJECT_FILE
+    file.write_bytes(text.encode())
+    before = read_project(file).kernels["mla"].accepted
+    assert accept(file, "mla", "v2") == before and file.read_bytes().decode() == expected
+    assert read_project(file).kernels["mla"].accepted == "v2" and accept(file, "mla", "v2") == "v2"
+
+
+@pytest.mark.parametrize("name", ["off", "1.5", "0x1f", "v2", "2026-01-01", "ü"])
+def test_an_accepted_version_may_have_any_name(name: str, tmp_path: Path) -> None:
+    file = tmp_path / PROJECT_FILE
+    file.write_text("kernels:\n  mla:\n    file: mla.py\n    versions: " + json.dumps(["v1", name]) + "\n")
+    accept(file, "mla", name)
+    assert read_project(file).kernels["mla"].accepted == name
+
+
+@pytest.mark.parametrize("text", ["x: &a {file: mla.py, versions: [v1, v2]}\nkernels: {mla: *a, other: *a}",
+                                  "kernels:\n  other: &a {file: mla.py, versions: [v1, v2]}\n  mla: *a\n"])
+def test_shared_entries_are_left_alone(text: str, tmp_path: Path) -> None:
+    file = tmp_path / PROJECT_FILE
+    file.write_text(text)
+    with pytest.raises(BadInput, match="without rewriting it"):
+        accept(file, "mla", "v2")
+    assert file.read_text() == text
+
+
+def test_devlog_accept_names_what_stands_before_it(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / PROJECT_FILE).write_text("kernels:\n  mla:\n    file: mla.py\n    versions: [v1, v2]\n")
+    (tmp_path / "mla.py").write_text("VERSIONS = {}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["devlog", "accept", "v1"]) == 0 and "profile it" in capsys.readouterr().err
+    assert main(["devlog", "accept", "mla", "v2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["accepted"], answer["before"]) == ("v2", "v1")
+    for words, reason in ((["mla"], "which version of mla"), (["v9"], "v9"), (["a", "b", "c"], "3 words")):
+        assert main(["devlog", "accept", *words]) == 2 and reason in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""devlog add PROFILE_DIR [--issue T] [--insight T], devlog show [KERNEL|FILE]: a kernel's append-only development log."""
+"""devlog add PROFILE_DIR [--issue T] [--insight T], devlog show [KERNEL|FILE], devlog accept [KERNEL] VERSION: a kernel's append-only
+development log, and which of its versions the next ones stand against."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from pathlib import Path
 from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
 from ..model.errors import BadInput
 from ..model.saying import Say
-from ..pipeline.stored import load_profile, read_params
-from ..pipeline.target import resolve_target
-from ..project import find
+from ..pipeline.stored import load_profile, newest_stored, read_params
+from ..pipeline.target import resolve_target, workload_of
+from ..project import PROJECT_FILE, accept, find, kernel_and_version
 from .common import Answer, no_params
 
 HELP = "append to or show a kernel's development log"
@@ -18,7 +19,7 @@ HELP = "append to or show a kernel's development log"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`add` and `show`."""
-    actions = parser.add_subparsers(dest="action", metavar="add|show", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="add|show|accept", required=True)
     words = "append the entry of one profile"
     add = actions.add_parser("add", help=words, description=words, allow_abbrev=False)
     add.add_argument("profile", metavar="PROFILE_DIR", type=Path, help="a profile's folder or profile.json")
@@ -27,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--insight", action="append", default=[], metavar="TEXT", help="what was learnt; repeatable")
     shown = actions.add_parser("show", help="print a log", description="print a log as Markdown", allow_abbrev=False)
     shown.add_argument("log_name", metavar="KERNEL|FILE", nargs="?", help="default: the only log there is")
+    words = "write into the project file which version is accepted (`baseline: accepted` compares with it)"
+    accepted = actions.add_parser("accept", help=words, description=words, allow_abbrev=False)
+    accepted.add_argument("words", metavar="[KERNEL] VERSION", nargs="+",
+                          help="a version, with its kernel where several have one of that name")
+    accepted.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print exactly one JSON object on stdout")
     for action in (add, shown):
         action.add_argument("--log", type=Path, metavar="FILE",
                             help="the log's .md file (default: the project file's, else out/devlog/KERNEL.devlog.md)")
@@ -34,8 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
-    """Append or show."""
+    """Append, show or accept."""
     no_params(params, verb="devlog")
+    if args.action == "accept":
+        return _accept(args, say)
     return _add(args, say) if args.action == "add" else _show(args, say)
 
 
@@ -57,6 +65,27 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     data = {"devlog": str(files.markdown), "jsonl": str(files.jsonl), **chart, "out_dir": str(folder.resolve()), "markdown": text,
             "notes": notes, "entry": entry.model_dump(mode="json")}
     return Answer(data, text, tail=f"\ndevlog: {files.markdown}")
+
+
+def _accept(args: argparse.Namespace, say: Say) -> Answer:
+    project = find(Path.cwd().resolve())
+    if project is None:
+        raise BadInput("no_project", f"there is no {PROJECT_FILE} here or above", where="devlog accept", fix="write one: init")
+    if len(args.words) > 2:
+        raise BadInput("usage", f"{len(args.words)} words are given", where="devlog accept", fix="devlog accept [KERNEL] VERSION")
+    if len(args.words) == 1 and args.words[0] in project.kernels:
+        kernel = project.kernels[args.words[0]]
+        raise BadInput("usage", f"which version of {kernel.name}?", where="devlog accept",
+                       fix=f"name one of: {', '.join(kernel.version_names) or 'none: it has no versions'}")
+    meant = kernel_and_version(project, args.words[0], args.words[1] if len(args.words) == 2 else None)
+    assert meant.version is not None  # a version was named
+    before = accept(project.file, meant.kernel.name, meant.version)
+    workload = workload_of(project, meant)
+    if newest_stored(workload, "event") is None and newest_stored(workload, "annotation") is None:
+        say(f"{meant.words} has no profile of its present text yet: profile it, so that later versions have something to stand against")
+    data = {"project": str(project.file), "kernel": meant.kernel.name, "accepted": meant.version, "before": before}
+    return Answer(data, f"{meant.kernel.name}: {meant.version} is accepted" + (f" (before: {before})" if before else ""),
+                  tail=f"\nproject: {project.file}")
 
 
 def _commit(folder: Path) -> dict[str, str]:

@@ -70,9 +70,6 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     workload = resolve_target(args.workload, args.version, params, args.model_name)
     refuse_script(workload, "judge")
     args.device = device_of(args, workload)
-    if args.bundle and workload.source is not None and workload.source.function is not None:
-        raise BadInput("function_not_taken", "a bundle holds one workload file, and this version is a function of another file",
-                       where="--bundle", fix="leave --bundle out")
     if args.rounds is not None and args.rounds < MIN_ROUNDS:
         raise BadInput("usage", "--rounds must be at least 3", where="--rounds", fix="leave it out, or ask for 3 or more")
     if args.kernelbench:
@@ -84,7 +81,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
                        fix="judge them one by one, or all with --kernelbench")
     candidate: Path = args.candidate[0]
     check_source(candidate, "candidate")
-    sources = collect(workload.path, candidate) if args.bundle else None
+    sources = collect(workload, candidate) if args.bundle else None
     folder = result_folder(args.out, workload)
     options = options_of(args, folder)
     verdict = _judged(args, workload, candidate, options, folder, say)

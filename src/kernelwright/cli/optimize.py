@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from ..model.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
+from ..model.errors import EXIT_INTERRUPTED, EXIT_OK
 from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..optimize import OptimizeOptions, Outcome, optimize
+from ..pipeline.one_file import as_one_file
 from ..pipeline.target import refuse_script
 from ..report.templates import render
 from .common import Answer, add_run_options, clocks_of, device_of, name, run_clocks, seconds
@@ -39,17 +41,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     found = workloads(args, params, say, verb="optimize")
     for workload in found:
         refuse_script(workload, "optimize")
-        _refuse_function(workload)
+    found = [as_one_file(workload, Path.cwd() / "out" / "workloads") for workload in found]
     if len(found) == 1:
         return _optimize(found[0], args, say)
     return _table(run_each(found, args, lambda workload, own: _optimize(workload, own, say), say))
-
-
-def _refuse_function(workload: WorkloadRef) -> None:
-    if workload.source is not None and workload.source.function is not None:
-        raise BadInput("function_not_taken", "optimize rewrites a workload that one file holds, and this version is a function of another "
-                       "file", where=f"{workload.source.path}: {workload.source.function}",
-                       fix="give that file get_inputs() and VERSIONS, and name it as FILE.py; or judge candidates for it with judge")
 
 
 def _optimize(workload: WorkloadRef, args: argparse.Namespace, say: Say) -> Answer:

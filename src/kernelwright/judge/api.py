@@ -53,7 +53,7 @@ def judge(
     check_source(file, "candidate")
     base = options or (session.options if session is not None else JudgeOptions())
     asked = with_changes(base, changes)
-    sources = collect(workload.path, file) if bundle is not None else None
+    sources = collect(workload, file) if bundle is not None else None
     verdict = run.judge(workload, file, asked, session=session, deadline_s=deadline_s, say=say)
     if bundle is not None and sources is not None:
         write_bundle(Path(bundle).absolute(), sources, workload, asked, verdict)

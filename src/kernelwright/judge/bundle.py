@@ -22,14 +22,15 @@ from ..model.base import Record
 from ..model.errors import BadInput, MachineLacks, one_line
 from ..model.files import write_bytes_atomic
 from ..model.verdict import ACCEPTABLE, Verdict
-from ..model.workload import WorkloadRef
+from ..model.workload import VersionSource, WorkloadRef
 from .options import JudgeOptions
 from .scrub import Scrubber
 from .sources import MAX_FILES, MAX_TOTAL_BYTES, Sources
 from .untrusted import open_regular
 
 FORMAT = "kernelwright-bundle"
-BUNDLE_VERSION = 1
+BUNDLE_VERSION = 2
+"""2 where a version lies in a file of its own, which readers of 1 would not look for; else 1."""
 SUFFIX = ".tar.xz"
 XZ = b"\xfd7zXZ\0"
 """How every xz file begins (the .xz file format, section 2.1.1.1)."""
@@ -37,7 +38,8 @@ MAX_PACKED_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = MAX_TOTAL_BYTES + 16 * 2**20
 """What collects sources stops before; headers and the verdict come besides."""
 MAX_DECODER_BYTES = 256 * 2**20
-_MEMBER = re.compile(r"(?:bundle\.json|verdict\.json|(?:code|workload|candidate)/(?:[^/\0]+/)*[^/\0]+)")
+_MEMBER = re.compile(r"(?:bundle\.json|verdict\.json|(?:code|workload|candidate|version|import\d{1,2})/(?:[^/\0]+/)*[^/\0]+)")
+_FOLDER = re.compile(r"(?:code|workload|candidate|version|import\d{1,2})(?:/(?!\.\.?(?:/|$))[^/\0\\]+)*")
 _MACHINES_OWN = ("python", "device", "timeout_s", "lock", "keep_dir", "seed")
 """Options that belong to a machine, or stand elsewhere in the bundle."""
 _TAKEN_OVER = ("precision", "rounds", "max_timing_s", "alpha", "timing")
@@ -60,6 +62,11 @@ class Contents(BaseModel):
     name: str
     version: str | None
     params: dict[str, str]
+    source: str | None = None
+    """Member name of the file that holds the version, where that is not the workload's own."""
+    function: str | None = None
+    import_from: tuple[str, ...] = Field(default=(), max_length=100)
+    """Folders of the bundle that its files import from."""
     options: dict[str, Any]
     seed: int = Field(ge=0, lt=2**48)
     files: dict[str, str]
@@ -93,7 +100,7 @@ class Bundle:
         """Whose code is about to run, in one line."""
         made, files = self.verdict, len(self.files)
         digests = ", ".join(f"{name} sha256 {self.contents.files[name]}"
-                            for name in dict.fromkeys((self.contents.workload, self.contents.candidate)))
+                            for name in dict.fromkeys((self.contents.workload, self.contents.source, self.contents.candidate)) if name)
         return one_line(f"about to run code from {self.path.name} ({files} {'file' if files == 1 else 'files'}): {digests}; judged "
                         f"{made.verdict} on {made.device_name or 'an unknown device'} with torch {made.torch_version or 'n/a'} by "
                         f"kernelwright {self.contents.kernelwright_version}")
@@ -103,8 +110,9 @@ class Bundle:
         for name, data in self.files.items():
             write_bytes_atomic(folder / name, data)
         contents = self.contents
-        workload = WorkloadRef(path=(folder / contents.workload).absolute(), name=contents.name, version=contents.version,
-                               params=contents.params)
+        source = VersionSource(path=(folder / contents.source).absolute(), function=contents.function) if contents.source else None
+        workload = WorkloadRef(path=(folder / contents.workload).absolute(), name=contents.name, version=contents.version, source=source,
+                               params=contents.params, import_from=tuple((folder / name).absolute() for name in contents.import_from))
         return workload, (folder / contents.candidate).absolute()
 
     def options(self, **machine: Any) -> JudgeOptions:
@@ -140,13 +148,23 @@ def write_bundle(path: Path, sources: Sources, workload: WorkloadRef, options: J
     scrub = Scrubber(sources.folders)
     own = {name: value for name, value in options.model_dump(mode="json").items() if name not in _MACHINES_OWN}
     environment = {**verdict.environment, "device_name": verdict.device_name, "torch_version": verdict.torch_version}
-    contents = {"format": FORMAT, "bundle_version": BUNDLE_VERSION, "kernelwright_version": __version__, "workload": sources.workload,
-                "candidate": sources.candidate, "name": scrub.text(workload.name), "version": workload.version,
-                "params": scrub.document(workload.params), "options": own, "seed": verdict.seed, "environment": environment,
+    elsewhere = _of_version(sources, workload)
+    contents = {"format": FORMAT, "bundle_version": BUNDLE_VERSION if elsewhere else 1, "kernelwright_version": __version__,
+                "workload": sources.workload, "candidate": sources.candidate, "name": scrub.text(workload.name),
+                "version": workload.version,
+                "params": scrub.document(workload.params), **elsewhere, "options": own, "seed": verdict.seed, "environment": environment,
                 "files": digests}
     said = {**scrub.document(verdict.model_dump(mode="json")), "workload": sources.workload, "candidate": sources.candidate}
     members = {"bundle.json": _json(contents), "verdict.json": _json(said), **files}
     return write_bytes_atomic(path, _lzma().compress(_tar(members), preset=6))
+
+
+def _of_version(sources: Sources, workload: WorkloadRef) -> dict[str, Any]:
+    """Nothing where one file holds the workload: such bundles are what they were before there were others."""
+    if sources.source is None and not sources.import_from:
+        return {}
+    function = workload.source.function if workload.source is not None else None
+    return {"source": sources.source, "function": function, "import_from": sources.import_from}
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -168,8 +186,11 @@ def read_bundle(path: Path) -> Bundle:
         where = ".".join(map(str, error.errors()[0]["loc"])) if isinstance(error, ValidationError) else "nested too deeply"
         raise _broken(path, f"bundle.json or verdict.json lacks what belongs there ({where[:100]})") from error
     members.pop("bundle.json")
-    if members.keys() != contents.files.keys() or not {contents.workload, contents.candidate} <= members.keys():
+    named = {contents.workload, contents.candidate, *([contents.source] if contents.source is not None else [])}
+    if members.keys() != contents.files.keys() or not named <= members.keys():
         raise _broken(path, "its files are not those that bundle.json lists")
+    if any(_FOLDER.fullmatch(name) is None for name in contents.import_from):
+        raise _broken(path, "it imports from folders that no bundle of ours has")
     for name, data in members.items():
         if hashlib.sha256(data).hexdigest() != contents.files[name]:
             raise _broken(path, f"{name} is not the file that bundle.json lists (its sha256 differs)")

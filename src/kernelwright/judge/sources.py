@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model.errors import BadInput
+from ..model.workload import WorkloadRef
 from .untrusted import open_regular
 
 CANDIDATES = "candidates"
@@ -25,23 +26,35 @@ class Sources:
     workload: str
     """Member name of the workload's file, e.g. "code/w.py"."""
     candidate: str
+    source: str | None = None
+    """Of the file that holds the version judged against, where the workload's own does not (a function of another file)."""
+    import_from: tuple[str, ...] = ()
+    """Folders in the bundle that its files import from beside their own."""
     files: dict[str, bytes] = field(default_factory=dict)
     folders: tuple[Path, ...] = ()
     """Where they came from."""
 
 
-def collect(workload: Path, candidate: Path) -> Sources:
-    """Both files and the modules beside them. Raises BadInput bundle_too_large, unreadable."""
-    workload, candidate = workload.absolute(), candidate.absolute()
+def collect(workload: WorkloadRef, candidate: Path) -> Sources:
+    """The workload's file (and its version's, where that is another), the candidate's, and the modules beside them and under the project's
+    `import_from`. Raises BadInput bundle_too_large, unreadable."""
+    file, candidate = workload.path.absolute(), candidate.absolute()
+    version = workload.source.path.absolute() if workload.source is not None else file
     own = _search_folders(candidate)
-    one_tree = own[-1] == workload.parent
-    trees = {workload.parent: "code" if one_tree else "workload"}
+    trees = {file.parent: "code" if own[-1] == file.parent else "workload"}
     trees.setdefault(own[-1], "candidate")
+    trees.setdefault(version.parent, "version")
+    for place, folder in enumerate(workload.import_from):
+        trees.setdefault(folder.absolute(), f"import{place}")
     collected = _Collected(trees)
-    collected.take(workload, (workload.parent,))
-    collected.take(candidate, (*own, workload.parent))
-    return Sources(collected.name(workload), collected.name(candidate), dict(sorted(collected.files.items())),
-                   tuple(dict.fromkeys([*own, workload.parent])))
+    beside = (version.parent, *(folder.absolute() for folder in workload.import_from))
+    collected.take(file, (file.parent, *beside))
+    collected.take(version, (file.parent, *beside))
+    collected.take(candidate, (*own, file.parent, *beside))
+    names = [collected.name(folder.absolute() / "x").removesuffix("/x") for folder in workload.import_from]
+    return Sources(collected.name(file), collected.name(candidate), collected.name(version) if workload.source is not None else None,
+                   tuple(name for name in names if any(member.startswith(f"{name}/") for member in collected.files)),
+                   dict(sorted(collected.files.items())), tuple(dict.fromkeys([*own, *trees])))
 
 
 def _search_folders(candidate: Path) -> tuple[Path, ...]:

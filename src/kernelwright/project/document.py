@@ -79,9 +79,11 @@ class Document:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise BadInput("broken_yaml", f"is not valid YAML: it is not UTF-8 text (byte {error.object[error.start]:#04x})",
                            where=f"{file}:{line}", fix="save it as UTF-8") from error
-        self._root, self.value = self._parsed(text)
+        self.text = text
+        self.root, self.value = self.parsed(text)
 
-    def _parsed(self, text: str) -> tuple[yaml.Node | None, Any]:
+    def parsed(self, text: str) -> tuple[yaml.Node | None, Any]:
+        """(nodes, values) of a text as that of this file. Raises BadInput broken_yaml."""
         loader: _Loader | None = None
         try:
             loader = _Loader(text)
@@ -98,7 +100,7 @@ class Document:
 
     def line(self, path: Sequence[str | int]) -> int:
         """The line, from 1, of the value at `path` (of its key, in a mapping), or of the deepest part of the path that is there."""
-        node, line = self._root, 1
+        node, line = self.root, 1
         if node is not None:
             line = node.start_mark.line + 1
         for part in path:
