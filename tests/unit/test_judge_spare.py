@@ -21,7 +21,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
 WORKLOAD = WorkloadRef(path=DATA / "wide.py", name="wide", params={"rows": "64"})
 CANDIDATE = DATA / "wide" / "same.py"
 OPTIONS = JudgeOptions(device="cpu", python=sys.executable, timing=False, distributions=False, steadiness=False, degenerate=False,
-                       compile_cache="user", timeout_s=60)
+                       compile_cache="user", timeout_s=60, memory_limit_bytes=2 << 30)
 
 pytestmark = pytest.mark.skipif(not supported(), reason="candidates are confined on Linux only")
 
