@@ -361,16 +361,24 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(args.request_fd, False)
     os.set_inheritable(args.reply_fd, False)
     worker = screen.Screen() if args.role == "screen" else Worker(args.role)
+    answer = _sealed(bytes.fromhex(_first_line(args.request_fd).decode()), args.reply_fd)
+    if args.ahead:
+        judge_ahead.load(args.request_fd)
     with os.fdopen(args.request_fd, "rb") as requests:
-        answer = _sealed(bytes.fromhex(requests.readline().decode()), args.reply_fd)
-        if args.ahead:
-            judge_ahead.load(args.request_fd)
         for line in iter(requests.readline, b""):
             message = json.loads(line)
             answer({"id": message["id"], **_serve(worker, message)})
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads or exit handlers that the candidate left must not hold the judge up
+
+
+def _first_line(fd: int) -> bytes:
+    """Byte by byte: what follows it stays to be read, and seen to be there."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
+        line += byte
+    return line
 
 
 def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:

@@ -1,0 +1,153 @@
+"""A candidate's process that is started before its candidate is known: confined as any other, quiet when asked, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge import JudgeOptions, ReferenceSession, judge, spare
+from kernelwright.judge.confine import supported
+from kernelwright.judge.options import Deadline
+from kernelwright.model.workload import WorkloadRef
+from warm_start import warm_start
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
+WORKLOAD = WorkloadRef(path=DATA / "wide.py", name="wide", params={"rows": "64"})
+CANDIDATE = DATA / "wide" / "same.py"
+OPTIONS = JudgeOptions(device="cpu", python=sys.executable, timing=False, distributions=False, steadiness=False, degenerate=False,
+                       compile_cache="user", timeout_s=60, memory_limit_bytes=2 << 30)
+
+pytestmark = pytest.mark.skipif(not supported(), reason="candidates are confined on Linux only")
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch, tmp_path):
+    """A machine that has room for a spare process, and compile caches that are nobody's."""
+    monkeypatch.setattr(spare, "LEAST_CORES", 1)
+    monkeypatch.setattr(spare, "LEAST_MEMORY_BYTES", 0)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.fixture
+def session():
+    with warm_start(), ReferenceSession(WORKLOAD, OPTIONS, start=False) as session:
+        yield session
+
+
+def alive(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def soon(holds, seconds=15.0):
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    return holds()
+
+
+def both(one):
+    """A spare's supervisor and its worker, once that has reported."""
+    assert soon(lambda: (one.worker.hear(), one.confinement.report is not None)[1])
+    return one.worker.process.pid, one.worker.pid
+
+
+def test_small_machines_start_nothing_ahead(monkeypatch):
+    monkeypatch.undo()
+    assert spare.worthwhile(4, 8 * 2**30)
+    assert not spare.worthwhile(2, 8 * 2**30) and not spare.worthwhile(16, 2**30)
+
+
+def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(session):
+    new = judge(WORKLOAD, CANDIDATE, session=session)
+    session.prepare()
+    waiting = session._spare
+    session.prepare()
+    assert session._spare is waiting  # one at a time
+    verdict = judge(WORKLOAD, CANDIDATE, session=session)
+    assert waiting.worker.log == session.shared / "candidate.log"  # it was this one
+    assert verdict.correctness.passed and verdict.verdict == new.verdict
+    assert verdict.separation == new.separation and "no writing outside" in {item.name for item in verdict.separation.held}
+    supervisor, worker = waiting.worker.process.pid, waiting.confinement.report.pid
+    assert session._spare is None and not alive(supervisor) and not alive(worker) and not waiting.folder.exists()
+
+
+def test_a_spare_process_that_was_made_for_something_else_is_not_used(session, tmp_path):
+    session.prepare()
+    unlimited = session._spare
+    assert session.take_spare(CANDIDATE, "0" * 64, OPTIONS.model_copy(update={"process_limit": 9}), Deadline(None)) is None
+    session.prepare()
+    before = session._spare
+    session.worker.close()  # the reference dies: the spare's filter names a process that is gone
+    assert session.take_spare(CANDIDATE, "0" * 64, OPTIONS, Deadline(None)) is None
+    for one in (unlimited, before):
+        assert one.worker.process.poll() is not None and not one.folder.exists()
+
+
+def test_a_candidate_that_it_cannot_read_gets_a_process_of_its_own(session, tmp_path):
+    session.prepare()
+    waiting = session._spare
+    candidate = session.private / "late.py"  # where no candidate may read
+    candidate.write_text(CANDIDATE.read_text())
+    taken = session.take_spare(candidate, "0" * 64, OPTIONS, Deadline(None))
+    if not next(check.held for check in waiting.confinement.report.checks if check.name == "reference's files unreadable"):
+        pytest.skip("this machine hides no files")
+    assert taken is None and waiting.worker.process.poll() is not None
+    candidate.unlink()
+    assert judge(WORKLOAD, CANDIDATE, session=session).correctness.passed
+
+
+def test_it_is_stopped_while_something_is_timed_and_ends_with_its_session(session):
+    session.prepare()
+    supervisor, worker = both(session._spare)
+
+    def state():
+        return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
+
+    with session.quiet():
+        assert soon(lambda: state() == "T")
+        assert Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[0] != "T"  # it must be able to end the worker
+    assert soon(lambda: state() != "T")
+    with session.quiet():
+        session.close()  # an end in the midst of a timing
+    assert not alive(supervisor) and not alive(worker)
+
+
+def test_it_is_gone_when_the_judge_was_killed_even_while_it_is_stopped(tmp_path):
+    script = ("import sys, time\n"
+              f"sys.path.insert(0, {str(DATA.parents[1] / 'unit')!r})\n"
+              "import test_judge_spare as tests\n"
+              "tests.spare.LEAST_CORES, tests.spare.LEAST_MEMORY_BYTES = 1, 0\n"
+              "with tests.ReferenceSession(tests.WORKLOAD, tests.OPTIONS, start=False) as session:\n"
+              "    session.prepare()\n"
+              "    numbers = tests.both(session._spare)\n"
+              "    with session.quiet():\n"
+              "        print(*numbers, session.worker.process.pid, flush=True)\n"
+              "        time.sleep(60)\n")
+    paths = os.pathsep.join([*(entry for entry in sys.path if entry), str(DATA.parents[1])])
+    judge_process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+                                     env={**os.environ, "PYTHONPATH": paths})
+    try:
+        numbers = [int(word) for word in judge_process.stdout.readline().split()]
+        assert len(numbers) == 3 and all(alive(number) for number in numbers)
+    finally:
+        judge_process.send_signal(signal.SIGKILL)
+        judge_process.wait()
+        judge_process.stdout.close()
+    assert soon(lambda: not any(alive(number) for number in numbers)), "a process outlived the judge"
+
+
+def test_only_our_own_candidates_get_one_and_only_where_it_is_confined():
+    for change in ({"compile_cache": "own"}, {"confine": False}):
+        with ReferenceSession(WORKLOAD, OPTIONS.model_copy(update=change), start=False) as session:
+            session.prepare()
+            assert session._spare is None and session.worker is None
