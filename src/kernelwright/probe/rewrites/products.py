@@ -38,6 +38,9 @@ MODES: dict[str, tuple[torch.dtype, tuple[tuple[int, int], ...]]] = {
 WIDTH = 64
 """Parts are padded with zeros to a multiple of this many columns: a tile's depth, so that kernels need no mask there."""
 
+wrap_triton: Any = getattr(torch.library, "wrap_triton", None)
+"""Under this very name, and called with a kernel's own: torch's cache of compiled graphs looks for kernels in the source."""
+
 
 def split_rows(x: torch.Tensor, blocks: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
     """x (M, K) float32 -> (parts (M, len(blocks) x width) of dtype, what each row was divided by (M), None for bfloat16).
@@ -278,8 +281,7 @@ def linear(
     a, row_scale = how.split(x)
     rows, columns, splits = a.shape[0], parts.shape[0], how.tile[5]
     launch = how.launch(rows, columns, parts.shape[1] // len(how.w_blocks), bias is not None, activation)
-    # Both names stand here for torch's cache of compiled graphs, which looks for kernels in this source.
-    kernel = torch.library.wrap_triton(three_products_kernel) if how.tile[6] else torch.library.wrap_triton(product_kernel)
+    kernel = wrap_triton(three_products_kernel) if how.tile[6] else wrap_triton(product_kernel)
     total = x.new_empty((rows, columns) if splits == 1 else (splits, rows, columns))
     others = [x if tensor is None else tensor for tensor in (row_scale, scale, bias)]
     kernel[launch.grid](a, parts, total, *others, *launch.numbers, **launch.flags)
@@ -295,8 +297,9 @@ def linear_shape(
     return x.new_empty((*x.shape[:-1], parts.shape[0]))
 
 
-torch.library.custom_op("tensor_core_products::opaque_linear", opaque_linear, mutates_args=()).register_fake(linear_shape)
-if triton is not None and hasattr(torch.library, "triton_op"):
-    torch.library.triton_op("tensor_core_products::linear", linear, mutates_args=())
+NAMESPACE, SCHEMA = "tensor_core_products::", "(Tensor x, Tensor parts, Tensor? scale, Tensor? bias, str activation, str product) -> Tensor"
+torch.library.custom_op(NAMESPACE + "opaque_linear", opaque_linear, mutates_args=(), schema=SCHEMA).register_fake(linear_shape)
+if triton is not None and wrap_triton is not None:
+    torch.library.triton_op(NAMESPACE + "linear", linear, mutates_args=())
 else:
-    torch.library.custom_op("tensor_core_products::linear", opaque_linear, mutates_args=()).register_fake(linear_shape)
+    torch.library.custom_op(NAMESPACE + "linear", opaque_linear, mutates_args=(), schema=SCHEMA).register_fake(linear_shape)
