@@ -214,23 +214,34 @@ class Product:
                       TF32X3=self.mode == "tf32x3", PROMOTED=len(self.terms) > 2, SCALED=self.dtype == torch.float16, **flags)
 
 
+def allocator(device: torch.device) -> Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]:
+    """torch.empty_strided(size, stride, dtype) on a device: for CUDA as Inductor's own code calls it, eight times cheaper for the host."""
+    direct = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if device.type == "cuda" and direct is not None and torch.version.hip is None:
+        found: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor] = direct
+        return found
+    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
 class Steps:
     """The launches of a product at one shape: parts of the inputs, the product, the sum of its shares."""
 
     def __init__(self, how: Product, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, activation: str) -> None:
         depth, columns = x.shape[-1], w.shape[0]
-        rows, width = x.numel() // depth, w.shape[1] // len(how.w_blocks)
-        self.dtype, self.half = how.dtype, how.dtype == torch.float16
-        self.shape, self.out_shape = (rows, len(how.a_blocks) * width), (*x.shape[:-1], columns)
+        rows, width, blocks = x.numel() // depth, w.shape[1] // len(how.w_blocks), len(how.a_blocks)
+        self.empty, self.half = allocator(x.device), how.dtype == torch.float16
+        out_shape = (*x.shape[:-1], columns)
+        self.out = (out_shape, x.new_empty(out_shape, device="meta").stride(), torch.float32)
+        self.parts, self.scale = ((rows, blocks * width), (blocks * width, 1), how.dtype), ((rows,), (1,), torch.float32)
         self.split: Launch | None = None
         self.product: Launch | None = None
         self.finish: Launch | None = None
         if how.mode != "tf32x3":
             code = sum(block << (2 * place) for place, block in enumerate(how.a_blocks))
-            self.split = Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=len(how.a_blocks), HALF=self.half,
+            self.split = Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=blocks, HALF=self.half,
                                 BLOCK=min(4096, triton.next_power_of_2(width)), num_warps=4)
         splits = how.tile[5] if how.tile else 1
-        self.partial_shape = (splits, rows, columns)
+        self.shares = ((splits, rows, columns), (rows * columns, columns, 1), torch.float32)
         if how.tile:
             self.product = how.launch(rows, columns, width, bias is not None, activation)
         if splits > 1 or not how.tile:
@@ -239,21 +250,20 @@ class Steps:
                                  BIASED=bias is not None, ACTIVATION=ACTIVATIONS.index(activation), BLOCK=1024, num_warps=4)
 
     def __call__(self, x: torch.Tensor, w: torch.Tensor, column_scale: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
-        device, full = x.device, torch.float32
-        out = torch.empty(self.out_shape, dtype=full, device=device)
+        out = self.empty(*self.out)
         a = scale = x  # stands in too for what a kernel does not read
         if self.split is not None:
-            a = torch.empty(self.shape, dtype=self.dtype, device=device)
-            scale = torch.empty(self.shape[0], dtype=full, device=device) if self.half else x
+            a = self.empty(*self.parts)
+            scale = self.empty(*self.scale) if self.half else x
             self.split(x, a, scale)
         others = (scale, x if column_scale is None else column_scale, x if bias is None else bias)
         if self.product is None:
-            partial = torch.mm(a, w.t(), out_dtype=full)
+            shares = torch.mm(a, w.t(), out_dtype=torch.float32)
         else:
-            partial = out if self.finish is None else torch.empty(self.partial_shape, dtype=full, device=device)
-            self.product(a, w, partial, *others)
+            shares = out if self.finish is None else self.empty(*self.shares)
+            self.product(a, w, shares, *others)
         if self.finish is not None:
-            self.finish(partial, out, *others)
+            self.finish(shares, out, *others)
         return out
 
 
