@@ -251,12 +251,12 @@ class Steps:
 
     def __call__(self, x: torch.Tensor, w: torch.Tensor, column_scale: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
         out = self.empty(*self.out)
-        a = scale = x  # stands in too for what a kernel does not read
+        a, scale = x, w  # the weights stand in for what a kernel does not read
         if self.split is not None:
             a = self.empty(*self.parts)
-            scale = self.empty(*self.scale) if self.half else x
+            scale = self.empty(*self.scale) if self.half else w
             self.split(x, a, scale)
-        others = (scale, x if column_scale is None else column_scale, x if bias is None else bias)
+        others = (scale, w if column_scale is None else column_scale, w if bias is None else bias)
         if self.product is None:
             shares = torch.mm(a, w.t(), out_dtype=torch.float32)
         else:
@@ -293,7 +293,8 @@ def linear(
     launch = how.launch(rows, columns, parts.shape[1] // len(how.w_blocks), bias is not None, activation)
     kernel = wrap_triton(three_products_kernel) if how.tile[6] else wrap_triton(product_kernel)
     total = x.new_empty((rows, columns) if splits == 1 else (splits, rows, columns))
-    others = [x if tensor is None else tensor for tensor in (row_scale, scale, bias)]
+    # The weights stand in for what the kernel does not read: in place of x a compiler might write a copy of it for each.
+    others = [parts if tensor is None else tensor for tensor in (row_scale, scale, bias)]
     kernel[launch.grid](a, parts, total, *others, *launch.numbers, **launch.flags)
     if splits > 1:
         total = activate(finish(total.sum(0), row_scale, scale, bias), activation)
