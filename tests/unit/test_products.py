@@ -120,6 +120,42 @@ def test_a_single_linear_layer_is_a_model_too_and_nothing_to_replace_is_said() -
         with_products(torch.relu, (x,), {}, lambda _layer, _x: None)
 
 
+class Apart(nn.Module):
+    """Layers of an nn.Sequential that is not called itself: what is between them is seen."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        between = self.layers[0](x)
+        return between, self.layers[1](between)
+
+
+@torch.no_grad()
+def test_an_activation_that_follows_inside_a_sequence_becomes_part_of_the_product() -> None:
+    torch.manual_seed(0)
+    shared = nn.Linear(16, 16)
+    layers = nn.Sequential(nn.Linear(16, 16), nn.GELU(approximate="tanh"), shared, nn.SiLU(), shared, nn.Tanh(), nn.Linear(16, 16),
+                           nn.Dropout(), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(inplace=True)).eval()
+    x = torch.randn(8, 16)
+
+    def choose(_layer: nn.Module, _x: torch.Tensor) -> Product:
+        return Product("fp16x3", [64, 64, 64, 4, 3, 1, 1])
+
+    fast = with_products(layers, (x,), {}, choose)
+    assert [layer.activation for layer in fast if isinstance(layer, ProductLinear)] == ["gelu_tanh", "none", "none", "none", "relu"]
+    assert [type(fast[place]).__name__ for place in (1, 3, 5, 8, 10)] == ["Identity", "SiLU", "Tanh", "ReLU", "Identity"]
+    assert errors(fast(x), layers(x).double())[0] < 1e-6 and not torch.equal(fast(x), layers(x))
+    with torch.enable_grad():
+        assert torch.equal(fast[0](x), layers[1](layers[0](x))) and fast[0](x).requires_grad
+    apart = with_products(Apart(nn.Sequential(nn.Linear(16, 16), nn.ReLU())), (x,), {}, choose)
+    assert apart.layers[0].activation == "none" and apart(x)[0].min() < 0.0
+    watched = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    watched[1].register_forward_hook(lambda *_given: None)
+    assert with_products(watched, (x,), {}, choose)[0].activation == "none"
+
+
 def test_dynamo_traces_a_product_without_a_break_and_dispatches_the_same_numbers() -> None:
     torch.manual_seed(0)
     net, x = Net().eval(), torch.randn(8, 32)

@@ -59,6 +59,9 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         elif buffers:
             buffers[0].copy_(values[0])
         graph.replay()
+        # A clone reads and writes every output once more, which tells where outputs are large (logits of a language model). Memory that
+        # takes turns would spare it, but only the caller knows when it has done with a result, on other streams above all; so results are
+        # cloned, and where that costs more than the launches saved the search keeps the call without the graph.
         return map_tensors(torch.clone, captured)
 
     return call

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from .products import Product
+from .products import Product, activate
 
 
 class ProductLinear(torch.nn.Module):  # type: ignore[misc]
-    """nn.Linear with its product computed as a Product; other dtypes, autocast and calls that need gradients go to the library."""
+    """nn.Linear, and the activation after it, as a Product; other dtypes, autocast and calls that want gradients go to the library."""
 
     def __init__(self, linear: torch.nn.Linear, how: Product) -> None:
         super().__init__()
-        self.weight, self.bias, self.how = linear.weight, linear.bias, how
+        self.weight, self.bias, self.how, self.activation = linear.weight, linear.bias, how, "none"
         self.training = linear.training
         parts, scale = how.prepare(linear.weight)
         # Buffers: else Inductor's CUDA graphs take them for inputs, and copy them at each call.
@@ -28,8 +29,30 @@ class ProductLinear(torch.nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wants_gradient = torch.is_grad_enabled() and (x.requires_grad or self.weight.requires_grad)
         if x.dtype != torch.float32 or wants_gradient or torch.is_autocast_enabled(x.device.type):
-            return F.linear(x, self.weight, self.bias)
-        return self.how(x, self.parts, self.scale, self.bias)
+            return activate(F.linear(x, self.weight, self.bias), self.activation)
+        return self.how(x, self.parts, self.scale, self.bias, self.activation)
+
+
+def activation_of(module: torch.nn.Module) -> str:
+    """The name of a module that is one of the activations a product can end with; "none" for any other."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "none"
+    if type(module) is torch.nn.GELU:
+        return "gelu" if module.approximate == "none" else "gelu_tanh"
+    return {torch.nn.ReLU: "relu", torch.nn.SiLU: "silu", torch.nn.Tanh: "tanh"}.get(type(module), "none")
+
+
+def take_in_activations(
+    sequences: Sequence[torch.nn.Module], calls: Mapping[torch.nn.Module, int], replaced: Mapping[torch.nn.Module, ProductLinear],
+) -> None:
+    """Moves an activation that follows its layer inside an nn.Sequential into the layer, where nobody else sees what is between them."""
+    places = Counter(child for sequence in sequences for child in sequence._modules.values())
+    for sequence in sequences:
+        for name, following in itertools.pairwise(list(sequence._modules)):
+            layer, activation = sequence._modules[name], activation_of(sequence._modules[following])
+            if layer in replaced and activation != "none" and calls[sequence] == calls[layer] == places[layer] == 1:
+                replaced[layer].activation = activation
+                sequence._modules[following] = torch.nn.Identity()
 
 
 def with_products(
@@ -41,13 +64,16 @@ def with_products(
     shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     twin = copy.deepcopy(model, shared)
     chosen: dict[torch.nn.Module, Product | None] = {}
+    calls: Counter[torch.nn.Module] = Counter()
 
-    def look(layer: torch.nn.Module, given: tuple[Any, ...]) -> None:
-        if layer not in chosen and given and isinstance(given[0], torch.Tensor):
-            chosen[layer] = choose(layer, given[0])
+    def look(module: torch.nn.Module, given: tuple[Any, ...]) -> None:
+        calls[module] += 1
+        if isinstance(module, torch.nn.Linear) and module not in chosen and given and isinstance(given[0], torch.Tensor):
+            chosen[module] = choose(module, given[0])
 
-    plain = [layer for layer in twin.modules() if type(layer) is torch.nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)]
-    watches = [layer.register_forward_pre_hook(look) for layer in plain]
+    without_hooks = [module for module in twin.modules() if not (module._forward_hooks or module._forward_pre_hooks)]
+    sequences = [module for module in without_hooks if type(module) is torch.nn.Sequential]
+    watches = [module.register_forward_pre_hook(look) for module in without_hooks if type(module) in (torch.nn.Linear, torch.nn.Sequential)]
     with torch.no_grad():
         twin(*args, **kwargs)
     for watch in watches:
@@ -55,6 +81,7 @@ def with_products(
     replaced = {layer: ProductLinear(layer, how) for layer, how in chosen.items() if how is not None}
     if not replaced:
         raise NotImplementedError("not applicable: no linear layer is faster and at least as exact as the library's product")
+    take_in_activations(sequences, calls, replaced)
     for parent in list(twin.modules()):
         for name, child in list(parent._modules.items()):  # all names: a layer may have two
             if child in replaced:

@@ -38,6 +38,9 @@ MODES: dict[str, tuple[torch.dtype, tuple[tuple[int, int], ...]]] = {
 WIDTH = 64
 """Parts are padded with zeros to a multiple of this many columns: a tile's depth, so that kernels need no mask there."""
 
+wrap_triton: Any = getattr(torch.library, "wrap_triton", None)
+"""Under this very name, and called with a kernel's own: torch's cache of compiled graphs looks for kernels in the source."""
+
 
 def split_rows(x: torch.Tensor, blocks: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
     """x (M, K) float32 -> (parts (M, len(blocks) x width) of dtype, what each row was divided by (M), None for bfloat16).
@@ -211,23 +214,34 @@ class Product:
                       TF32X3=self.mode == "tf32x3", PROMOTED=len(self.terms) > 2, SCALED=self.dtype == torch.float16, **flags)
 
 
+def allocator(device: torch.device) -> Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]:
+    """torch.empty_strided(size, stride, dtype) on a device: for CUDA as Inductor's own code calls it, eight times cheaper for the host."""
+    direct = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+    if device.type == "cuda" and direct is not None and torch.version.hip is None:
+        found: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor] = direct
+        return found
+    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
 class Steps:
     """The launches of a product at one shape: parts of the inputs, the product, the sum of its shares."""
 
     def __init__(self, how: Product, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, activation: str) -> None:
         depth, columns = x.shape[-1], w.shape[0]
-        rows, width = x.numel() // depth, w.shape[1] // len(how.w_blocks)
-        self.dtype, self.half = how.dtype, how.dtype == torch.float16
-        self.shape, self.out_shape = (rows, len(how.a_blocks) * width), (*x.shape[:-1], columns)
+        rows, width, blocks = x.numel() // depth, w.shape[1] // len(how.w_blocks), len(how.a_blocks)
+        self.empty, self.half = allocator(x.device), how.dtype == torch.float16
+        out_shape = (*x.shape[:-1], columns)
+        self.out = (out_shape, x.new_empty(out_shape, device="meta").stride(), torch.float32)
+        self.parts, self.scale = ((rows, blocks * width), (blocks * width, 1), how.dtype), ((rows,), (1,), torch.float32)
         self.split: Launch | None = None
         self.product: Launch | None = None
         self.finish: Launch | None = None
         if how.mode != "tf32x3":
             code = sum(block << (2 * place) for place, block in enumerate(how.a_blocks))
-            self.split = Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=len(how.a_blocks), HALF=self.half,
+            self.split = Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=blocks, HALF=self.half,
                                 BLOCK=min(4096, triton.next_power_of_2(width)), num_warps=4)
         splits = how.tile[5] if how.tile else 1
-        self.partial_shape = (splits, rows, columns)
+        self.shares = ((splits, rows, columns), (rows * columns, columns, 1), torch.float32)
         if how.tile:
             self.product = how.launch(rows, columns, width, bias is not None, activation)
         if splits > 1 or not how.tile:
@@ -236,21 +250,20 @@ class Steps:
                                  BIASED=bias is not None, ACTIVATION=ACTIVATIONS.index(activation), BLOCK=1024, num_warps=4)
 
     def __call__(self, x: torch.Tensor, w: torch.Tensor, column_scale: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
-        device, full = x.device, torch.float32
-        out = torch.empty(self.out_shape, dtype=full, device=device)
-        a = scale = x  # stands in too for what a kernel does not read
+        out = self.empty(*self.out)
+        a, scale = x, w  # the weights stand in for what a kernel does not read
         if self.split is not None:
-            a = torch.empty(self.shape, dtype=self.dtype, device=device)
-            scale = torch.empty(self.shape[0], dtype=full, device=device) if self.half else x
+            a = self.empty(*self.parts)
+            scale = self.empty(*self.scale) if self.half else w
             self.split(x, a, scale)
-        others = (scale, x if column_scale is None else column_scale, x if bias is None else bias)
+        others = (scale, w if column_scale is None else column_scale, w if bias is None else bias)
         if self.product is None:
-            partial = torch.mm(a, w.t(), out_dtype=full)
+            shares = torch.mm(a, w.t(), out_dtype=torch.float32)
         else:
-            partial = out if self.finish is None else torch.empty(self.partial_shape, dtype=full, device=device)
-            self.product(a, w, partial, *others)
+            shares = out if self.finish is None else self.empty(*self.shares)
+            self.product(a, w, shares, *others)
         if self.finish is not None:
-            self.finish(partial, out, *others)
+            self.finish(shares, out, *others)
         return out
 
 
@@ -278,10 +291,10 @@ def linear(
     a, row_scale = how.split(x)
     rows, columns, splits = a.shape[0], parts.shape[0], how.tile[5]
     launch = how.launch(rows, columns, parts.shape[1] // len(how.w_blocks), bias is not None, activation)
-    # Both names stand here for torch's cache of compiled graphs, which looks for kernels in this source.
-    kernel = torch.library.wrap_triton(three_products_kernel) if how.tile[6] else torch.library.wrap_triton(product_kernel)
+    kernel = wrap_triton(three_products_kernel) if how.tile[6] else wrap_triton(product_kernel)
     total = x.new_empty((rows, columns) if splits == 1 else (splits, rows, columns))
-    others = [x if tensor is None else tensor for tensor in (row_scale, scale, bias)]
+    # The weights stand in for what the kernel does not read: in place of x a compiler might write a copy of it for each.
+    others = [parts if tensor is None else tensor for tensor in (row_scale, scale, bias)]
     kernel[launch.grid](a, parts, total, *others, *launch.numbers, **launch.flags)
     if splits > 1:
         total = activate(finish(total.sum(0), row_scale, scale, bias), activation)
@@ -295,8 +308,9 @@ def linear_shape(
     return x.new_empty((*x.shape[:-1], parts.shape[0]))
 
 
-torch.library.custom_op("tensor_core_products::opaque_linear", opaque_linear, mutates_args=()).register_fake(linear_shape)
-if triton is not None and hasattr(torch.library, "triton_op"):
-    torch.library.triton_op("tensor_core_products::linear", linear, mutates_args=())
+NAMESPACE, SCHEMA = "tensor_core_products::", "(Tensor x, Tensor parts, Tensor? scale, Tensor? bias, str activation, str product) -> Tensor"
+torch.library.custom_op(NAMESPACE + "opaque_linear", opaque_linear, mutates_args=(), schema=SCHEMA).register_fake(linear_shape)
+if triton is not None and wrap_triton is not None:
+    torch.library.triton_op(NAMESPACE + "linear", linear, mutates_args=())
 else:
-    torch.library.custom_op("tensor_core_products::linear", opaque_linear, mutates_args=()).register_fake(linear_shape)
+    torch.library.custom_op(NAMESPACE + "linear", opaque_linear, mutates_args=(), schema=SCHEMA).register_fake(linear_shape)
