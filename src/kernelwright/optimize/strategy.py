@@ -312,7 +312,10 @@ def _shortens(view: View, item: Pass) -> bool:
 
 
 def _alone_first(view: View, item: Pass) -> bool:
-    """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on."""
+    """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on. What it needs beside it comes first."""
+    needed = {*item.partners, *([CARRIER] if item.in_graph else [])}
+    if any(CATALOGUE[name].refusal(view.context) is None and view.row(_single(view, CATALOGUE[name]).name) is None for name in needed):
+        return False
     if item.cost == "cheap" and item.level in ("module", "runtime"):
         return True
     best = incumbent(view, item.precision) or incumbent(view, "equal")
