@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -247,6 +247,14 @@ def test_a_product_that_is_slower_for_its_launches_is_tried_in_a_graph(workload)
     nexts = [item for item, hope in hoped(launched, strategy.proposals(launched)) if hope.ratio >= strategy.OPENING]
     assert any({"split_products", "cuda_graph"} <= set(item.passes) for item in nexts[:2]), [item.name for item in nexts]
     assert found["split_products+cuda_graph"].verdict.verdict == "FASTER"
+
+
+def test_where_lower_precision_is_allowed_it_comes_first_and_gets_a_graph(workload):
+    machine = replace(SEVEN["mlp"], factors={"bf16": 0.4, "bf16_autocast": 0.5, "tf32": 0.6})
+    stages = Stages(machine)
+    outcome = run(workload, stages, budget_s=60.0, precision="bf16")
+    assert "bf16" in outcome.kept and any(CATALOGUE[one].one_launch for one in outcome.kept), story(stages, outcome)
+    assert outcome.confirmed and "bf16" in stages.judged[0], "the fastest goes to the judge first"
 
 
 def a_screen(stages: Stages, index: int, name: str, speedup: float, parents: tuple[str, ...] = ()) -> Experiment:

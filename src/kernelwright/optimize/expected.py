@@ -23,7 +23,7 @@ from .view import View, always, incumbent
 UNKNOWN_GAIN = 1.01
 """Of a pass whose gain the profile gives no number for."""
 WAITING_LEFT = 0.3
-"""Part of the device's waiting that a CUDA graph was seen to leave (H200, convolution blocks: 0.2 to 0.5 of it)."""
+"""Part of the device's waiting that a CUDA graph leaves (H200: half of it in two convolution models, nothing in an LSTM)."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
 T = TypeVar("T")
@@ -118,7 +118,8 @@ def hope(view: View, item: Candidate) -> Hope:
     speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
     if parent is not None and measured:
         speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
-    best = incumbent(view, item.precision) or incumbent(view, "equal")
+    ahead = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
+    best = max(ahead, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
     known = memory.screened_speedup(best) if best is not None else None
     alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known

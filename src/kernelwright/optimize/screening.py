@@ -208,7 +208,7 @@ class ScreenedSearch(Search):
         file = self.write(row)
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
-        screen = self._screened(Ask(
+        screen = self._screened(item.name, Ask(
             file, row.precision, self._limit_s(row.passes), compiles=carrier_of(row.passes) is not None,
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != "warm start" else None))
@@ -221,10 +221,11 @@ class ScreenedSearch(Search):
         self.ledger.append(row)
         self.say(line_of(row))
 
-    def _screened(self, ask: Ask) -> Screen:
+    def _screened(self, name: str, ask: Ask) -> Screen:
+        """One screen; meanwhile others compile what is likely to come after it."""
         assert self.screening is not None
-        view = self.view()
-        ahead = [item for item in strategy.upcoming(view, AHEAD) if self.why_not(item) is None and item.name not in self.set_aside]
+        ahead = [item for item in strategy.upcoming(self.view(), AHEAD + 1)
+                 if self.why_not(item) is None and item.name not in self.set_aside and item.name != name][:AHEAD]
         self.screening.compile_ahead([self._file_ahead(item) for item in ahead], ask.limit_s)
         return self.screening.screen(ask)
 
@@ -279,7 +280,7 @@ class ScreenedSearch(Search):
             row = row.model_copy(update={"reason": "the other passes need it", "tags": {**row.tags, ablation.EARNED: "yes"}})
         else:
             self.say(f"screening {row.name}")
-            screen = self._screened(Ask(
+            screen = self._screened(rest.name, Ask(
                 self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes),
                 compiles=carrier_of(winner.passes) is not None, against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,

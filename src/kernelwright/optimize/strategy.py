@@ -106,8 +106,10 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
 
 
 def upcoming(view: View, count: int) -> list[Candidate]:
-    """Candidates that are likely to come soon and need a compiler (but no tuning on the device), for compiling ahead."""
-    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"]
+    """Candidates that are likely to come soon and need a compiler, for compiling ahead. None that measures on the device while it is
+    built: it would disturb, and be disturbed by, what is measured meanwhile."""
+    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"
+               and not any(CATALOGUE[name].measures for name in item.passes)]
     rates = {item.name: hope(view, item).rate for item in waiting}
     return sorted(waiting, key=lambda item: (item.origin != "warm start", -rates[item.name], not item.ladder_row, item.name))[:count]
 
