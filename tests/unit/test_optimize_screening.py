@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernelwright.model.trial import ExpectedMove, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, bandit, memory, strategy
+from kernelwright.optimize import ablation, bandit, finalists, memory, strategy
 from kernelwright.optimize.hypothesis import beyond_prediction, check, quantity
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
@@ -355,7 +355,7 @@ def test_proposals_are_new_allowed_compatible_and_always_the_same(singles, preci
 
 def test_who_is_judged_and_in_which_order():
     def order(*done: Experiment, precision: str = "bf16", plenty: bool = True) -> list[str]:
-        return [row.name for row in strategy.to_judge(strategy.View(context(), precision, done), plenty=plenty)]
+        return [row.name for row in finalists.to_judge(strategy.View(context(), precision, done), plenty=plenty)]
 
     fast, second = screened(1, "cuda_graph", speedup=2.0), screened(2, "channels_last", speedup=1.5)
     ladder, low = screened(3, "compile_default", speedup=1.2), screened(4, "bf16", speedup=3.0)

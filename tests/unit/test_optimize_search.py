@@ -764,7 +764,7 @@ def test_the_reserve_covers_a_fresh_process_of_the_original(workload):
     assert reference_start_s(done) == 12.0
     assert confirmation_reserve_s(done[2], done, 600.0) >= 9.0 + 12.0
     assert confirmation_reserve_s(done[0], done[:1], 600.0) >= 20.0, "the first one's time holds the start"
-    assert confirmation_reserve_s(done[2], done, 30.0) == 10.0 and confirmation_reserve_s(None, [], 600.0) == 0.0
+    assert confirmation_reserve_s(done[2], done, 30.0) == 12.0 and confirmation_reserve_s(None, [], 600.0) == 0.0
 
 
 def test_resume_of_a_folder_that_is_not_there_creates_nothing(workload, tmp_path):

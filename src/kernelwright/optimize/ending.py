@@ -10,9 +10,13 @@ from ..model.profile import ClockReading, Profile
 from ..model.trial import Hypothesis
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
+from .confirm import ROLE
+from .ledger import NOT_BEGUN
 from .state import State
 
 NA = "n/a"
+SEEN = 1.01
+"""Below 1% one screen's figure is not told from another's."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,29 @@ def gain_of(row: Experiment | None) -> str:
     if row is not None and row.verdict is None and row.screen is not None and row.screen.speedup is not None:
         return f"screen {factor(row.screen.speedup, row.screen.interval)}"
     return gain(row.verdict if row is not None else None)
+
+
+def unjudged(end: Ending) -> list[Experiment]:
+    """Candidates that the screen found faster than what was kept, or than the original, and that nobody judged, the fastest first."""
+    kept = end.kept.row if end.kept is not None else None
+    known = (kept.screen.speedup if kept.screen is not None else None) or speedup_of(kept) if kept is not None else 1.0
+    found = [(row.screen.speedup, row) for row in end.rows if row.status == "screened" and row.verdict is None and row.screen is not None
+             and row.screen.status == "timed" and row.screen.speedup is not None and row.screen.speedup > SEEN * (known or 1.0)]
+    return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
+
+
+def not_decided(end: Ending) -> list[str]:
+    """What the screen found and nobody judged, and what was not begun; a sentence each."""
+    rows, lines = unjudged(end), []
+    if rows:
+        reason = rows[0].reason.removeprefix("not judged: ") or "the budget had no room for it"
+        more = f" So were {len(rows) - 1} more that the screen found faster than what was kept." if len(rows) > 1 else ""
+        figure = gain_of(rows[0]).removeprefix("screen ")
+        lines.append(f"{rows[0].name} was screened at {figure} and not judged ({reason}): the screen ranks and proves nothing.{more}")
+    last = next((row for row in reversed(end.history) if row.tags.get(ROLE) == NOT_BEGUN), None)
+    if last is not None:
+        lines.append(f"{last.reason[0].upper()}{last.reason[1:]}.")
+    return lines
 
 
 def factor(speedup: float | None, interval: tuple[float, float] | None = None) -> str:

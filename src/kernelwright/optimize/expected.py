@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
+from . import memory
+from .budget import kind, screen_estimate_s
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
 from .passes.conditions import copies_share, fusion_words, idle_share, recurrent
+from .plan import Candidate
+from .view import View, always, incumbent
 
 UNKNOWN_GAIN = 1.01
 """Of a pass whose gain the profile gives no number for."""
 WAITING_LEFT = 0.3
-"""Part of the device's waiting that a CUDA graph was seen to leave (H200, convolution blocks: 0.2 to 0.5 of it)."""
+"""Part of the device's waiting that a CUDA graph leaves (H200: half of it in two convolution models, nothing in an LSTM)."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
 T = TypeVar("T")
@@ -88,4 +93,47 @@ def is_graphed(names: Iterable[str]) -> bool:
     return any(CATALOGUE[name].one_launch for name in names)
 
 
-__all__ = ["UNKNOWN_GAIN", "is_graphed", "middle", "modelled", "shown_by"]
+@dataclass(frozen=True)
+class Hope:
+    """What a trial is expected to bring."""
+
+    speedup: float
+    """Over the original."""
+    ratio: float
+    """Over the best so far; of a cheap pass alone, over the original: it shows what the pass gives to any other candidate."""
+    rate: float
+    """Logarithm of the ratio a second."""
+
+
+def hoped(view: View, items: Iterable[Candidate]) -> list[tuple[Candidate, Hope]]:
+    """Each with what is expected of it, what brings the most a second first."""
+    return sorted(((item, hope(view, item)) for item in items), key=lambda pair: (-pair[1].rate, pair[0].name))
+
+
+def hope(view: View, item: Candidate) -> Hope:
+    """What this candidate is expected to bring, from its parent's screen, the profile and what its passes have shown so far."""
+    parent = view.row(item.parents[0]) if item.parents else None
+    measured = memory.screened_speedup(parent) if parent is not None else None
+    shown = evidence(view)
+    speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
+    if parent is not None and measured:
+        speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
+    ahead = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
+    best = max(ahead, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+    known = memory.screened_speedup(best) if best is not None else None
+    alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
+    ratio = speedup if alone or known is None else speedup / known
+    return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / screen_estimate_s(item.passes, view.rows, view.costs)[0])
+
+
+def evidence(view: View) -> dict[tuple[str, bool], float]:
+    """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it."""
+    found: dict[tuple[str, bool], float] = {}
+    for row in view.rows:
+        parent = view.row(row.parents[0]) if row.parents else None
+        own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
+        new = set(row.passes) - set(parent.passes if parent is not None else always(row.passes))
+        if own and before and len(new) == 1 and row.screen is not None:
+            key = new.pop(), is_graphed(row.passes)
+            found[key] = max(found.get(key, 0.0), own / before)
+    return found

@@ -14,6 +14,9 @@ from ..model.verdict import Experiment
 CAUSE, ORIGINAL = "cause", "original"
 """Tag of a row that failed because the original did, which says nothing of the candidate."""
 
+NOT_BEGUN = "not begun"
+"""Name and role of the row that lists the candidates for which there was no time."""
+
 
 class Ledger:
     """The rows of one optimisation in the order they were written. The last row of a name counts."""

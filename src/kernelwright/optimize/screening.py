@@ -10,14 +10,16 @@ from typing import Protocol
 
 from ..model.trial import Screen
 from ..model.verdict import Experiment
-from . import ablation, strategy
+from . import ablation, finalists, strategy
 from .budget import ABLATION_SHARE, JUDGEMENT, JUDGING_SHARE, PLENTY, UNSEEN_SHARE, judge_estimate_s, judgements_s, screen_estimate_s
 from .confirm import OF, ROLE
-from .ledger import CAUSE, ORIGINAL
+from .expected import hoped
+from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .plan import Candidate, candidate, carrier_of, first_round
 from .screen import Ask, Unusable
 from .search import NO_COMPILER, Search, file_name, line_of
 from .state import utc_now
+from .view import View, incumbent
 
 LEAST_LIMIT_S = 30.0
 LIMIT_FACTOR = 5.0
@@ -30,9 +32,8 @@ AHEAD = 3
 """Candidates that may be compiled ahead."""
 
 
-NOT_BEGUN = "not begun"
-"""Name and role of the row that lists the candidates for which there was no time."""
 MOST_NAMED = 40
+"""Candidates that one row lists by name."""
 
 
 class Screening(Protocol):
@@ -106,7 +107,7 @@ class ScreenedSearch(Search):
 
     def _note_not_begun(self) -> None:
         view = self.view()
-        waiting = strategy.hoped(view, [item for item in strategy.proposals(view)
+        waiting = hoped(view, [item for item in strategy.proposals(view)
                                         if self.why_not(item) is None and item.name not in self.set_aside])
         names = [item.name for item in first_round(self.context, self.precision) if self.why_not(item) is None]
         rest = [name for name in names if view.row(name) is None and name not in {item.name for item, _ in waiting}]
@@ -122,10 +123,10 @@ class ScreenedSearch(Search):
         if known is None or known.reason != row.reason:
             self.ledger.append(row)
 
-    def view(self) -> strategy.View:
+    def view(self) -> View:
         """What the strategy may know."""
         rows = [row for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
-        return strategy.View(self.context, self.precision, rows, self.winners, self.won, self.priors, self.costs)
+        return View(self.context, self.precision, rows, self.winners, self.won, self.priors, self.costs)
 
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""
@@ -156,7 +157,7 @@ class ScreenedSearch(Search):
 
         return strategy.next_candidate(view, affordable, ladder_now=left < LADDER_MARGIN * ladder_s)
 
-    def _ladder_s(self, view: strategy.View, left_s: float) -> float:
+    def _ladder_s(self, view: View, left_s: float) -> float:
         """Seconds for the ladder's rows that fit, the cheapest first: the others must not press those that pay."""
         total_s = 0.0
         for item in strategy.untried_ladder(view):
@@ -183,8 +184,8 @@ class ScreenedSearch(Search):
     def _judgement_s(self, row: Experiment | None) -> float:
         return judge_estimate_s(row, self.rows(), self.costs)
 
-    def _queue(self, view: strategy.View, *, plenty: bool = False) -> list[Experiment]:
-        return [row for row in strategy.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
+    def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
+        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
@@ -205,9 +206,9 @@ class ScreenedSearch(Search):
         row = self.row(item)
         row = row.model_copy(update={"candidate_file": self._files.pop(item.name, row.candidate_file)})
         file = self.write(row)
-        best = strategy.incumbent(self.view(), row.precision)
+        best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
-        screen = self._screened(Ask(
+        screen = self._screened(item.name, Ask(
             file, row.precision, self._limit_s(row.passes), compiles=carrier_of(row.passes) is not None,
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != "warm start" else None))
@@ -220,10 +221,11 @@ class ScreenedSearch(Search):
         self.ledger.append(row)
         self.say(line_of(row))
 
-    def _screened(self, ask: Ask) -> Screen:
+    def _screened(self, name: str, ask: Ask) -> Screen:
+        """One screen; meanwhile others compile what is likely to come after it."""
         assert self.screening is not None
-        view = self.view()
-        ahead = [item for item in strategy.upcoming(view, AHEAD) if self.why_not(item) is None and item.name not in self.set_aside]
+        ahead = [item for item in strategy.upcoming(self.view(), AHEAD + 1)
+                 if self.why_not(item) is None and item.name not in self.set_aside and item.name != name][:AHEAD]
         self.screening.compile_ahead([self._file_ahead(item) for item in ahead], ask.limit_s)
         return self.screening.screen(ask)
 
@@ -278,7 +280,7 @@ class ScreenedSearch(Search):
             row = row.model_copy(update={"reason": "the other passes need it", "tags": {**row.tags, ablation.EARNED: "yes"}})
         else:
             self.say(f"screening {row.name}")
-            screen = self._screened(Ask(
+            screen = self._screened(rest.name, Ask(
                 self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes),
                 compiles=carrier_of(winner.passes) is not None, against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,

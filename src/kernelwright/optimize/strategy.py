@@ -1,4 +1,4 @@
-"""What to screen next, and who goes to the judge. Pure: the same rows give the same answer, so a resumed run goes on where it was.
+"""What to screen next (finalists.py: who is judged). Pure: the same rows give the same answer, so a resumed run goes on where it was.
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first;
 the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first. A pass that costs little is tried alone,
@@ -9,69 +9,29 @@ What can't gain any more (PATIENCE) ends the screening.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ..judge.correctness import PRECISION_ORDER
-from ..model.verdict import ACCEPTABLE, Experiment
+from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
-from .budget import kind, screen_estimate_s
-from .expected import is_graphed, modelled, shown_by
-from .passes import CARRIER, CATALOGUE, Context, Pass
+from .budget import kind
+from .expected import evidence, hope, is_graphed, modelled, shown_by
+from .passes import CARRIER, CATALOGUE, Pass
 from .plan import LADDER, Candidate, candidate, carrier_of, compatible, refusal
+from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
 """So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
-STEP = 1.01
-"""A better candidate is better by 1%: less is the screen's noise."""
-CLOSE = 0.97
-"""A candidate this close to another's screen, or to the original, may be better in truth."""
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
 GRAPH = "cuda_graph"
-MOST_JUDGED = 3
-"""Candidates of one precision that go to the judge before another is better by the screen."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
 _BAD = ("wrong", "failed", "not_applicable")
-
-
-@dataclass(frozen=True)
-class View:
-    """What is known when the next trial is chosen."""
-
-    context: Context
-    precision: Precision
-    rows: Sequence[Experiment]
-    """The last row of each candidate."""
-    winners: Sequence[tuple[str, ...]] = ()
-    """Passes that won for this workload before."""
-    won: float | None = None
-    """The speed-up that the first of them was judged to have."""
-    priors: Mapping[str, float] = field(default_factory=dict)
-    costs: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
-
-    @property
-    def allowed(self) -> tuple[Precision, ...]:
-        """Precisions that may be used, the highest first."""
-        return PRECISION_ORDER[: PRECISION_ORDER.index(self.precision) + 1]
-
-    def row(self, name: str) -> Experiment | None:
-        """The row of this candidate."""
-        return next((row for row in self.rows if row.name == name), None)
-
-
-def incumbent(view: View, level: Precision) -> Experiment | None:
-    """The fastest candidate at exactly this precision by the screen; None where none is faster than the original."""
-    found = [(speed, row) for row in view.rows if row.precision == level and (speed := memory.screened_speedup(row)) is not None
-             and speed > 1.0 and not _refused(row)]
-    return max(found, key=lambda item: item[0])[1] if found else None
 
 
 def untried_ladder(view: View) -> list[Candidate]:
@@ -127,7 +87,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     waiting = [item for item in proposals(view) if affordable(item)]
     if not waiting:
         return None
-    hopes = {item.name: _hope(view, item) for item in waiting}
+    hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     first = [item for item in waiting if item.origin == "warm start"] \
         or [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"] \
@@ -146,107 +106,12 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
 
 
 def upcoming(view: View, count: int) -> list[Candidate]:
-    """Candidates that are likely to come soon and need a compiler (but no tuning on the device), for compiling ahead."""
-    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"]
-    rates = {item.name: _hope(view, item).rate for item in waiting}
+    """Candidates that are likely to come soon and need a compiler, for compiling ahead. None that measures on the device while it is
+    built: it would disturb, and be disturbed by, what is measured meanwhile."""
+    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"
+               and not any(CATALOGUE[name].measures for name in item.passes)]
+    rates = {item.name: hope(view, item).rate for item in waiting}
     return sorted(waiting, key=lambda item: (item.origin != "warm start", -rates[item.name], not item.ladder_row, item.name))[:count]
-
-
-@dataclass(frozen=True)
-class Hope:
-    """What a trial is expected to bring."""
-
-    speedup: float
-    """Over the original."""
-    ratio: float
-    """Over the best so far; of a cheap pass alone, over the original: it shows what the pass gives to any other candidate."""
-    rate: float
-    """Logarithm of the ratio a second."""
-
-
-def hoped(view: View, items: Iterable[Candidate]) -> list[tuple[Candidate, Hope]]:
-    """Each with what is expected of it, what brings the most a second first."""
-    return sorted(((item, _hope(view, item)) for item in items), key=lambda pair: (-pair[1].rate, pair[0].name))
-
-
-def _hope(view: View, item: Candidate) -> Hope:
-    parent = view.row(item.parents[0]) if item.parents else None
-    measured = memory.screened_speedup(parent) if parent is not None else None
-    shown = _evidence(view)
-    speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
-    if parent is not None and measured:
-        speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
-    best = incumbent(view, item.precision) or incumbent(view, "equal")
-    known = memory.screened_speedup(best) if best is not None else None
-    alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
-    ratio = speedup if alone or known is None else speedup / known
-    return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / screen_estimate_s(item.passes, view.rows, view.costs)[0])
-
-
-def _evidence(view: View) -> dict[tuple[str, bool], float]:
-    """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it."""
-    found: dict[tuple[str, bool], float] = {}
-    for row in view.rows:
-        parent = view.row(row.parents[0]) if row.parents else None
-        own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
-        new = set(row.passes) - set(parent.passes if parent is not None else _always(row.passes))
-        if own and before and len(new) == 1 and row.screen is not None:
-            key = new.pop(), is_graphed(row.passes)
-            found[key] = max(found.get(key, 0.0), own / before)
-    return found
-
-
-def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
-    """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was
-    FASTER. Where time is plenty also one that is close to the best, the best row of the ladder, beside which everything is reported, and,
-    where nothing was FASTER, what the screen leaves little hope for."""
-    queue: list[Experiment] = []
-    ahead = 0.0
-    for level in view.allowed:
-        ranked = _ranked(row for row in view.rows if row.precision == level)
-        if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row, plenty) for row in ranked)):
-            continue
-        ahead = max(ahead, _speed(ranked[0]))
-        queue += _next_of(ranked, plenty)
-    queue.sort(key=lambda row: -_speed(row))
-    if not plenty:
-        return queue
-    ladder = [row for row in _ranked(row for row in view.rows if row.ladder_row)[:1] if _may_be_faster(row)]
-    queue += [row for row in ladder if row.verdict is None and row not in queue]
-    return queue
-
-
-def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
-    judged = [row for row in ranked if row.verdict is not None]
-    waiting = [row for row in ranked if row.verdict is None]
-    if not waiting:
-        return []
-    faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
-    if not faster:
-        hopeful = [row for row in waiting if _may_be_faster(row, plenty)]
-        return hopeful[:1] if len(judged) < MOST_JUDGED else []
-    best = max(_speed(row) for row in faster)
-    if _speed(waiting[0]) > STEP * best:
-        return waiting[:1]
-    return waiting[:1] if plenty and len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
-
-
-def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
-    """Rows with a screen that counts, the fastest first."""
-    timed = [row for row in rows if row.status in ("screened", "judged") and row.screen is not None and memory.screened_speedup(row)
-             and row.screen.status == "timed"]
-    return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
-
-
-def _may_be_faster(row: Experiment, doubtful: bool = False) -> bool:
-    """Whether the screen leaves it open that a candidate is faster than the original, by what a judgement could show. doubtful: the
-    screen may be off by what two candidates that are close differ."""
-    interval = row.screen.interval if row.screen is not None else None
-    return (interval[1] if interval is not None else _speed(row)) >= STEP or (doubtful and _speed(row) >= CLOSE)
-
-
-def _speed(row: Experiment) -> float:
-    return memory.screened_speedup(row) or 0.0
 
 
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
@@ -254,7 +119,7 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
     order = bandit.order(known, by_dimension)
     unplayed = [name for name in order if known.get(name, bandit.Arm()).plays <= 0]
     unplayed.sort(key=lambda name: (min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
-                                    -max(_hope(view, item).ratio for item in by_dimension[name]), name))
+                                    -max(hope(view, item).ratio for item in by_dimension[name]), name))
     return unplayed + [name for name in order if name not in unplayed]
 
 
@@ -278,11 +143,7 @@ def _refuted(view: View, name: str) -> bool:
 
 
 def _is_bad(row: Experiment) -> bool:
-    return row.status in ("failed", "not_applicable") or (row.screen is not None and row.screen.status in _BAD) or _refused(row)
-
-
-def _refused(row: Experiment) -> bool:
-    return row.verdict is not None and row.verdict.verdict not in ACCEPTABLE
+    return row.status in ("failed", "not_applicable") or (row.screen is not None and row.screen.status in _BAD) or refused(row)
 
 
 def _single(view: View, item: Pass) -> Candidate:
@@ -308,11 +169,14 @@ def _pays_in_graph(view: View, item: Pass) -> bool:
 
 
 def _shortens(view: View, item: Pass) -> bool:
-    return modelled(view.context, [item.name], shown_by(_evidence(view), graphed=True)) >= OPENING
+    return modelled(view.context, [item.name], shown_by(evidence(view), graphed=True)) >= OPENING
 
 
 def _alone_first(view: View, item: Pass) -> bool:
-    """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on."""
+    """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on. What it needs beside it comes first."""
+    needed = {*item.partners, *([CARRIER] if item.in_graph else [])}
+    if any(CATALOGUE[name].refusal(view.context) is None and view.row(_single(view, CATALOGUE[name]).name) is None for name in needed):
+        return False
     if item.cost == "cheap" and item.level in ("module", "runtime"):
         return True
     best = incumbent(view, item.precision) or incumbent(view, "equal")
@@ -378,7 +242,7 @@ def _rescues(view: View) -> list[Candidate]:
     excludes (another compile mode, a capture of one's own) in the excluding pass's place, with all that goes with it."""
     trials = memory.trials_of(view.rows)
     by_name = {row.name: row.passes for row in view.rows}
-    parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else _always(row.passes) for row in view.rows}
+    parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else always(row.passes) for row in view.rows}
     gains = memory.useful(trials, parents)
     found = []
     for level in view.allowed:
@@ -403,11 +267,6 @@ def _rescues(view: View) -> list[Candidate]:
 
 def _rescue(view: View, names: Iterable[str], best: Experiment) -> Candidate:
     return candidate(names, view.context, origin="rescue", parents=(best.name,), dimension=RESCUE)
-
-
-def _always(passes: Sequence[str]) -> tuple[str, ...]:
-    """What every candidate has, where a row has no parent."""
-    return ("no_grad",) if "no_grad" in passes and len(passes) > 1 else ()
 
 
 def joined(passes: Iterable[str], new: str) -> list[str]:

@@ -17,7 +17,7 @@ from ..report.numbers import amount, two, us
 from ..report.templates import render
 from . import claims, pictures, remains
 from .confirm import LONGER, OF, history, noisy, verdicts
-from .ending import NA, Ending, Kept, gain, gain_of
+from .ending import NA, Ending, Kept, gain, gain_of, not_decided, unjudged
 from .paired import paired
 from .plan import best
 
@@ -44,7 +44,7 @@ def _outcome(end: Ending) -> str:
     if end.kept is None:
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
-            return f"Nothing was kept: no candidate could be judged ({where})."
+            return f"Nothing was kept: no candidate could be judged{_hoped(end)} ({where})."
         noise = sum(noisy(row) for row in end.rows)
         if noise == tried:
             return f"Nothing could be decided: {noise} of {tried} candidate{'' if tried == 1 else 's'} judged too noisy to tell ({where})."
@@ -60,6 +60,12 @@ def _outcome(end: Ending) -> str:
             sure = "by a longer judgement, the first being AMBIGUOUS"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {gain(verdict)} faster than the original at {precision} ({sure}; {where})."
+
+
+def _hoped(end: Ending) -> str:
+    """"; the best of the screens, X at 2.70x, is no verdict", or nothing."""
+    best_ = next(iter(unjudged(end)), None)
+    return f"; the best of the screens, {best_.name} at {gain_of(best_).removeprefix('screen ')}, is no verdict" if best_ else ""
 
 
 def _unconfirmed(end: Ending) -> str:
@@ -98,7 +104,7 @@ def values(end: Ending) -> dict[str, Any]:
         "not_shown": not_shown, "pace": pace(end), "kept": _kept(end), "bought": _bought(end),
         "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
         "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(end.after or end.baseline),
-        "notes": [*end.notes, *history(end.confirmations, _noisy_names(end))],
+        "notes": [*end.notes, *not_decided(end), *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,
         "optimized": str(end.folder / "optimized.py") if end.kept else None,

@@ -114,6 +114,8 @@ class Pass:
     copies_weights: bool = False
     """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
+    measures: bool = False
+    """Its rewrite times kernels on the device while it is built."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
     carrier: bool = False

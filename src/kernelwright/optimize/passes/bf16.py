@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .base import LAYER_CAST, Context, Pass, Prediction
-from .conditions import first, needs_float32, needs_module
+from .conditions import HALF_TIMES, first, narrow_words, needs_float32, needs_module
 
 
 def _refuse(context: Context) -> str | None:
     return first(needs_module(context), needs_float32(context))
 
 
-def _predict(_context: Context) -> Prediction:
-    return Prediction("half the bytes of weights and activations, bfloat16 products")
+def _predict(context: Context) -> Prediction:
+    return narrow_words(context, "half the bytes of weights and activations, bfloat16 products", HALF_TIMES, 2.0)
 
 
 PASS = Pass(

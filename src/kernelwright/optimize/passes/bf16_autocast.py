@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .base import LAYER_FLAGS, Context, Pass, Prediction
-from .conditions import needs_float32
+from .conditions import HALF_TIMES, narrow_words, needs_float32
 
 
-def _predict(_context: Context) -> Prediction:
-    return Prediction("bfloat16 products; norms and softmax stay float32")
+def _predict(context: Context) -> Prediction:
+    return narrow_words(context, "bfloat16 products; norms and softmax stay float32", HALF_TIMES)
 
 
 PASS = Pass(

@@ -17,6 +17,6 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="blas_library", layer=LAYER_FLAGS, level="runtime", dimension="algorithms",
-    refuse=_refuse, predict=_predict, training=False,
+    refuse=_refuse, predict=_predict, training=False, measures=True,
     why="Matrix products run by cuBLASLt or cuBLAS, whichever measured faster on this call; the setting holds during the call only.",
 )

@@ -11,6 +11,9 @@ from .base import Context, Move, Prediction
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
+RECURRENT = ("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
+TF32_TIMES, HALF_TIMES = 7.4, 14.8
+"""Multiplications of tensor cores in TF32 and in 16 bits over those of plain float32 (H200 datasheet: 494, 989 and 67 TFLOP/s)."""
 NORMS = (r"^aten::((native_|cudnn_|miopen_)?(layer|batch|group|instance)_norm|(_fused_)?rms_norm|native_batch_norm_legit_no_training"
          r"|_native_batch_norm_legit(_no_training)?|_(log_)?softmax(_backward_data)?)(_backward)?$")
 """Whole names of norms and softmax; the elementwise operators are those of the rule elementwise_fusion."""
@@ -112,7 +115,20 @@ def graph_words(context: Context) -> Prediction:
 
 def recurrent(context: Context) -> bool:
     """Whether the time goes into torch's own recurrent layers, which torch.compile leaves as they are and outside its CUDA graphs."""
-    return context.runs("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
+    return context.runs(*RECURRENT)
+
+
+def narrow_words(context: Context, words: str, times: float, rest: float = 1.0) -> Prediction:
+    """Prediction for narrower arithmetic: products, convolutions and recurrent layers at most `times` as fast as plain float32 (those that
+    have TF32 already by as much less), all else at most `rest`."""
+    whole = context.share_pct(*PRODUCTS, *CONVOLUTIONS, *RECURRENT)
+    if whole is None or not context.on_gpu:
+        return Prediction(words)
+    flags, products = context.environment, context.share_pct(*PRODUCTS) or 0.0
+    layers, products = max(0.0, min(whole, 100.0) - products), min(products, 100.0)
+    least = (products / max(1.0, times / (TF32_TIMES if flags.matmul_tf32 else 1.0))
+             + layers / max(1.0, times / (TF32_TIMES if flags.cudnn_tf32 else 1.0)) + (100.0 - products - layers) / rest)
+    return Prediction(words, (1.0, max(1.0, 100.0 / least)))
 
 
 def captured_words(context: Context) -> Prediction:

@@ -27,7 +27,7 @@ FASTEST = 4.0
 about 80% of that is what kernels reach."""
 PASS = Pass(
     name="split_products", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
-    training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"tf32", "bf16", "bf16_autocast", "scaled_fp16", "selective_bf16", "selective_fp16"}),
     why="Linear layers as sums of narrow products on tensor cores: each was measured, and no less exact than the library's float32.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FLAGS, Context, Pass, Prediction
-from .conditions import first, needs_float32, needs_gpu
+from .conditions import TF32_TIMES, first, narrow_words, needs_float32, needs_gpu
 
 
 def _refuse(context: Context) -> str | None:
@@ -14,7 +14,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     off = [name for name, on in (("matmul", context.environment.matmul_tf32), ("cuDNN", context.environment.cudnn_tf32)) if not on]
-    return Prediction(f"tensor cores for float32 in {' and '.join(off)}")
+    return narrow_words(context, f"tensor cores for float32 in {' and '.join(off)}", TF32_TIMES)
 
 
 PASS = Pass(

@@ -1,0 +1,67 @@
+"""Who goes to the judge, and in which order. Pure: the ledger's rows decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..model.verdict import Experiment
+from . import memory
+from .view import STEP, View
+
+CLOSE = 0.97
+"""A candidate this close to another's screen, or to the original, may be better in truth."""
+MOST_JUDGED = 3
+"""Candidates of one precision that go to the judge before another is better by the screen."""
+
+
+def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
+    """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was
+    FASTER. Where time is plenty also one that is close to the best, the best row of the ladder, beside which everything is reported, and,
+    where nothing was FASTER, what the screen leaves little hope for."""
+    queue: list[Experiment] = []
+    ahead = 0.0
+    for level in view.allowed:
+        ranked = _ranked(row for row in view.rows if row.precision == level)
+        if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row, plenty) for row in ranked)):
+            continue
+        ahead = max(ahead, _speed(ranked[0]))
+        queue += _next_of(ranked, plenty)
+    queue.sort(key=lambda row: -_speed(row))
+    if not plenty:
+        return queue
+    ladder = [row for row in _ranked(row for row in view.rows if row.ladder_row)[:1] if _may_be_faster(row)]
+    queue += [row for row in ladder if row.verdict is None and row not in queue]
+    return queue
+
+
+def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
+    judged = [row for row in ranked if row.verdict is not None]
+    waiting = [row for row in ranked if row.verdict is None]
+    if not waiting:
+        return []
+    faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
+    if not faster:
+        hopeful = [row for row in waiting if _may_be_faster(row, plenty)]
+        return hopeful[:1] if len(judged) < MOST_JUDGED else []
+    best = max(_speed(row) for row in faster)
+    if _speed(waiting[0]) > STEP * best:
+        return waiting[:1]
+    return waiting[:1] if plenty and len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
+
+
+def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
+    """Rows with a screen that counts, the fastest first."""
+    timed = [row for row in rows if row.status in ("screened", "judged") and row.screen is not None and memory.screened_speedup(row)
+             and row.screen.status == "timed"]
+    return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
+
+
+def _may_be_faster(row: Experiment, doubtful: bool = False) -> bool:
+    """Whether the screen leaves it open that a candidate is faster than the original, by what a judgement could show. doubtful: the
+    screen may be off by what two candidates that are close differ."""
+    interval = row.screen.interval if row.screen is not None else None
+    return (interval[1] if interval is not None else _speed(row)) >= STEP or (doubtful and _speed(row) >= CLOSE)
+
+
+def _speed(row: Experiment) -> float:
+    return memory.screened_speedup(row) or 0.0

@@ -1,0 +1,58 @@
+"""What is known when the search decides: the rows so far, and what the best of them is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..judge.correctness import PRECISION_ORDER
+from ..model.verdict import ACCEPTABLE, Experiment
+from ..model.workload import Precision
+from . import memory
+from .passes import Context
+
+STEP = 1.01
+"""A better candidate is better by 1%: less is the screen's noise."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known when the next trial is chosen."""
+
+    context: Context
+    precision: Precision
+    rows: Sequence[Experiment]
+    """The last row of each candidate."""
+    winners: Sequence[tuple[str, ...]] = ()
+    """Passes that won for this workload before."""
+    won: float | None = None
+    """The speed-up that the first of them was judged to have."""
+    priors: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
+
+    @property
+    def allowed(self) -> tuple[Precision, ...]:
+        """Precisions that may be used, the highest first."""
+        return PRECISION_ORDER[: PRECISION_ORDER.index(self.precision) + 1]
+
+    def row(self, name: str) -> Experiment | None:
+        """The row of this candidate."""
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def incumbent(view: View, level: Precision) -> Experiment | None:
+    """The fastest candidate at exactly this precision by the screen; None where none is faster than the original."""
+    found = [(speed, row) for row in view.rows if row.precision == level and (speed := memory.screened_speedup(row)) is not None
+             and speed > 1.0 and not refused(row)]
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def refused(row: Experiment) -> bool:
+    """Whether the judge found it wrong, failing or cheating."""
+    return row.verdict is not None and row.verdict.verdict not in ACCEPTABLE
+
+
+def always(passes: Sequence[str]) -> tuple[str, ...]:
+    """What every candidate has, where a row has no parent."""
+    return ("no_grad",) if "no_grad" in passes and len(passes) > 1 else ()
