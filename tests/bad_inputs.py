@@ -42,6 +42,10 @@ def archive_of(*names: str) -> bytes:
     return lzma.compress(buffer.getvalue())
 
 
+def bomb(folder: Path) -> None:
+    (folder / "b.tar.xz").write_bytes(lzma.compress(bytes(100 << 20), preset=0))
+
+
 def body(code: str) -> str:
     """A workload whose model, when called, runs `code`."""
     lines = "".join(f"    {line}\n" for line in code.splitlines())
@@ -429,7 +433,7 @@ BUNDLES = [
         ("foreign", "not_a_bundle", "another archive", {"b.tar.xz": lzma.compress(bytes(10240))}, None, IN_PROCESS),
         ("no archive", "not_a_bundle", "no tar", {"b.tar.xz": lzma.compress(b"x" * 2048)}, None, IN_PROCESS),
         ("truncated", "broken_bundle", "cut off", {"b.tar.xz": lzma.compress(bytes(range(256)) * 40)[:-30]}, None, IN_PROCESS),
-        ("bomb", "bundle_too_large", "unpacks to more", {"b.tar.xz": lzma.compress(bytes(100 << 20), preset=0)}, None, IN_PROCESS),
+        ("bomb", "bundle_too_large", "unpacks to more", {}, bomb, IN_PROCESS),
         ("huge", "bundle_too_large", "is larger", {}, sparse(1 << 33, "b.tar.xz"), IN_PROCESS),
         ("parent path", "unsafe_bundle", "leads elsewhere", {"b.tar.xz": archive_of("code/../../owned")}, None, SCRIPT),
         ("folder", "unreadable", "can't be read", {}, lambda folder: (folder / "b.tar.xz").mkdir(), IN_PROCESS),

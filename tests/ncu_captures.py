@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import lzma
 import shutil
 import struct
 import tempfile
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from kernelwright.pipeline.ncu import Selection, read_reports
+from kernelwright.readers.ncu_details import Keep, read_details
 from kernelwright.readers.ncu_records import Instruction, KernelDetails, NcuDetails, Rule
 
 DATA = Path(__file__).parent / "data" / "ncu"
@@ -30,6 +33,18 @@ def known_full() -> Path:
 def known_details() -> tuple[NcuDetails, ...]:
     """All of it, read in depth (about 3 s)."""
     return read_reports([known_full()])
+
+
+_READ: dict[tuple[str, str], NcuDetails] = {}
+
+
+def read_details_once(file: Path, keep: Keep | None = None) -> NcuDetails:
+    """`read_details`, but what has the same name and the same bytes is read once a process: for tests of what is done around that."""
+    key = (file.name, hashlib.sha256(file.read_bytes()).hexdigest())
+    if key not in _READ:
+        _READ[key] = read_details(file)
+    found = _READ[key]
+    return replace(found, file=file, kernels=tuple(one for one in found.kernels if keep is None or keep(one)))
 
 
 def only(kernel: str) -> tuple[NcuDetails, ...]:

@@ -294,7 +294,7 @@ def judged(tmp_path, capsys, candidate, *arguments):
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_the_verb_answers_in_json_and_leaves_a_page(tmp_path, capsys, timed):
+def test_the_verb_answers_in_json_and_leaves_a_page(tmp_path, capsys):
     code, answer = judged(tmp_path, capsys, WIDE / "faster.py", "--rows=64", "--max-timing", "0.5s", "--seed", "1234", "--rounds", "4")
     assert code == 0 and answer["status"] == "ok" and answer["verdict"] in ACCEPTABLE, answer
     folder = Path(answer["out_dir"])

@@ -21,7 +21,7 @@ LATE = 4
 """So many of the kills, at random places among them, come just after the run got on: else a run of half a minute that is killed every
 other second never would. The others come up to EARLY_S after the start, while a run reads what it finds and starts its processes."""
 EARLY_S = 2.5
-PROFILES = 5
+PROFILES = 3
 """So many are started at once."""
 JUST_AFTER_S = 0.6
 # It waits where a graph for gradients would be recorded, so one candidate is kept on the busiest machine.

@@ -119,7 +119,7 @@ def test_a_form_goes_through_every_verb(name: str, call: Call, project: Path) ->
     verdict = call("judge", name, f"candidates/{name}.py", "--max-timing", "0.3s", *(["--version", first] if first else []), *RUN)
     assert verdict["verdict"] in ("FASTER", "SAME", "SLOWER", "AMBIGUOUS"), verdict
 
-    done = call("optimize", name, *([first] if first else []), "--budget", "8s", *RUN)
+    done = call("optimize", name, *([first] if first else []), "--budget", "4s", *RUN)
     assert Path(done["report"]).is_file() and done["status"] == "ok"
 
 

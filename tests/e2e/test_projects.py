@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
+from warm_start import warm_start
 
 HARNESS = "import torch\nPARAMS = {'n': 8}\ndef get_inputs(n): return torch.ones(n, 8)\n"
 CRASHING = """
@@ -51,14 +52,16 @@ def test_a_day_with_a_project(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["init", ".."]) == 0
     assert "mla: v1, v2" in capsys.readouterr().out
     run = ["profile_kernel", "--mode", "event", "--device", "cpu", "--python", sys.executable, "--warmup", "1", "--steps", "5"]
-    assert main([*run, "mla", "--all", "--n=4", "--json"]) == 4
+    with warm_start():
+        assert main([*run, "mla", "--all", "--n=4", "--json"]) == 4
     answer = json.loads(capsys.readouterr().out)
     assert [(row["version"], row["status"]) for row in answer["profiles"]] == [("v1", "ok"), ("v2", "error")]
     assert answer["error"]["code"] == "workload_raised" and "mla_v2.py:1" in answer["error"]["where"]
     document = json.loads(Path(answer["profiles"][0]["profile"]).read_text())
     assert document["parameters"] == {"n": 4} and document["capture_metadata"]["version"] == "v1"
     (folder / "mla_v2.py").write_text("def forward(x): return x.T @ x\n")
-    assert main(run) == 0
+    with warm_start():
+        assert main(run) == 0
     shown = capsys.readouterr()
     assert "## Profile: mla v2" in shown.out and "mla v2: the newest version that was never profiled" in shown.err
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernelwright.capture import ranks
 from kernelwright.cli import main
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 VERB = [sys.executable, "-m", "kernelwright", "profile_kernel"]
@@ -78,7 +79,9 @@ def test_two_ranks_are_recorded_and_the_late_one_is_named(tmp_path, monkeypatch,
     out = tmp_path / "out"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PLANTED_API_TOKEN", "planted-5f1c9e")
-    code = main(["profile_kernel", _script(tmp_path, LATE), "--ranks", "2", "--device", "cpu", "--steps", "4", "--out", str(out), "--json"])
+    argv = [_script(tmp_path, LATE), "--ranks", "2", "--device", "cpu", "--steps", "4", "--out", str(out), "--json"]
+    with warm_start(before_torch=True):
+        code = main(["profile_kernel", *argv, "--python", sys.executable])
     said, shown = capfd.readouterr()
     assert code == 0, shown
     answer = json.loads(said)

@@ -10,6 +10,7 @@ import pytest
 from kernelwright.judge.options import JudgeOptions
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize.screen import Ask, Screener, Unusable
+from warm_start import warm_start
 
 WORKLOAD = '''
 import time
@@ -42,6 +43,12 @@ CANDIDATES = {
     "hangs": HEAD + "    time.sleep(1000)\n",
     "spoils": HEAD + "    model.inner.weight.data.zero_()\n    torch.set_default_dtype(torch.float64)\n    return model\n",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    with warm_start():
+        yield
 
 
 @pytest.fixture(scope="module")

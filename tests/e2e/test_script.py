@@ -16,7 +16,7 @@ from contract_format import check_contract
 from kernelwright.cli.main import main
 from published_schemas import check_document
 from stop_at_step import STOP_AT_STEP
-from warm_start import warm_start
+from warm_start import starter, warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "scripts"
@@ -293,10 +293,11 @@ except KeyboardInterrupt:
 
 
 def test_what_counts_as_a_step():
-    done = subprocess.run([sys.executable, str(SCRIPTS / "count_steps.py"), str(ROOT / "src" / "kernelwright" / "probe")],
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    argv = [sys.executable, str(SCRIPTS / "count_steps.py"), str(ROOT / "src" / "kernelwright" / "probe")]
+    process = starter(before_torch=True)(argv, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert json.loads(out) == {
         "gan_two_critic_steps_a_generator_step": 5, "one_optimizer_never_steps": 5, "a_second_stage_with_an_optimizer_of_its_own": 10,
         "a_second_stage_beside_a_silent_optimizer": 10, "successions": 1, "accumulation_and_schedule": 3, "fused": 3,
         "scaler_skips_one": 4, "skipped": 1, "subclass_that_calls_super": 3, "lbfgs_with_closure": 3, "inside_backward": 3,

@@ -15,6 +15,7 @@ from kernelwright.api import own_steps, profiling
 from kernelwright.model.errors import BadInput
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.profile import ProfileOptions
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD = """
@@ -35,8 +36,9 @@ def in_a_process(code: str, folder: Path, **variables: str) -> subprocess.Comple
 
 def test_a_profile_is_written_returned_and_loaded_again(tmp_path: Path) -> None:
     (tmp_path / "mm.py").write_text(WORKLOAD)
-    found = kernelwright.profile(tmp_path / "mm.py", "event", tmp_path / "here", "v2", 12, params={"n": 32}, device="cpu",
-                                 python=sys.executable)
+    with warm_start():
+        found = kernelwright.profile(tmp_path / "mm.py", "event", tmp_path / "here", "v2", 12, params={"n": 32}, device="cpu",
+                                     python=sys.executable)
     assert isinstance(found, kernelwright.Profile) and found.folder == tmp_path / "here"
     assert found.timing is not None and found.timing.samples == 12 and found.parameters == {"n": 32}
     assert found.capture_metadata.version == "v2" and found.capture_metadata.mode == "event"

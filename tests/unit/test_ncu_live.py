@@ -19,7 +19,7 @@ from kernelwright.cli import main
 from kernelwright.model.capture import ProbeResult
 from kernelwright.model.errors import BadInput, MachineLacks, WorkloadFailed
 from kernelwright.model.workload import ScriptRef, WorkloadRef
-from kernelwright.pipeline import ncu_live, profile
+from kernelwright.pipeline import ncu, ncu_live, profile
 from kernelwright.pipeline.counters import CounterOptions
 from kernelwright.pipeline.ncu import Selection
 from kernelwright.pipeline.profile import ProfileOptions
@@ -40,6 +40,7 @@ class Bench:
         monkeypatch.setattr(ncu_live, "find_interpreter", lambda *_a, **_k: interpreter)
         monkeypatch.setattr(ncu_live, "run_probe", self._probe)
         monkeypatch.setattr(profile, "gpu_visible", lambda: True)
+        monkeypatch.setattr(ncu, "read_details", ncu_captures.read_details_once)
         view = dataclasses.replace(real_system(), root=folder / "machine", env={"PATH": ""})
         monkeypatch.setattr(ncu_live, "real_system", lambda: view)
 

@@ -22,6 +22,7 @@ from kernelwright.model.profile import Profile
 from kernelwright.pipeline import nsys_live, profile
 from nsys_recordings import recording
 from stand_in_nsys import StandInNsys, good
+from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "h200" / "mlp_activations"
@@ -157,7 +158,9 @@ def test_a_script_is_recorded_by_torch_s_profiler(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(profile, "gpu_visible", lambda: True)
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    status = main(["profile_kernel", "train.py", "--mode", "nsys", "--device", "cpu", "--python", sys.executable, "--out", "out", "--json"])
+    argv = ["profile_kernel", "train.py", "--mode", "nsys", "--device", "cpu", "--python", sys.executable, "--out", "out", "--json"]
+    with warm_start(before_torch=True):
+        status = main(argv)
     out, err = capsys.readouterr()
     assert status == 0, err
     document, report = Profile.load(tmp_path / "out"), (tmp_path / "out" / "report.md").read_text()

@@ -394,10 +394,12 @@ def test_an_annotation_profile_of_a_file_that_compiles_inside_itself(tmp_path: P
     request = ProbeRequest.model_validate({"action": "annotation", "workload": {"path": str(optimized), "version": None, "params": {}},
                                            "device": "cpu", "out_dir": str(tmp_path)})
     (tmp_path / "request.json").write_text(request.model_dump_json())
-    done = subprocess.run([sys.executable, str(START), "run", str(tmp_path / "request.json")], capture_output=True, text=True,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cc")}, timeout=250)
+    process = starter()([sys.executable, str(START), "run", str(tmp_path / "request.json")], stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT, text=True,
+                        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cc")})
+    said, _ = process.communicate(timeout=250)
     result = ProbeResult.model_validate_json((tmp_path / "result.json").read_bytes())
-    assert done.returncode == 0 and result.status == "ok", done.stderr
+    assert process.returncode == 0 and result.status == "ok", said
     assert not [warning for warning in result.warnings if "failed" in warning]
     assert result.work is not None and result.work.flops == 2 * 4 * 8 * 8, "the original's work"
     assert result.facts is not None and result.facts.already_compiled and result.facts.parameter_count == 72
