@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -68,3 +70,15 @@ def test_tf32_rounds_products_and_only_inside_the_call() -> None:
     errors = [float((product.double() - exact).norm() / exact.norm()) for product in (tf32(torch.matmul, (a, b), {})(a, b), a @ b)]
     assert errors[1] < 1e-5
     assert (errors[0] > 1e-4) == (torch.cuda.get_device_capability() >= (8, 0)), "older GPUs have no TF32"
+
+
+def test_what_the_graph_reads_outlives_the_model_that_it_was_captured_from():
+    x = torch.randn(64, 512, device="cuda")
+    model = nn.Linear(512, 512).cuda()
+    expected = model(x).detach()
+    fast = cuda_graph(model, (x,), {})
+    del model
+    gc.collect()
+    taken = [torch.full((512, 512), float("nan"), device="cuda") for _ in range(4)]
+    torch.testing.assert_close(fast(x), expected)
+    assert len(taken) == 4

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
+import weakref
 from collections import OrderedDict, namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -213,3 +217,27 @@ def test_flags_are_set_during_the_call_only(rewrite: object, inside: tuple[objec
 def test_cuda_graph_refuses_inputs_on_the_cpu() -> None:
     with pytest.raises(NotImplementedError, match="not applicable"):
         cuda_graph(torch.relu, (torch.ones(2),), {})
+
+
+def test_what_a_cuda_graph_reads_lives_as_long_as_its_call(monkeypatch):
+    """A graph holds addresses. The weights that an earlier rewrite made have no other owner than the model it was captured from."""
+    nothing = contextlib.nullcontext
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, stand_in in {"CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "Stream": lambda: stream, "stream": lambda one: nothing(),
+                           "graph": lambda one: nothing(), "current_stream": lambda: stream, "synchronize": lambda: None,
+                           "get_rng_state": lambda: None, "set_rng_state": lambda state: None}.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+    class Model:
+        def __call__(self):
+            return torch.ones(2)
+
+    model = Model()
+    alive = weakref.ref(model)
+    call = cuda_graph(model, (), {})
+    del model
+    gc.collect()
+    assert alive() is not None and call().tolist() == [1.0, 1.0]
+    del call
+    gc.collect()
+    assert alive() is None

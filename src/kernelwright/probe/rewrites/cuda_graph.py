@@ -64,4 +64,5 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         # cloned, and where that costs more than the launches saved the search keeps the call without the graph.
         return map_tensors(torch.clone, captured)
 
+    call.__dict__["reads"] = model, fixed_args, fixed_kwargs  # the graph has addresses: what lies there must live as long as it does
     return call

@@ -66,4 +66,5 @@ def graphed_training(model: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         outputs = iter(graphed(*Handover.apply(*weights), *values))
         return map_tensors(lambda _tensor: next(outputs).clone(), made["output"])
 
+    call.__dict__["reads"] = model  # the graphs have addresses of its buffers: they must live as long
     return call
