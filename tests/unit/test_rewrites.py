@@ -223,9 +223,10 @@ def test_what_a_cuda_graph_reads_lives_as_long_as_its_call(monkeypatch):
     """A graph holds addresses. The weights that an earlier rewrite made have no other owner than the model it was captured from."""
     nothing = contextlib.nullcontext
     stream = SimpleNamespace(wait_stream=lambda other: None)
-    for name, stand_in in {"CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "Stream": lambda: stream, "stream": lambda one: nothing(),
-                           "graph": lambda one: nothing(), "current_stream": lambda: stream, "synchronize": lambda: None,
-                           "get_rng_state": lambda: None, "set_rng_state": lambda state: None}.items():
+    stand_ins = {"CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "Stream": lambda: stream, "current_stream": lambda: stream,
+                 "stream": lambda one: nothing(), "graph": lambda one: nothing(), "synchronize": lambda: None,
+                 "get_rng_state": lambda: None, "set_rng_state": lambda state: None}
+    for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
 
     class Model:
