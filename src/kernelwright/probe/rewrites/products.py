@@ -38,6 +38,8 @@ MODES: dict[str, tuple[torch.dtype, tuple[tuple[int, int], ...]]] = {
 WIDTH = 64
 """Parts are padded with zeros to a multiple of this many columns: a tile's depth, so that kernels need no mask there."""
 
+MOST_SHAPES = 64
+"""Input shapes a product remembers launches for: a loop over growing inputs would fill the memory otherwise."""
 wrap_triton: Any = getattr(torch.library, "wrap_triton", None)
 """Under this very name, and called with a kernel's own: torch's cache of compiled graphs looks for kernels in the source."""
 
@@ -179,6 +181,8 @@ class Product:
         if steps is None or pointers & 15:
             steps = Steps(self, x, w, bias, activation)
             if not pointers & 15:
+                if len(self.kept) >= MOST_SHAPES:
+                    self.kept.clear()
                 self.kept[key] = steps
         return steps(x, w, column_scale, bias)
 
