@@ -23,6 +23,7 @@ from kernelwright.probe.rewrites.product_layers import ProductLinear, with_produ
 from kernelwright.probe.rewrites.products import MODES, Launch, Product, Steps, activate, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
 
+triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 COMPENSATED = ("fp16x3", "bf16x6", "bf16x9", "tf32x3")
@@ -176,6 +177,11 @@ def test_later_calls_launch_the_compiled_kernels_themselves(tile: list[int]) -> 
     for _ in range(3):
         assert torch.equal(how(x, *prepared, bias, "silu"), first)
     assert launches(how) and not any(launch.launch in (launch.first, launch.second, launch.plain) for launch in launches(how))
+    with pytest.MonkeyPatch.context() as patch:  # as the judge withholds a kernel
+        withheld: list[Any] = []
+        patch.setattr(triton.JITFunction, "run", lambda kernel, *_arguments, **_options: withheld.append(kernel))
+        how(x, *prepared, bias, "silu")
+        assert len(withheld) == len(launches(how))
     shifted = torch.empty(x.numel() + 1, device="cuda")[1:].view_as(x).copy_(x)  # not aligned: compiled code for aligned rows would fail
     assert torch.equal(how(shifted, *prepared, bias, "silu"), first) and len(how.kept) == 1
     other = torch.cuda.Stream()
