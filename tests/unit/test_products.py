@@ -266,7 +266,8 @@ class Kernel:
 def test_a_kernel_is_launched_directly_from_the_second_time_on(
     version: str, takes: int, ways: list[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(products, "triton", types.SimpleNamespace(__version__=version))
+    triton = types.SimpleNamespace(__version__=version, JITFunction=types.SimpleNamespace(run=products.TRITONS_LAUNCH))
+    monkeypatch.setattr(products, "triton", triton)
     kernel = Kernel(takes)
     launch = Launch(kernel, (7,), (9,), BLOCK=64, FLAG=True, num_warps=4)
     for call in range(3):
@@ -277,6 +278,9 @@ def test_a_kernel_is_launched_directly_from_the_second_time_on(
         assert kernel.went[2][1] == (("x2", "out", 9, True, 64) if takes == 5 else ("x2", "out", 9))
     else:
         assert kernel.went[2][2] == ("x2", "out", 9)
+    triton.JITFunction.run = "a tool's own"
+    launch("x3", "out")
+    assert kernel.went[3][0] == "plain", "withheld or watched as any other launch"
 
 
 INTERPRETED = """

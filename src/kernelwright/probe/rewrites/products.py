@@ -38,6 +38,9 @@ MODES: dict[str, tuple[torch.dtype, tuple[tuple[int, int], ...]]] = {
 WIDTH = 64
 """Parts are padded with zeros to a multiple of this many columns: a tile's depth, so that kernels need no mask there."""
 
+TRITONS_LAUNCH = triton.JITFunction.run if triton is not None else None
+MOST_SHAPES = 64
+"""Input shapes a product remembers launches for: a loop over growing inputs would fill the memory otherwise."""
 wrap_triton: Any = getattr(torch.library, "wrap_triton", None)
 """Under this very name, and called with a kernel's own: torch's cache of compiled graphs looks for kernels in the source."""
 
@@ -90,7 +93,7 @@ class Launch:
     """One kernel with one grid and what follows its tensors: what Triton looks up at each launch is looked up at the first.
 
     Triton's own launch binds and classifies some 25 arguments each time; the compiled kernel's takes them as they are. So the tensors
-    of later launches must be aligned as those of the first.
+    of later launches must be aligned as those of the first. Where a tool has put itself in place of Triton's launch, that one is used.
     """
 
     def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: Sequence[int], **flags: Any) -> None:
@@ -99,7 +102,10 @@ class Launch:
         self.rest: tuple[Any, ...] = ()
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        self.launch(*tensors, *self.rest)
+        if triton.JITFunction.run is TRITONS_LAUNCH:
+            self.launch(*tensors, *self.rest)
+        else:
+            self.plain(*tensors)
 
     def plain(self, *tensors: torch.Tensor) -> Any:
         """Triton's own launch, which returns the compiled kernel (None in its interpreter)."""
@@ -179,6 +185,8 @@ class Product:
         if steps is None or pointers & 15:
             steps = Steps(self, x, w, bias, activation)
             if not pointers & 15:
+                if len(self.kept) >= MOST_SHAPES:
+                    self.kept.clear()
                 self.kept[key] = steps
         return steps(x, w, column_scale, bias)
 
