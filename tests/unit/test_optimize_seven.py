@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import builders
 from kernelwright.judge.options import OutOfTime
@@ -22,7 +24,7 @@ from kernelwright.model.verdict import Experiment
 from kernelwright.model.workload import TensorSpec
 from kernelwright.optimize import strategy
 from kernelwright.optimize.confirm import USUAL
-from kernelwright.optimize.expected import hoped
+from kernelwright.optimize.expected import hoped, modelled
 from kernelwright.optimize.ledger import NOT_BEGUN, Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.passes.conditions import copies_share, graph_words
@@ -273,6 +275,17 @@ def test_what_a_graph_gives_is_predicted_from_the_idle_time_and_the_copies():
     assert first == ["cuda_graph", "split_products"]
     recurrent = CATALOGUE["compile_reduce_overhead"].predict(lstm)
     assert recurrent.gain[1] < 1.1 and "stay outside" in recurrent.words, "torch.compile does not capture cuDNN's recurrent layers"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sets(st.sampled_from(sorted(CATALOGUE)), max_size=6), st.floats(0, 95), st.floats(0.2, 20))
+def test_what_is_expected_is_a_finite_speed_up_and_a_graph_takes_waiting_only(names, idle_pct, shown):
+    about = context_of(replace(SEVEN["mlp"], idle_pct=idle_pct))
+    known = {next(iter(sorted(names)), "tf32"): shown}
+    speedup = modelled(about, names, known.get)
+    assert 0.0 < speedup <= 50.0
+    saved = 1.0 / speedup - 1.0 / modelled(about, {*names, "cuda_graph"}, known.get)
+    assert -copies_share(about) - 1e-9 <= saved <= idle_pct / 100 + 1e-9, "of the call's time"
 
 
 def test_what_was_not_begun_and_what_was_not_judged_is_said_once(workload):

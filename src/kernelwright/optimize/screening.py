@@ -86,7 +86,7 @@ class ScreenedSearch(Search):
             return super().pending()
         view = self.view()
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
-        return bool(waiting) or bool(self._queue(view, plenty=True)) or self._ablation() is not None
+        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None
 
     def ready(self) -> bool:
         """See Search."""

@@ -98,9 +98,12 @@ def _bytes_of(dtype: str) -> int:
 
 
 def idle_share(context: Context) -> float | None:
-    """Share of a call in which the device does nothing, 0..1; None where it was not measured."""
-    timeline = context.profile.timeline
-    return timeline.idle_share_pct / 100.0 if timeline is not None and timeline.idle_share_pct is not None else None
+    """Share of a call in which the device does nothing, 0..1: the profile's, else what its busy time leaves of the call's own; None where
+    neither was measured."""
+    timeline, whole_ns = context.profile.timeline, call_ns(context)
+    if timeline is not None and timeline.idle_share_pct is not None:
+        return timeline.idle_share_pct / 100.0
+    return max(0.0, 1.0 - timeline.busy_ns / timeline.steps / whole_ns) if timeline is not None and timeline.steps and whole_ns else None
 
 
 def graph_words(context: Context) -> Prediction:
