@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,19 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 """Two files run at a time, and threads that wait for each other's cores take most of the time. Set before anything imports torch: a process
 in which it has a pool of threads can't be forked (warm_start)."""
+
+
+WRITES_NO_BYTE_CODE = sys.dont_write_bytecode
+sys.dont_write_bytecode = False
+"""While tests are collected, whatever the environment says: without byte code each run takes the asserts of all files apart anew."""
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays to the end: the garbage collector need not look through it again, nor as often."""
+    sys.dont_write_bytecode = WRITES_NO_BYTE_CODE
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

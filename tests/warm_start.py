@@ -92,6 +92,7 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
         os.environ.clear()
         os.environ.update(env)
         _forget()
+        sys.dont_write_bytecode = bool(env.get("PYTHONDONTWRITEBYTECODE"))
         if before_torch:
             _put_torch_away()
         sys.argv = list(args[1:])

@@ -50,7 +50,7 @@ def events(path):
 
 
 def test_event_of_a_model_with_parameters(tmp_path):
-    result = probe(tmp_path, WORKLOADS / "mlp.py", params={"b": "16", "dtype": "float64"}, calibrate=True)
+    result = probe(tmp_path, WORKLOADS / "mlp.py", params={"b": "16", "dtype": "float64"}, calibrate=True, popen=starter())
     facts, timing, work = result.facts, result.timing, result.work
     assert facts.params == {"b": 16, "width": 32, "dtype": "float64", "scale": 1.0, "bias": True, "note": "none"}
     assert (facts.inputs[0].shape, facts.inputs[0].path, facts.dtype) == ((16, 32), "", "float64")
@@ -173,7 +173,7 @@ def get_model_and_input():
 
 def test_unavailable_cuda(tmp_path):
     request = {"action": "describe", "workload": {"path": str(WORKLOADS / "mlp.py")}, "device": "cuda", "out_dir": str(tmp_path)}
-    assert start(request).wait(timeout=120) == 3
+    assert start(request, starter()).wait(timeout=120) == 3
     error = ProbeResult.model_validate_json((tmp_path / "result.json").read_text(encoding="utf-8")).error
     assert error.code == "no_cuda" and "--device cpu" in error.fix
 
