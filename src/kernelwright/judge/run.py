@@ -192,6 +192,7 @@ class _Judgement:
             with self._phase("start"):
                 reference, mine, facts = self._started(stack, self.session.unconfinable)
                 self._same_weights(reference, mine, facts)
+            self.session.prepare_next()
             if surveyed_s := self.session.surveyed_s():
                 self.phases_s["start"] -= surveyed_s
                 self.phases_s["survey"] = surveyed_s
@@ -343,7 +344,7 @@ class _Judgement:
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
         self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
-            with self._lock():
+            with self._lock(), self.session.quiet():
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
                     reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
@@ -372,7 +373,7 @@ class _Judgement:
             if not usable and self.options.conditions:
                 self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
             elif self.options.conditions:
-                with self._lock(), self._phase("conditions"):
+                with self._lock(), self.session.quiet(), self._phase("conditions"):
                     self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
                 if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
                     self._after_capture()

@@ -62,6 +62,8 @@ class ReferenceSession:
         self._told = False
         """The worker was told what to load."""
         self._spare: Spare | None = None
+        self._ahead = False
+        """Somebody prepares: a further judgement is likely."""
         self._start_now = start
         self._scratch: list[Scratch] = []
         self._judged: dict[str, int] = {}
@@ -140,11 +142,17 @@ class ReferenceSession:
 
         Never fails: what cannot start is started, and complained of, by the judgement.
         """
+        self._ahead = True
         if (self._spare is not None or self.unconfinable or self.options.compile_cache != "user" or not self.options.confine
                 or not supported() or not worthwhile(os.cpu_count() or 1, available_bytes())):
             return
         with contextlib.suppress(MachineLacks, OSError):
             self._spare = self._started_ahead()
+
+    def prepare_next(self) -> None:
+        """`prepare` while another judgement is on, where somebody prepares at all."""
+        if self._ahead:
+            self.prepare()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
