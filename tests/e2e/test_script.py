@@ -119,10 +119,10 @@ def check_table(table, document):
     assert float(total[1]) * {"s": 1e9, "ms": 1e6, "us": 1e3}[total[2]] == pytest.approx(document["timeline"]["measured_ns"], rel=0.01)
 
 
-def test_run_to_end_leaves_what_an_unprofiled_run_leaves(folders, quickly):
+def test_run_to_end_leaves_what_an_unprofiled_run_leaves(folders):
     mine, theirs, out = folders
     script = SCRIPTS / "trainer_like.py"
-    status, stdout, err = quickly(str(script), "--run-to-end", "--", "--workers", cwd=mine, out=out)
+    status, stdout, err = profile(str(script), "--run-to-end", "--", "--workers", cwd=mine, out=out)
     assert status == 0, err
     said = alone(script, "--workers", cwd=theirs, stop=None)
     assert stdout.startswith(said) and "trained to the end" in said and "## Top 15 CPU operators (5 profiled steps)" in stdout
