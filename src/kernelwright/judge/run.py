@@ -149,6 +149,7 @@ class _Judgement:
             with self._phase("further pairs"):
                 again, why, timed = self._another_pair(len(found))
             if again not in ACCEPTABLE or timed is None or timed.doubt:
+                self.timed.doubt = self.timed.doubt or (timed.doubt if timed is not None else None)
                 return again, (f"in a fresh pair of processes: {why[0]}", *(reasons[1:] if again in ACCEPTABLE else why[1:]))
             found.append(timed)
         if len(found) == 1:
@@ -166,7 +167,7 @@ class _Judgement:
             "rounds": CONFIRMING_ROUNDS, "distributions": False, "steadiness": False, "degenerate": False, "conditions": (),
             "cross_check": False, "confirm": False, "audits": False, "max_timing_s": self.options.max_timing_s / 2,
             "seed": self.seeds.of(f"pair {earlier + 1}")})
-        with ReferenceSession(self.workload, options, say=self.say, start=earlier % 2 == 0) as session:
+        with self.session.quiet(), ReferenceSession(self.workload, options, say=self.say, start=earlier % 2 == 0) as session:
             fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent, alone=False)
             fresh.hashes, fresh.own_files = self.hashes, self.own_files
             fresh.seeds = Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
@@ -228,9 +229,8 @@ class _Judgement:
     def _worker(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Worker, Path]:
         """The candidate's process, not told to load anything yet, and its folder: a spare one, or a new one."""
         digest = self.hashes[self.candidate]
-        spare = None if unconfinable else self.session.take_spare(self.candidate, digest, self.options, self.deadline)
+        spare = None if unconfinable else self.session.take_spare(stack, self.candidate, digest, self.options, self.deadline)
         if spare is not None:
-            stack.callback(spare.end)
             self.confinement = spare.confinement
             return spare.worker, spare.folder
         folder = self.session.workspace()

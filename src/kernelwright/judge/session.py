@@ -160,11 +160,14 @@ class ReferenceSession:
         with self._spare.quiet() if self._spare is not None else contextlib.nullcontext():
             yield
 
-    def take_spare(self, candidate: Path, sha256: str, options: JudgeOptions, deadline: Deadline) -> Spare | None:
-        """The spare worker as this candidate's, where there is one that will do. Raises OutOfTime."""
+    def take_spare(
+        self, stack: contextlib.ExitStack, candidate: Path, sha256: str, options: JudgeOptions, deadline: Deadline,
+    ) -> Spare | None:
+        """The spare worker as this candidate's, where there is one that will do; the stack ends it. Raises OutOfTime."""
         spare, self._spare = self._spare, None
         if spare is None:
             return None
+        stack.callback(spare.end)
         if not spare.fits(options, self._protected(self.living())):
             spare.end()
             return None

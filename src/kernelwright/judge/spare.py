@@ -26,6 +26,8 @@ LEAST_MEMORY_BYTES = 8 * 2**30
 """On a smaller machine the imports would slow down what goes on meanwhile."""
 REPORT_S = 1.0
 """A worker reports 0.2 s after its start; only then is it known which process to stop."""
+LEAST_ABI = 6
+"""Of Landlock (Linux 6.12): with an older one the candidate before could stop a spare's supervisor."""
 SAME = ("device", "python", "confine", "memory_limit_bytes", "process_limit", "compile_cache")
 """Options that a worker starts with."""
 
@@ -41,7 +43,7 @@ class Spare:
     def fits(self, options: JudgeOptions, protect: tuple[int, ...]) -> bool:
         """Whether it is confined as a worker started now would be."""
         mine = self.confinement
-        return (self.worker.process.poll() is None and mine.protect == protect
+        return (self.worker.process.poll() is None and mine.protect == protect and self._sealed()
                 and all(getattr(mine.options, name) == getattr(options, name) for name in SAME))
 
     def admitted(self, candidate: Path, sha256: str, timeout_s: float, deadline: Deadline) -> bool:
@@ -80,13 +82,27 @@ class Spare:
         self.worker.close()
         remove(self.folder)
 
-    def _signal(self, number: int) -> None:
-        """To the worker's process group; never to its supervisor, which ends it when this process is killed."""
+    def _sealed(self) -> bool:
+        """Whether another candidate, which ran while this one waited, could neither signal its processes nor write the judge's files."""
+        self._await_report()
+        checks = self.confinement.report.checks if self.confinement.report is not None else []
+        found = next((check.detail for check in checks if check.name == "Landlock" and check.held), "")
+        abi = found.removeprefix("ABI ")
+        return abi.isdecimal() and int(abi) >= LEAST_ABI
+
+    def _await_report(self) -> None:
         until = time.monotonic() + REPORT_S
         while self.confinement.report is None and self.worker.process.poll() is None and time.monotonic() < until:
             self.worker.hear()
             time.sleep(0.01)
-        if self.confinement.report is not None:
+
+    def _signal(self, number: int) -> None:
+        """To the worker's process group; never to its supervisor, which ends it when this process is killed. One that has not reported,
+        so that nobody knows whom to stop, is ended."""
+        self._await_report()
+        if self.confinement.report is None:
+            self.end()
+        elif self.worker.process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.worker.pid, number)
 

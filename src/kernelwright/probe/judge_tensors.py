@@ -7,12 +7,13 @@ Header: {"leaves": [{"path", "dtype", "shape", "stride", "device", "type", "coun
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,13 @@ Leaf = tuple[str, torch.Tensor]
 SAMPLE_MIN_ELEMENTS = 4 * 2**20
 """A leaf above the size limit is compared on this many randomly chosen elements (a norm over 4 M elements differs from
 the norm over all by about 1/sqrt(2 * 4 M) = 0.03%)."""
+
+PLAIN = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter"}
+_BASE = torch._C.TensorBase
+_detach, _reshape, _to, _float, _contiguous = _BASE.detach, _BASE.reshape, _BASE.to, _BASE.float, _BASE.contiguous
+_resolve_conj, _resolve_neg, _index_select = _BASE.resolve_conj, _BASE.resolve_neg, _BASE.index_select
+"""As they were when this file was loaded: methods that are replaced later are not called when an output is read."""
+_NO_HOOKS = [guard for guard in (getattr(torch._C, name, None) for name in ("DisableTorchFunction", "_DisableTorchDispatch")) if guard]
 
 POISON_BYTES = {"cuda": 2 << 30, "cpu": 1 << 26}
 POISON_BLOCKS = 2
@@ -40,7 +48,22 @@ def describe(path: str, tensor: torch.Tensor) -> dict[str, Any]:
     """What the judge checks of a leaf beside its values."""
     return {"path": path, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape),
             "stride": list(tensor.stride()) if tensor.layout == torch.strided else [], "device": tensor.device.type,
-            "type": type(tensor).__name__, "count": tensor.numel()}
+            "type": kind(tensor), "count": tensor.numel()}
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """"Tensor", "Parameter", or of any other class its full name behind "a subclass": by identity, since a class can have any name."""
+    known = PLAIN.get(type(tensor))
+    return known if known is not None else f"subclass {type(tensor).__module__}.{type(tensor).__qualname__}"
+
+
+@contextlib.contextmanager
+def as_it_lies() -> Iterator[None]:
+    """Inside this no subclass and no mode of torch's functions or dispatch is asked: what has not been computed stays so."""
+    with contextlib.ExitStack() as stack:
+        for guard in _NO_HOOKS:
+            stack.enter_context(guard())
+        yield
 
 
 def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int | None = None, limit_elements: int | None = None) -> int:
@@ -56,7 +79,8 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int | None =
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TensorProblem(f"output {name or 'itself'} is {tensor.layout}, and only dense tensors can be compared")
         entry = describe(name, tensor)
-        flat, sampled = _chosen(tensor.detach(), index, sample_seed, limit_elements)
+        with as_it_lies():
+            flat, sampled = _chosen(_detach(tensor), index, sample_seed, limit_elements)
         nbytes = flat.numel() * flat.element_size()
         entry.update(offset=offset, nbytes=nbytes, stored=dtype_name(flat.dtype), sampled=sampled)
         header.append(entry)
@@ -167,18 +191,19 @@ def _free_sizes(device: str) -> list[int]:
 
 def _chosen(tensor: torch.Tensor, index: int, seed: int | None, limit: int | None) -> tuple[torch.Tensor, bool]:
     sampled = limit is not None and seed is not None and tensor.numel() > limit
-    flat = tensor.reshape(-1) if not sampled else _sample(tensor, (seed or 0) + index)
-    flat = flat.to("cpu")
+    flat = _reshape(tensor, -1) if not sampled else _sample(tensor, (seed or 0) + index)
+    flat = _to(flat, "cpu")
     if flat.is_floating_point() and flat.element_size() == 1:
-        flat = flat.float()
-    return flat.resolve_conj().resolve_neg().contiguous(), sampled
+        flat = _float(flat)
+    return _contiguous(_resolve_neg(_resolve_conj(flat))), sampled
 
 
 def _sample(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     count = min(tensor.numel(), max(SAMPLE_MIN_ELEMENTS, tensor.numel() // 64))
     generator = torch.Generator().manual_seed(seed)
-    places = torch.randint(0, tensor.numel(), (count,), generator=generator).to(tensor.device)
-    return tensor.reshape(-1)[places]
+    places = _to(torch.randint(0, tensor.numel(), (count,), generator=generator), tensor.device)
+    sampled: torch.Tensor = _index_select(_reshape(tensor, -1), 0, places)
+    return sampled
 
 
 def _write_bytes(file: Any, flat: torch.Tensor) -> None:
