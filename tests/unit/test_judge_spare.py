@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge, spare
 from kernelwright.judge.confine import supported
 from kernelwright.judge.options import Deadline
+from kernelwright.judge.spare import Spare
 from kernelwright.model.workload import WorkloadRef
 from warm_start import warm_start
 
@@ -82,24 +85,37 @@ def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(ses
     assert session._spare not in (None, waiting)  # the next one's, started meanwhile
 
 
-def test_a_spare_process_that_was_made_for_something_else_is_not_used(session, tmp_path):
+@pytest.fixture
+def stack():
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize(("detail", "sealed"), [("ABI 7", True), ("ABI 6", True), ("ABI 5", False), ("not here", False)])
+def test_a_spare_process_counts_only_where_the_candidate_before_could_not_signal_it(detail, sealed):
+    report = SimpleNamespace(checks=[SimpleNamespace(name="Landlock", held=True, detail=detail)])
+    one = Spare(SimpleNamespace(process=SimpleNamespace(poll=lambda: None)), SimpleNamespace(report=report), Path())
+    assert one._sealed() is sealed
+
+
+def test_a_spare_process_that_was_made_for_something_else_is_not_used(session, stack):
     session.prepare()
     unlimited = session._spare
-    assert session.take_spare(CANDIDATE, "0" * 64, OPTIONS.model_copy(update={"process_limit": 9}), Deadline(None)) is None
+    assert session.take_spare(stack, CANDIDATE, "0" * 64, OPTIONS.model_copy(update={"process_limit": 9}), Deadline(None)) is None
     session.prepare()
     before = session._spare
     session.worker.close()  # the reference dies: the spare's filter names a process that is gone
-    assert session.take_spare(CANDIDATE, "0" * 64, OPTIONS, Deadline(None)) is None
+    assert session.take_spare(stack, CANDIDATE, "0" * 64, OPTIONS, Deadline(None)) is None
     for one in (unlimited, before):
         assert one.worker.process.poll() is not None and not one.folder.exists()
 
 
-def test_a_candidate_that_it_cannot_read_gets_a_process_of_its_own(session, tmp_path):
+def test_a_candidate_that_it_cannot_read_gets_a_process_of_its_own(session, stack):
     session.prepare()
     waiting = session._spare
     candidate = session.private / "late.py"  # where no candidate may read
     candidate.write_text(CANDIDATE.read_text())
-    taken = session.take_spare(candidate, "0" * 64, OPTIONS, Deadline(None))
+    taken = session.take_spare(stack, candidate, "0" * 64, OPTIONS, Deadline(None))
     if not next(check.held for check in waiting.confinement.report.checks if check.name == "reference's files unreadable"):
         pytest.skip("this machine hides no files")
     assert taken is None and waiting.worker.process.poll() is not None

@@ -116,7 +116,7 @@ def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> s
         if (one.sampled, one.values.size, one.values.dtype) != (two.sampled, two.values.size, two.values.dtype):
             return f"{_named(one.path)} came as {one.values.size} values of {one.values.dtype}, not {two.values.size} of {two.values.dtype}"
         if one.kind not in ("Tensor", "Parameter", two.kind):
-            return f"{_named(one.path)} is a {one.kind}, which could compute its values later; a plain Tensor is needed"
+            return f"{_named(one.path)} is a {one.kind}, a subclass that could compute its values later; a plain Tensor is needed"
     return None
 
 

@@ -52,9 +52,9 @@ def describe(path: str, tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def kind(tensor: torch.Tensor) -> str:
-    """"Tensor", "Parameter", or of any other class its full name behind "a subclass": by identity, since a class can have any name."""
+    """"Tensor", "Parameter", or any other class's module and name: by identity, since a class can have any name."""
     known = PLAIN.get(type(tensor))
-    return known if known is not None else f"subclass {type(tensor).__module__}.{type(tensor).__qualname__}"
+    return known if known is not None else f"{type(tensor).__module__}.{type(tensor).__qualname__}"[:100]
 
 
 @contextlib.contextmanager
