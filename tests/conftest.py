@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 """Two files run at a time, and threads that wait for each other's cores take most of the time. Set before anything imports torch: a process
 in which it has a pool of threads can't be forked (warm_start)."""
 
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, and so the programs that tests interrupt would be
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WRITES_NO_BYTE_CODE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False

@@ -61,7 +61,8 @@ def others():
     supervisor = os.getppid()
     judge = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
     siblings = Path(f"/proc/{judge}/task/{judge}/children").read_text().split()
-    return [supervisor, judge, *(int(number) for number in siblings if int(number) != supervisor)]
+    living = [number for number in siblings if Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"]
+    return [supervisor, judge, *(int(number) for number in living if int(number) != supervisor)]  # a zombie has nothing to read
 """
 
 

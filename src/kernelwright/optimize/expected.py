@@ -39,7 +39,7 @@ def middle(prediction: Prediction) -> float | None:
 
 def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     """Speed-up over the original that these passes together are expected to have."""
-    passes = [CATALOGUE[name] for name in names]
+    passes = [CATALOGUE[name] for name in sorted(names)]  # of those that say the same, one counts: always the same one
     idle = min(max(_once(context, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
     work, waiting = 1.0 - idle, idle
     said: set[str] = set()
