@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ def read_params(folder: Path) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput("no_params", "has no readable params.json", where=str(folder.absolute()), fix="name a profile's folder") from error
+    if not isinstance(document, dict):
+        raise BadInput("no_params", "has a params.json that is no object", where=str(folder.absolute()), fix="profile again")
     return document
 
 
@@ -144,8 +146,17 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
 
 
 def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
-    """The newest stored profile of this version's present text with these parameters (those not given may be any), and its folder; None
-    where there is none. On which device it ran is the caller's question."""
+    """The newest stored profile of this version's present text with the given parameters (the others may be any, and the device too), and
+    its folder; None where there is none. Whether it can stand for a measurement is told by `reuse.reusable`."""
+    for run in runs_of_text(workload, mode):
+        known = read_params(run).get("parameters")
+        if isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
+            return load_profile(run), run
+    return None
+
+
+def runs_of_text(workload: WorkloadRef, mode: str) -> Iterator[Path]:
+    """Folders of stored profiles of this version's present text, the newest first; unreadable ones are passed over."""
     text = fingerprint(workload.path, workload.version, workload.source)
     roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
     runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
@@ -154,11 +165,8 @@ def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | No
             params = read_params(run)
         except BadInput:
             continue
-        known = params.get("parameters")
-        is_it = text is not None and params.get("source_sha256") == text and params.get("version") == workload.version
-        if is_it and isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
-            return load_profile(run), run
-    return None
+        if text is not None and params.get("source_sha256") == text and params.get("version") == workload.version:
+            yield run
 
 
 _SAME = (("device", "device_name"), ("dtype", "dtype"))

@@ -19,7 +19,7 @@ def fingerprint(file: Path, version: str | None, source: VersionSource | None = 
     """SHA-256 of a version's definitions. file: the workload; version: an entry of its VERSIONS (None: the last), or with `source` a
     name alone. None for what can't be read or is no Python."""
     own = source.path if source is not None else file
-    tree = _parsed(own)
+    tree = parsed(own)
     if tree is None:
         return None
     if source is not None:
@@ -39,7 +39,7 @@ def fingerprint(file: Path, version: str | None, source: VersionSource | None = 
 
 def versions_of_file(file: Path) -> list[str]:
     """The names in a file's VERSIONS as it is written; empty where it is no literal dict."""
-    tree = _parsed(file)
+    tree = parsed(file)
     return list(version_entries(tree)) if tree is not None else []
 
 
@@ -60,7 +60,8 @@ def version_entries(tree: ast.Module) -> dict[str, ast.expr]:
     return found
 
 
-def _parsed(file: Path) -> ast.Module | None:
+def parsed(file: Path) -> ast.Module | None:
+    """A Python file's tree; None for what can't be read or is no Python."""
     try:
         with file.open("rb") as opened:
             return ast.parse(opened.read(MAX_SOURCE_BYTES))
