@@ -40,7 +40,8 @@ def store(file: Path, parameters: dict[str, Any], *, flush_l2: bool = False, com
                           capture_metadata=builders.metadata(mode="event", model_name="mla", version="v1", dtype=dtype))
     place = file.parent / "out" / "profiles" / "event" / "mla" / params_folder(parameters) / stamp
     write_profile(made, place, params_doc={
-        "kernel": "mla", "version": "v1", "source_sha256": fingerprint(file, "v1"), "parameters": parameters,
+        "kernel": "mla", "version": "v1", "parameters": parameters,
+        "source_sha256": fingerprint(WorkloadRef(path=file, name="mla", version="v1")),
         "device": {"device": device, "device_name": device_name or present("cpu").device_name},
         "options": {"flush_l2": flush_l2, "compile_mode": compile_mode}, "clocks": {"requested": clocks}})
     return place

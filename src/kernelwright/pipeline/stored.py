@@ -157,7 +157,7 @@ def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | No
 
 def runs_of_text(workload: WorkloadRef, mode: str) -> Iterator[Path]:
     """Folders of stored profiles of this version's present text, the newest first; unreadable ones are passed over."""
-    text = fingerprint(workload.path, workload.version, workload.source)
+    text = fingerprint(workload)
     roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
     runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
