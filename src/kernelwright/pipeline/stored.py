@@ -15,7 +15,7 @@ from ..model.errors import BadInput, NotWritable
 from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
-from ..project import read_project
+from ..project import Kernel, read_project
 from ..project.fingerprint import fingerprint, versions_of_file
 from .source import exists
 
@@ -95,11 +95,21 @@ def _newer(file: Path) -> str | None:
 def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profile:
     """The stored profile that is meant; whether the two may be compared is the caller's question (report layer).
 
-    A folder or profile.json is taken as it is; another word is a version of the same kernel: its newest stored profile with
-    the same mode, parameters and device. Raises BadInput where there is none, with the reason.
+    A version of the same kernel means its newest stored profile with the same mode, parameters and device. Another word that is a
+    folder or profile.json is taken as it is. Raises BadInput where there is none, with the reason.
     """
-    path = Path(named)
-    return load_profile(path) if exists(path) else _stored(named, profile, workload, "--baseline")
+    return load_profile(Path(named)) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
+
+
+def is_place(named: str, workload: WorkloadRef) -> bool:
+    """Whether a baseline is named by its folder or profile.json. A version of the project wins over a folder of the same name."""
+    project = read_project(workload.project) if workload.project is not None else None
+    kernel = project.kernels.get(workload.kernel or "") if project is not None else None
+    return exists(Path(named)) and (kernel is None or named not in _versions(kernel))
+
+
+def _versions(kernel: Kernel) -> tuple[str, ...]:
+    return kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
 
 
 def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | None:
@@ -117,7 +127,7 @@ def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | No
             raise BadInput("no_baseline", f"no version of {kernel.name} is accepted", where=where, fix="name it: `accepted: VERSION`")
     elif kernel.baseline.kind == "previous":
         own = profile.capture_metadata.version
-        names = kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
+        names = _versions(kernel)
         version = names[names.index(own) - 1] if own in names and names.index(own) else None
     return _stored(version, profile, workload, where) if version is not None else None
 
