@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 import builders
+from kernelwright.api import profiling
 from kernelwright.cli.baseline import baseline_of
 from kernelwright.model.errors import BadInput
 from kernelwright.model.profile import Profile
 from kernelwright.model.workload import WorkloadRef
-from kernelwright.pipeline.stored import find_baseline, params_folder
+from kernelwright.pipeline.profile import ProfileRun
+from kernelwright.pipeline.stored import find_baseline, is_place, params_folder
 from kernelwright.report import write_profile
 
 KERNELS = "{file: mla.py, versions: [v1, v2, v3], accepted: v1"
@@ -69,6 +71,28 @@ def test_another_device_is_refused_with_the_reason(folder: Path) -> None:
     assert "its device is NVIDIA A100, this one's NVIDIA B200" in said[0]
     with pytest.raises(BadInput, match="can't be compared"):
         find_baseline("v2", now, WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml"))
+
+
+def test_a_version_of_the_project_wins_over_a_folder_of_its_name(folder: Path) -> None:
+    (folder / "sub" / "v2").mkdir()
+    (folder / "sub" / "other").mkdir()
+    (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}}}}}")
+    workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
+    assert not is_place("v2", workload) and is_place("other", workload) and not is_place("v9", workload)
+    assert find_baseline("v2", profile("v3"), workload).capture_metadata.capture_timestamp_utc == "20260103"
+    assert is_place("v2", WorkloadRef(path=folder / "mla.py", name="mla"))  # no project: the folder
+
+
+def test_from_python_the_projects_baseline_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}, baseline: previous}}}}")
+    (folder / "mla.py").write_text("VERSIONS = {'v1': 1, 'v2': 2, 'v3': 3}\n")
+    done = [profile("v3"), profile("v3", device_name="NVIDIA B200")]
+    monkeypatch.setattr(profiling.runs, "profile", lambda *given, **options: ProfileRun(done.pop(0), folder, result=None))  # type: ignore[arg-type]
+    said: list[str] = []
+    assert profiling.profile("mla", "event", version="v3", say=said.append).folder == folder
+    assert "### vs Baseline" in (folder / "contract.md").read_text() and not said
+    profiling.profile("mla", "event", version="v3", say=said.append)
+    assert "vs Baseline" not in (folder / "contract.md").read_text() and "no baseline: " in said[0]
 
 
 def test_a_baseline_that_is_asked_for_and_missing_is_an_error_and_the_run_is_kept(folder: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kernelwright.cli.targets import Group, groups_of, workloads
 from kernelwright.model.errors import BadInput
 from kernelwright.model.saying import silent
+from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.newest import newest_changed
 from kernelwright.project import find, read_project
 from kernelwright.project.fingerprint import fingerprint, versions_of_file
@@ -45,6 +46,10 @@ def stored(folder: Path, kernel: str, version: str, at: str = "20260101-000000-0
     file.write_text(json.dumps({"kernel": kernel, "version": version, **params}))
 
 
+def hash_of(file: Path, version: str) -> str | None:
+    return fingerprint(WorkloadRef(path=file, name="softmax", version=version, project=file.parent / "kernelwright.yaml"))
+
+
 def newest(folder: Path) -> tuple[str, str]:
     project = find(folder)
     assert project is not None
@@ -54,30 +59,30 @@ def newest(folder: Path) -> tuple[str, str]:
 
 def test_an_edit_changes_the_versions_that_reach_it_alone(folder: Path) -> None:
     file = folder / "softmax.py"
-    before = {name: fingerprint(file, name) for name in ("v1", "v2")}
+    before = {name: hash_of(file, name) for name in ("v1", "v2")}
     assert None not in before.values() and before["v1"] != before["v2"] and versions_of_file(file) == ["v1", "v2"]
     file.write_text(SOFTMAX.replace("# a comment", "# another"))
-    assert {name: fingerprint(file, name) for name in before} == before
+    assert {name: hash_of(file, name) for name in before} == before
     file.write_text(SOFTMAX.replace("SCALE = 1.0", "SCALE = 2.0"))
-    assert fingerprint(file, "v1") != before["v1"] and fingerprint(file, "v2") == before["v2"]
+    assert hash_of(file, "v1") != before["v1"] and hash_of(file, "v2") == before["v2"]
     file.write_text(SOFTMAX.replace("helper(x): return x", "helper(x): return -x"))
-    assert fingerprint(file, "v1") != before["v1"] and fingerprint(file, "v2") == before["v2"]
+    assert hash_of(file, "v1") != before["v1"] and hash_of(file, "v2") == before["v2"]
     file.write_text("def (")
-    assert fingerprint(file, "v1") is None
+    assert hash_of(file, "v1") is None
 
 
 def test_the_newest_changed_version_is_meant(folder: Path) -> None:
     assert newest(folder) == ("softmax v2", "the newest version that was never profiled")
     file = folder / "softmax.py"
-    stored(folder, "softmax", "v2", source_sha256=fingerprint(file, "v2"))
+    stored(folder, "softmax", "v2", source_sha256=hash_of(file, "v2"))
     assert newest(folder)[0] == "softmax v1"
-    stored(folder, "softmax", "v1", "20260101-000000-000001", source_sha256=fingerprint(file, "v1"))
+    stored(folder, "softmax", "v1", "20260101-000000-000001", source_sha256=hash_of(file, "v1"))
     assert newest(folder)[0] == "gemm v1"
     stored(folder, "gemm", "v1", analysed_at_unix_s=1_800_000_000)  # of before hashes were kept: by time
     assert newest(folder) == ("softmax v2", "no version changed since its newest profile, and this one changed last")
     file.write_text(SOFTMAX.replace("helper(x): return x", "helper(x): return -x"))
     assert newest(folder) == ("softmax v1", "edited since its newest profile")
-    stored(folder, "softmax", "v1", "20260101-000000-000002", source_sha256=fingerprint(file, "v1"))
+    stored(folder, "softmax", "v1", "20260101-000000-000002", source_sha256=hash_of(file, "v1"))
     assert newest(folder)[0] == "softmax v2"
 
 

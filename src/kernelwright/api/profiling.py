@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..capture.clocks import valid_request
+from ..cli.baseline import projects_baseline
 from ..model.errors import BadInput, KernelwrightError
 from ..model.files import leave_error
 from ..model.profile import Mode, Profile
@@ -36,6 +37,7 @@ def profile(
     params: of the workload, e.g. {"b": 32}. clocks: "none", "lock" or MHz as text; None: the project file's, else "none".
     python: the interpreter that has the workload's torch; None: found. timeout_s: longest time that the workload may take.
     flush_l2: mode event: empty the L2 cache before each timed call. say: gets lines on the progress.
+    What the project file's `baseline:` asks for stands in the documents' `vs Baseline`, as on the command line.
 
     Raises BadInput, MachineLacks, WorkloadFailed (all KernelwrightError); a failed run leaves error.json in its folder.
     """
@@ -75,14 +77,15 @@ def _run(workload: WorkloadRef, mode: str, out_dir: Path | None, options: runs.P
     else:
         done = runs.profile(workload, mode, out_dir, options, say=say)
         document, folder = done.profile, done.out_dir
+    baseline = projects_baseline(workload, document, say)
     try:
         if mode == "ncu":
-            write_ncu_profile(document, captured.reports, folder, params_doc=captured.params)
+            write_ncu_profile(document, captured.reports, folder, baseline=baseline, params_doc=captured.params)
         elif mode == "nsys":
             assert done.trace is not None
-            write_nsys_profile(document, done.trace, folder, params_doc=done.params)
+            write_nsys_profile(document, done.trace, folder, baseline=baseline, params_doc=done.params)
         else:
-            write_profile(document, folder, trace=done.trace, params_doc=done.params)
+            write_profile(document, folder, trace=done.trace, baseline=baseline, params_doc=done.params)
     except KernelwrightError as error:
         leave_error(folder, error)
         raise

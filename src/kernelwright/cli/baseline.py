@@ -24,12 +24,18 @@ def baseline_of(args: argparse.Namespace, workload: WorkloadRef, profile: Profil
     try:
         if args.baseline:
             return find_baseline(args.baseline, profile, workload)
+    except BadInput as error:
+        keep()
+        leave_error(out_dir, error)
+        raise
+    return projects_baseline(workload, profile, say)
+
+
+def projects_baseline(workload: WorkloadRef, profile: Profile, say: Say) -> Profile | None:
+    """What the project file's `baseline:` means for a finished run; one that is not there or can't be compared is a line, and None."""
+    try:
         found = baseline_of_project(profile, workload)
     except BadInput as error:
-        if args.baseline:
-            keep()
-            leave_error(out_dir, error)
-            raise
         say(f"no baseline: {error.line()}")
         return None
     reason = baseline_refusal(profile, found) if found is not None else None

@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "steps, else ProfilerStep#N)")
     parser.add_argument("--sweep", metavar="NAME=V1,V2,...", nargs="?", const="", help="versions named as profile_kernel takes them, over "
                         "the values of a parameter (default: the project file's), each point timed in mode event: a table and a plot")
-    parser.add_argument("--stored", action="store_true", help="sweep: take stored profiles of the same text and parameters where there are")
+    parser.add_argument("--stored", action="store_true", help="sweep: take stored profiles of the same text, parameters, device and "
+                        "settings where there are")
     add_run_options(parser)
     parser.add_argument("--fail-above", type=limit, metavar="P", help="fail when slower than the first by more than this, e.g. 3%% or 3")
 

@@ -11,7 +11,8 @@ from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.workload import WorkloadRef
 from ..pipeline.profile import ProfileOptions, profile
-from ..pipeline.stored import analysis_folder, newest_stored
+from ..pipeline.reuse import present, reusable
+from ..pipeline.stored import analysis_folder
 from ..pipeline.target import refuse_script
 from ..project import read_project
 from ..report.figures import duration_warning
@@ -93,11 +94,12 @@ def _asked(text: str, found: list[WorkloadRef], params: dict[str, str]) -> tuple
 
 
 def _measured(workload: WorkloadRef, args: argparse.Namespace, say: Say) -> tuple[Profile, Path]:
-    """A profile in mode event: with --stored one that is there and still is of this text, else a new one."""
-    stored = newest_stored(workload, "event") if args.stored else None
+    """A profile in mode event: with --stored one that is there and was made as this one would be, else a new one."""
+    device, clocks = device_of(args, workload), clocks_of(args, workload)
+    stored = reusable(workload, "event", present(device, clocks)) if args.stored else None
     if stored is not None:
         return stored
-    options = ProfileOptions(device=device_of(args, workload), clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout,
+    options = ProfileOptions(device=device, clocks=clocks, python=args.python, timeout_s=args.timeout,
                              command=tuple(sys.argv))
     done = profile(workload, "event", None, options, say=say)
     write_run(done)

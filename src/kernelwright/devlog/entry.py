@@ -111,7 +111,7 @@ def make_entry(profile: Profile, earlier: Iterable[DevlogEntry], *, issues: Sequ
         insights=tuple(plain(note, NOTE_LIMIT) for note in insights), extra=extra or {},
     )
     before = [other for other in earlier if other.key == entry.key and other.run != entry.run]
-    return entry.model_copy(update={"change": _change(before[-1], entry)}) if before else entry
+    return entry.model_copy(update={"change": change_between(before[-1], entry)}) if before else entry
 
 
 def _rule_issues(profile: Profile) -> list[str]:
@@ -119,7 +119,8 @@ def _rule_issues(profile: Profile) -> list[str]:
     return [f"{item.name} ({item.trigger}, est. {gain(item.estimated_gain_pct)} gain)" for item in ranked]
 
 
-def _change(before: DevlogEntry, now: DevlogEntry) -> DevlogChange:
+def change_between(before: DevlogEntry, now: DevlogEntry) -> DevlogChange:
+    """What became of `before`'s figures in `now`; None's where they can't be compared."""
     old, new = before.figures, now.figures
     doubts = [f"{whose}: {figures.duration_warning}" for whose, figures in (("this entry", new), ("the previous one", old))
               if figures.duration_warning]

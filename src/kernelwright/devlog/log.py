@@ -83,7 +83,7 @@ def add_entry(profile: Profile, log: Path, *, issues: Sequence[str] = (), insigh
             entries, _ = read_log(files.jsonl)
             entry = make_entry(profile, entries, issues=issues, insights=insights, extra=extra)
             if check_notes:
-                refuse_contradictions(entry, {"--issue": tuple(issues), "--insight": tuple(insights)})
+                refuse_contradictions(entry, entries, {"--issue": tuple(issues), "--insight": tuple(insights)})
             _append(files.jsonl, entry)
             entries, notes = read_log(files.jsonl)
             write_text_atomic(files.markdown, _document(entries, notes, _draw(entries, files.chart)))

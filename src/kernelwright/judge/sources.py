@@ -9,12 +9,11 @@ from pathlib import Path
 
 from ..model.errors import BadInput
 from ..model.workload import WorkloadRef
+from ..project.named import named_files
 from .untrusted import open_regular
 
 CANDIDATES = "candidates"
 """A candidate in a folder of this name finds its parent folder's modules too (probe/importing.py)."""
-BESIDE = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".ptx", ".py")
-"""Files that a source may load by name: a string in it that is the relative path of such a file takes the file along."""
 MAX_FILES = 500
 MAX_TOTAL_BYTES = 64 * 2**20
 
@@ -98,38 +97,7 @@ def _named(data: bytes, file: Path, folders: tuple[Path, ...]) -> Iterator[Path]
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # newer Python than ours, or none: it goes alone
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [node.module] if node.module and not node.level else []
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
-            modules = [node.value] if node.value.isidentifier() else []  # importlib.import_module("helper")
-            if node.value.endswith(BESIDE):
-                yield from (found for folder in (file.parent, *folders) for found in _inside(folder / node.value, folder))
-        else:
-            continue
-        for module in modules:
-            yield from _module(module.partition(".")[0], folders)
-
-
-def _module(name: str, folders: tuple[Path, ...]) -> Iterator[Path]:
-    for folder in folders:
-        if (folder / name).is_dir() and (folder / name / "__init__.py").is_file():
-            yield from (found for path in sorted((folder / name).rglob("*")) if path.suffix in BESIDE for found in _inside(path, folder))
-            return
-        if (folder / f"{name}.py").is_file():
-            yield from _inside(folder / f"{name}.py", folder)
-            return
-
-
-def _inside(path: Path, folder: Path) -> list[Path]:
-    """[path] where it is a regular file below the folder, links followed: a candidate cannot name a file of the user's from elsewhere."""
-    try:
-        fine = ".." not in path.parts and path.is_file() and path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError):
-        return []
-    return [path] if fine and path.is_relative_to(folder) else []
+    yield from named_files([tree], file, folders)
 
 
 def _read(path: Path) -> bytes:

@@ -144,7 +144,7 @@ def _analysed(workload: WorkloadRef, folder: Path, options: ProfileOptions, sele
     params = ncu_params(document, setting, reports, [report.name], limit, workload.path, folder, options.command)
     asked = {"kernel": selection.kernel, "launch": selection.launch, "operator": selection.operator, "heaviest": selection.heaviest}
     params.update({
-        "source_sha256": fingerprint(workload.path, setting.version, workload.source), "commit": commit_of(workload.path.parent),
+        "source_sha256": fingerprint(workload.model_copy(update={"version": setting.version})), "commit": commit_of(workload.path.parent),
         "parameters": document.parameters, "inputs": [spec.model_dump() for spec in document.inputs],
         "device": environment.model_dump() if environment else params["device"],
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source}, "seed": options.seed, "asked": asked,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..model.errors import BadInput
+from ..model.workload import WorkloadRef
 from ..project import Kernel, Meant, Project, Version
 from ..project.fingerprint import fingerprint, versions_of_file
 from ..project.git import changed_at
@@ -60,7 +61,10 @@ def _rows(project: Project, kernel: Kernel, roots: Sequence[Path]) -> list[Chang
         version = listed[place] if listed else None
         name = version.name if version is not None else None
         params = stored.get(name)
-        hashed = fingerprint(kernel.file or file, name, version.source if version is not None else None)
+        source = version.source if version is not None else None
+        harness = kernel.file if kernel.file is not None and (source is None or source.function is not None) else file
+        hashed = fingerprint(WorkloadRef(path=harness, name=kernel.name, version=name, source=source, import_from=project.import_from,
+                                         project=project.file))
         state: Literal["new", "edited", "same"] = "new" if params is None else "same" if _is_same(params, hashed, times[file]) else "edited"
         rows.append(Changed(Meant(kernel, name), state, times[file], place))
     return rows

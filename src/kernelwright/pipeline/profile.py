@@ -117,7 +117,7 @@ def profile(
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
-    source = fingerprint(workload.path, workload.version, workload.source) if workload.script is None else None
+    source = fingerprint(workload) if workload.script is None else None
     commit = commit_of(workload.path.parent)
     folder = working_folder(workload, mode, out_dir)
     capture = capture or (capture_workload if workload.script is None else capture_script_run)

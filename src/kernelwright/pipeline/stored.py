@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ..model.errors import BadInput, NotWritable
 from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
-from ..project import read_project
+from ..project import Kernel, read_project
 from ..project.fingerprint import fingerprint, versions_of_file
 from .source import exists
 
@@ -55,6 +55,8 @@ def read_params(folder: Path) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((folder / "params.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BadInput("no_params", "has no readable params.json", where=str(folder.absolute()), fix="name a profile's folder") from error
+    if not isinstance(document, dict):
+        raise BadInput("no_params", "has a params.json that is no object", where=str(folder.absolute()), fix="profile again")
     return document
 
 
@@ -95,11 +97,21 @@ def _newer(file: Path) -> str | None:
 def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profile:
     """The stored profile that is meant; whether the two may be compared is the caller's question (report layer).
 
-    A folder or profile.json is taken as it is; another word is a version of the same kernel: its newest stored profile with
-    the same mode, parameters and device. Raises BadInput where there is none, with the reason.
+    A version of the same kernel means its newest stored profile with the same mode, parameters and device. Another word that is a
+    folder or profile.json is taken as it is. Raises BadInput where there is none, with the reason.
     """
-    path = Path(named)
-    return load_profile(path) if exists(path) else _stored(named, profile, workload, "--baseline")
+    return load_profile(Path(named)) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
+
+
+def is_place(named: str, workload: WorkloadRef) -> bool:
+    """Whether a baseline is named by its folder or profile.json. A version of the project wins over a folder of the same name."""
+    project = read_project(workload.project) if workload.project is not None else None
+    kernel = project.kernels.get(workload.kernel or "") if project is not None else None
+    return exists(Path(named)) and (kernel is None or named not in _versions(kernel))
+
+
+def _versions(kernel: Kernel) -> tuple[str, ...]:
+    return kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
 
 
 def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | None:
@@ -117,7 +129,7 @@ def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | No
             raise BadInput("no_baseline", f"no version of {kernel.name} is accepted", where=where, fix="name it: `accepted: VERSION`")
     elif kernel.baseline.kind == "previous":
         own = profile.capture_metadata.version
-        names = kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
+        names = _versions(kernel)
         version = names[names.index(own) - 1] if own in names and names.index(own) else None
     return _stored(version, profile, workload, where) if version is not None else None
 
@@ -144,9 +156,18 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
 
 
 def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
-    """The newest stored profile of this version's present text with these parameters (those not given may be any), and its folder; None
-    where there is none. On which device it ran is the caller's question."""
-    text = fingerprint(workload.path, workload.version, workload.source)
+    """The newest stored profile of this version's present text with the given parameters (the others may be any, and the device too), and
+    its folder; None where there is none. Whether it can stand for a measurement is told by `reuse.reusable`."""
+    for run in runs_of_text(workload, mode):
+        known = read_params(run).get("parameters")
+        if isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
+            return load_profile(run), run
+    return None
+
+
+def runs_of_text(workload: WorkloadRef, mode: str) -> Iterator[Path]:
+    """Folders of stored profiles of this version's present text, the newest first; unreadable ones are passed over."""
+    text = fingerprint(workload)
     roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
     runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
@@ -154,11 +175,8 @@ def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | No
             params = read_params(run)
         except BadInput:
             continue
-        known = params.get("parameters")
-        is_it = text is not None and params.get("source_sha256") == text and params.get("version") == workload.version
-        if is_it and isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
-            return load_profile(run), run
-    return None
+        if text is not None and params.get("source_sha256") == text and params.get("version") == workload.version:
+            yield run
 
 
 _SAME = (("device", "device_name"), ("dtype", "dtype"))

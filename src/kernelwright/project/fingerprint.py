@@ -1,45 +1,75 @@
 """What the text of one version is: a hash of the definitions that it reaches, so that an edit of v5 changes v5 alone.
 
-Comments and layout do not count. Names are followed within the file; of the project's own modules that it imports, the whole file counts.
+Comments and layout do not count. Names are followed within the file, from the version and from what makes its inputs; of the user's own
+modules that these import, and files that they name, the whole counts, and what those lead to in turn.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..model.workload import VersionSource
+from ..model.workload import WorkloadRef
+from .named import included_files, named_files
 
 MAX_SOURCE_BYTES = 4 << 20
+MAX_TOTAL_BYTES = 64 << 20
+MAX_FILES = 500
+HARNESS = ("PARAMS", "get_inputs", "get_init_inputs", "get_model_and_input")
+"""What makes a version's inputs."""
+CANDIDATES = "candidates"
+"""A version in a folder of this name finds its parent folder's modules too (probe/importing.py)."""
 
 
-def fingerprint(file: Path, version: str | None, source: VersionSource | None = None) -> str | None:
-    """SHA-256 of a version's definitions. file: the workload; version: an entry of its VERSIONS (None: the last), or with `source` a
-    name alone. None for what can't be read or is no Python."""
-    own = source.path if source is not None else file
-    tree = _parsed(own)
+def fingerprint(workload: WorkloadRef) -> str | None:
+    """SHA-256 of a version's definitions, of what it is called with, and of the user's files that these lead to. workload.version: an
+    entry of VERSIONS (None: the last), or with `source` a name alone. None for what can't be read, is no Python, or leads to more than
+    MAX_FILES files or MAX_TOTAL_BYTES."""
+    own = workload.source.path if workload.source is not None else workload.path
+    reached = _definitions(own, workload)
+    if reached is None:
+        return None
+    start = [(own, reached)]
+    if own != workload.path:  # a function: its inputs are made elsewhere
+        harness = parsed(workload.path)
+        if harness is None:
+            return None
+        start.append((workload.path, _reached(harness, [ast.Name(name) for name in HARNESS])))
+    digest = hashlib.sha256()
+    for _, statements in start:
+        for statement in statements:
+            digest.update(ast.dump(statement).encode("utf-8", "surrogatepass"))
+    try:
+        closure = _closure(start, workload)
+    except (OSError, _TooMuch):
+        return None
+    for name, data in sorted(closure.items()):
+        digest.update(f"{name}\0{len(data)}\0".encode("utf-8", "surrogatepass"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _definitions(own: Path, workload: WorkloadRef) -> list[ast.stmt] | None:
+    """The version's statements in its file, in order; of a workload also what makes its inputs."""
+    tree = parsed(own)
     if tree is None:
         return None
-    if source is not None:
-        roots: Iterable[ast.AST] | None = [ast.Name(source.function.split(".")[0])] if source.function is not None else None
-    else:
-        entries = version_entries(tree)
-        chosen = entries.get(version) if version is not None else next(reversed(entries.values()), None)
-        roots = [chosen] if chosen is not None else None
-    reached = list(tree.body) if roots is None else [*(root for root in roots if not isinstance(root, ast.Name)), *_reached(tree, roots)]
-    digest = hashlib.sha256()
-    for statement in reached:
-        digest.update(ast.dump(statement).encode("utf-8", "surrogatepass"))
-    for module in _own_modules(reached, own.parent):
-        digest.update(module.read_bytes())
-    return digest.hexdigest()
+    if workload.source is not None:
+        function = workload.source.function
+        return list(tree.body) if function is None else _reached(tree, [ast.Name(name) for name in (function.split(".")[0], *HARNESS)])
+    entries = version_entries(tree)
+    chosen = entries.get(workload.version) if workload.version is not None else next(reversed(entries.values()), None)
+    if chosen is None:
+        return list(tree.body)
+    return [ast.Expr(chosen), *_reached(tree, [chosen, *(ast.Name(name) for name in HARNESS)])]
 
 
 def versions_of_file(file: Path) -> list[str]:
     """The names in a file's VERSIONS as it is written; empty where it is no literal dict."""
-    tree = _parsed(file)
+    tree = parsed(file)
     return list(version_entries(tree)) if tree is not None else []
 
 
@@ -60,11 +90,19 @@ def version_entries(tree: ast.Module) -> dict[str, ast.expr]:
     return found
 
 
-def _parsed(file: Path) -> ast.Module | None:
+def parsed(file: Path) -> ast.Module | None:
+    """A Python file's tree; None for what can't be read or is no Python."""
     try:
         with file.open("rb") as opened:
-            return ast.parse(opened.read(MAX_SOURCE_BYTES))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return _tree(opened.read(MAX_SOURCE_BYTES))
+    except OSError:
+        return None
+
+
+def _tree(data: bytes) -> ast.Module | None:
+    try:
+        return ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -107,15 +145,41 @@ def _bound(statement: ast.stmt) -> set[str]:
     return found
 
 
-def _own_modules(statements: Iterable[ast.AST], folder: Path) -> Iterator[Path]:
-    """Files beside the version that the statements import."""
-    names: dict[str, None] = {}
+class _TooMuch(Exception):
+    """More files than are looked at."""
+
+
+def _closure(start: Sequence[tuple[Path, Sequence[ast.AST]]], workload: WorkloadRef) -> dict[str, bytes]:
+    """Relative path -> content of the files that the statements lead to, through each other; Python without comments and layout."""
+    within = workload.project.parent if workload.project is not None else None
+    beside = dict.fromkeys(file.parent for file, _ in start)
+    beside |= dict.fromkeys(folder.parent for folder in list(beside) if folder.name == CANDIDATES)
+    folders = tuple(dict.fromkeys((*beside, *workload.import_from)))
+    waiting = [found for file, statements in start for found in named_files(statements, file, folders, within)]
+    waiting += [found for file, statements in start for found in _included(statements, file, folders, within)]
+    seen, found, total = {start[0][0]}, dict[str, bytes](), 0
+    while waiting:
+        file = waiting.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        with file.open("rb") as opened:
+            data = opened.read(MAX_SOURCE_BYTES + 1)
+        total += len(data)
+        if len(data) > MAX_SOURCE_BYTES or len(seen) > MAX_FILES or total > MAX_TOTAL_BYTES:
+            raise _TooMuch
+        tree = _tree(data) if file.suffix == ".py" else None
+        if tree is not None:
+            waiting += [*named_files([tree], file, folders, within), *_included([tree], file, folders, within)]
+            data = ast.dump(tree).encode("utf-8", "surrogatepass")
+        else:
+            waiting += included_files(data.decode("utf-8", "replace"), file, folders, within)
+        found[os.path.relpath(file, start[0][0].parent)] = data
+    return found
+
+
+def _included(statements: Iterable[ast.AST], file: Path, folders: Sequence[Path], within: Path | None) -> Iterator[Path]:
+    """What C++ source in the statements' strings includes."""
     for node in (node for statement in statements for node in ast.walk(statement)):
-        if isinstance(node, ast.Import):
-            names |= dict.fromkeys(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= dict.fromkeys([node.module])
-    for name in sorted(names):
-        file = folder.joinpath(*name.split(".")).with_suffix(".py")
-        if file.is_file() and file.stat().st_size <= MAX_SOURCE_BYTES:
-            yield file
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "#" in node.value:
+            yield from included_files(node.value, file, folders, within)
