@@ -25,6 +25,10 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE.parents[1] / "scripts"
 OVER_BUDGET = 5
 """Exit code of a gate that found a version slower than its budget: what it is for."""
+KEPT = (".md", ".jsonl", ".svg")
+"""Files of the logs that DIR gets."""
+CAUSE = "Root cause:"
+"""The line of a contract that says why."""
 INSIGHTS = {
     ("rmsnorm", "v1"): "Two kernels; the sums of squares go through memory.",
     ("rmsnorm", "v2"): "One kernel; the second pass should find the row in the L2 cache.",
@@ -70,7 +74,7 @@ class Day:
     def keep(self) -> None:
         """Copy what the day has left so far to the folder of results."""
         for file in sorted((self.folder / "devlog").glob("*")):
-            if file.suffix in (".md", ".svg") and not file.name.startswith("."):
+            if file.suffix in KEPT and not file.name.startswith("."):
                 shutil.copy(file, self.out)
         for file in sorted((self.folder / "out" / "profiles" / "sweep").glob("*/*/*/sweep.svg")):
             shutil.copy(file, self.out / f"{file.parents[2].name}.sweep.svg")
@@ -87,7 +91,7 @@ class Day:
         return text.replace(str(self.folder), ".")
 
     def _left_behind(self) -> list[str]:
-        files = [file.name for file in sorted(self.out.glob("*")) if file.suffix in (".md", ".svg", ".xml") and file.name != "session.md"]
+        files = [file.name for file in sorted(self.out.glob("*")) if file.suffix in (*KEPT, ".xml") and file.name != "session.md"]
         return ["What it left: " + ", ".join(f"[{name}]({name})" for name in files) + "\n"] if files else []
 
 
@@ -120,6 +124,8 @@ def replay(project: Path, day: Day) -> None:
     kernels = json.loads(day.run("init", "--json") or "{}").get("kernels", {})
     if (project / "kernelwright.yaml").is_file():  # sweeps and budgets were added by hand
         shutil.copy(project / "kernelwright.yaml", day.folder)
+        day.tell("The project's own `kernelwright.yaml`, with sweeps and budgets added by hand, now stands in place of the one that init "
+                 "wrote.\n")
     for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "-m", "The project")):
         day.git(*words)
     for kernel, versions in kernels.items():
@@ -128,7 +134,7 @@ def replay(project: Path, day: Day) -> None:
         day.run("compare", *(f"{kernel}:{version}" for version in versions))
         # --stored: the point of the default parameters was measured above.
         day.run("compare", kernel, versions[0], versions[-1], "--sweep", "--stored", measures=True)
-        day.run("profile_kernel", kernel, versions[-1], "--mode", "annotation", measures=True)
+        _look(day, kernel, versions[-1])
         day.run("devlog", "show", kernel)
         day.keep()
     day.run("bench", "--check", "--pairs", "3", "--junit", "bench.xml", "--github", measures=True, good=(0, OVER_BUDGET))
@@ -137,12 +143,26 @@ def replay(project: Path, day: Day) -> None:
 
 
 def _develop(day: Day, kernel: str, version: str) -> None:
-    """Profile a version, and write down why it is as fast as it is."""
-    answer = json.loads(day.run("profile_kernel", kernel, version, "--mode", "event", "--json", measures=True, shown=False) or "{}")
-    if answer.get("status") == "ok":
-        day.tell("Its contract:\n", Path(answer["contract"]).read_text(encoding="utf-8"))
-        folder = Path(answer["out_dir"]).relative_to(day.folder)
-        day.run("devlog", "add", str(folder), "--insight", INSIGHTS.get((kernel, version), f"Version {version}."), shown=False)
+    """Profile a version, and write down what was done to it."""
+    if done := _profiled(day, kernel, version, "event"):
+        day.run("devlog", "add", done[0], "--insight", INSIGHTS.get((kernel, version), f"Version {version}."), shown=False)
+
+
+def _look(day: Day, kernel: str, version: str) -> None:
+    """Profile a version in mode annotation, and write down the cause that the profile itself names."""
+    if done := _profiled(day, kernel, version, "annotation"):
+        causes = [line.partition(":")[2].strip() for line in done[1].splitlines() if line.startswith(CAUSE)]
+        day.run("devlog", "add", done[0], *(word for cause in causes for word in ("--insight", cause)), shown=False)
+
+
+def _profiled(day: Day, kernel: str, version: str, mode: str) -> tuple[str, str] | None:
+    """(folder, contract) of a new profile, the contract shown; None where there is none."""
+    answer = json.loads(day.run("profile_kernel", kernel, version, "--mode", mode, "--json", measures=True, shown=False) or "{}")
+    if answer.get("status") != "ok":
+        return None
+    contract = Path(answer["contract"]).read_text(encoding="utf-8")
+    day.tell("Its contract:\n", contract)
+    return str(Path(answer["out_dir"]).relative_to(day.folder)), contract
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -68,9 +69,16 @@ def test_a_day_of_a_project(day: ModuleType, tmp_path: Path, monkeypatch: pytest
                                       f"--python={sys.executable}"])
     with warm_start():
         assert day.main() == 0, (out / "session.md").read_text()
-    assert sorted(file.name for file in out.iterdir()) == ["bench.xml", "session.md", "tr.md", "tr.sweep.svg", "tr.versions.svg"]
+    assert sorted(file.name for file in out.iterdir()) == [
+        "bench.xml", "session.md", "tr.jsonl", "tr.md", "tr.sweep.svg", "tr.versions.svg"]
     session = (out / "session.md").read_text()
     assert session.count("## Profile: tr v") == 3 and "## Sweep of n" in session and "1 within" in session
+    assert "now stands in place of the one that init wrote" in session
+    contract = session[session.rindex("## Profile: tr v2"):]
+    cause, = [line.partition(": ")[2] for line in contract.splitlines() if line.startswith("Root cause")]
+    entries = [json.loads(line) for line in (out / "tr.jsonl").read_text().splitlines()]
+    assert [(entry["version"], entry["mode"]) for entry in entries] == [("v1", "event"), ("v2", "event"), ("v2", "annotation")]
+    assert entries[2]["insights"] == [cause]
     assert "Version v2." in (out / "tr.md").read_text() and "day-" not in session and "(tr.md)" in session
     assert ElementTree.parse(out / "bench.xml").getroot().tag == "testsuites"
 

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import builders
 from kernelwright.cli.main import main
 from kernelwright.model.errors import BadInput
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.pipeline.profile import with_missing_stages
 from kernelwright.pipeline.target import resolve_target
 from kernelwright.project import PROJECT_FILE, accept, find, read_project
 from kernelwright.project.names import natural, version_names
@@ -226,3 +229,14 @@ def test_devlog_accept_names_what_stands_before_it(tmp_path: Path, monkeypatch, 
     assert (answer["accepted"], answer["before"]) == ("v2", "v1")
     for words, reason in ((["mla"], "which version of mla"), (["v9"], "v9"), (["a", "b", "c"], "3 words")):
         assert main(["devlog", "accept", *words]) == 2 and reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("named", "missing"), [
+    (("qk", "pv"), None), ((), None), (("qk", "proj"), "proj"), (("x", "softmax", "y"), "x, y"),
+])
+def test_a_stage_that_the_timeline_does_not_show_is_a_warning(named: tuple[str, ...], missing: str | None) -> None:
+    workload = WorkloadRef(path=Path("mla.py"), name="mla", project=Path("kernelwright.yaml"), stages=named)
+    document = builders.gpu_annotation()
+    added = with_missing_stages(document, workload).warnings[len(document.warnings):]
+    assert added == ((f"kernelwright.yaml names stages that this profile does not have: {missing}",) if missing else ())
+    assert with_missing_stages(builders.event(), workload).warnings == builders.event().warnings  # mode event has no stages

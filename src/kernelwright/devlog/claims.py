@@ -22,7 +22,8 @@ TOLERANCE_SHARE = 0.15
 FIGURE_SHARE = 0.05
 """A figure may be off by this share of the measured one, or by half of its last digit."""
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
-_HEDGE = re.compile(r"\b(?:could|would|should|may|might|can|expect\w*|estimat\w*|est|target|potential\w*|up to|hope\w*|goal|predict\w*)\b|"
+_HEDGE = re.compile(r"\b(?:could|would|should|may|might|can|expect\w*|estimat\w*|est|target|potential\w*|up to|hope\w*|goal|predict\w*|"
+                    r"tried|dropped|rejected|discarded|reverted|abandoned)\b|"
                     r"\b(?:was|were|used to)\b.*\b(?:before|earlier|previously)\b", re.IGNORECASE)
 _NUMBER = r"(?P<amount>\d+(?:\.\d+)?)\s*"
 _SPEED = re.compile(rf"{_NUMBER}(?P<unit>%|x\b|×|times\b)\s*(?P<word>faster|slower)|(?P<word2>faster|slower)\s+by\s+"
@@ -30,6 +31,7 @@ _SPEED = re.compile(rf"{_NUMBER}(?P<unit>%|x\b|×|times\b)\s*(?P<word>faster|slo
                     r"speed-?\s?up of (?P<amount4>\d+(?:\.\d+)?)\s*(?P<unit4>x\b|×|times\b)|"
                     r"(?<!% )(?<!x )\b(?P<bare>faster|slower)(?=\s+than\b)", re.IGNORECASE)
 _THAN = re.compile(r"(?:\bthan|^\s*over)\s+(?:the\s+)?(?P<other>\w(?:[\w.-]*\w)?)", re.IGNORECASE)
+_NOT = re.compile(r"(?:\b(?:no|not|never|hardly)|n't)(?:\s+(?:any|much))?\s*$", re.IGNORECASE)
 _VERSION = re.compile(r"\bv\d+\b", re.IGNORECASE)
 _PART = r"(?:stage|step|phase|pass|loop|prologue|epilogue)s?\b"
 _OF_A_PART = re.compile(rf"\b{_PART}(?:\s+[\w'-]+){{0,2}}\s*$|^(?:in|for|at) (?:the |its |this )?(?:[\w-]+ )?{_PART}", re.IGNORECASE)
@@ -138,7 +140,7 @@ def _time_pct(amount: float, unit: str, *, faster: bool) -> float:
 def _untrue(log: _Log, sentence: str, match: re.Match[str]) -> str | None:
     """What the log says instead of a claimed change; None where it bears the claim, or the claim is of something else."""
     head, tail = sentence[:match.start()], sentence[match.end():]
-    if _OF_A_PART.search(head) or _FOR_A_PART.match(tail):
+    if _NOT.search(head) or _OF_A_PART.search(head) or _FOR_A_PART.match(tail):
         return None
     if any(not log.is_own(name) for name in _VERSION.findall(head)):
         return None  # v3 is 5% faster than v2
