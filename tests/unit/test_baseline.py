@@ -15,6 +15,7 @@ from kernelwright.model.profile import Profile
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.profile import ProfileRun
 from kernelwright.pipeline.stored import find_baseline, is_place, params_folder
+from kernelwright.project.fingerprint import fingerprint
 from kernelwright.report import write_profile
 
 KERNELS = "{file: mla.py, versions: [v1, v2, v3], accepted: v1"
@@ -40,7 +41,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(folder: Path, policy: str, now: Profile, said: list[str], baseline: str | None = None) -> Profile | None:
     (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}{policy}}}}}")
     workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
-    return baseline_of(argparse.Namespace(baseline=baseline), workload, now, folder, None, said.append, lambda: said.append("kept"))
+    own, found = baseline_of(argparse.Namespace(baseline=baseline), workload, now, folder, None, said.append, lambda: said.append("kept"))
+    assert own.warnings == (*now.warnings, *(line.removeprefix("warning: ") for line in said if line.startswith("warning: ")))
+    return found
 
 
 @pytest.mark.parametrize(("policy", "version", "expected"), [
@@ -79,7 +82,7 @@ def test_a_version_of_the_project_wins_over_a_folder_of_its_name(folder: Path) -
     (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}}}}}")
     workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
     assert not is_place("v2", workload) and is_place("other", workload) and not is_place("v9", workload)
-    assert find_baseline("v2", profile("v3"), workload).capture_metadata.capture_timestamp_utc == "20260103"
+    assert find_baseline("v2", profile("v3"), workload).profile.capture_metadata.capture_timestamp_utc == "20260103"
     assert is_place("v2", WorkloadRef(path=folder / "mla.py", name="mla"))  # no project: the folder
 
 
@@ -100,3 +103,27 @@ def test_a_baseline_that_is_asked_for_and_missing_is_an_error_and_the_run_is_kep
     with pytest.raises(BadInput, match="no stored profile of mla v9"):
         asked(folder, "", profile("v3"), said, baseline="v9")
     assert said == ["kept"] and (folder / "error.json").exists()
+
+
+@pytest.mark.parametrize("baseline", [None, "v2"])
+def test_a_baseline_that_was_edited_since_its_profile_is_a_warning(folder: Path, baseline: str | None) -> None:
+    text = "def f(x): return x\ndef g(x): return x\ndef get_inputs(): return ()\nVERSIONS = {'v1': f, 'v2': g, 'v3': f}\n"
+    (folder / "mla.py").write_text(text)
+    (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}}}}}")
+    hashed = fingerprint(WorkloadRef(path=folder / "mla.py", name="mla", version="v2", project=folder / "kernelwright.yaml"))
+    now, said = profile("v3"), list[str]()
+    place = folder / "out" / "profiles" / "event" / "mla" / params_folder(now.parameters) / "20260105-000000-000000"
+    write_profile(profile("v2"), place, params_doc={"source_sha256": hashed})
+    policy = ", baseline: previous"
+    assert asked(folder, policy, now, said, baseline) is not None and not said
+    (folder / "mla.py").write_text(text.replace("f(x): return x", "f(x): return -x"))
+    assert asked(folder, policy, now, said, baseline) is not None and not said  # another version's
+    (folder / "mla.py").write_text(text.replace("g(x): return x", "g(x): return -x"))
+    assert asked(folder, policy, now, said, baseline) is not None
+    assert len(said) == 1 and said[0].startswith("warning: the baseline v2 was edited since its profile") and str(place) in said[0]
+    workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
+    own, found = baseline_of(argparse.Namespace(baseline="v2"), workload, now, folder, None, said.append, said.clear)
+    files = write_profile(own, folder / "now", baseline=found, params_doc={})
+    assert "the baseline v2 was edited since its profile" in files["report"].read_text()
+    (folder / "mla.py").write_text("VERSIONS = {'v3': f}")
+    assert asked(folder, policy, now, [], baseline) is not None  # v2 is gone: nothing to tell

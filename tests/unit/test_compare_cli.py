@@ -76,3 +76,46 @@ def test_a_broken_profile_is_one_line(stored, capsys):
     (stored["v5"] / "profile.json").write_text('{"schema_version": ')
     assert main(["compare", "v4", str(stored["v5"])]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Profiles of v1 and v2 in the project's folder, v3's in that of a folder below it, where the command runs."""
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py}}")
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+
+    def store(day, version, mode, t, below=""):
+        parameters = {"t": t}
+        profile = builders.event(capture_metadata=builders.metadata(mode=mode, model_name="mla", version=version), parameters=parameters)
+        folder = tmp_path / below / "out" / "profiles" / mode / "mla" / f"t={t}" / f"202601{day:02}-000000-000000"
+        write_profile(profile, folder, params_doc={"kernel": "mla", "version": version, "mode": mode, "parameters": parameters})
+        return str(folder)
+
+    return store
+
+
+def test_profiles_of_the_project_are_found_from_a_folder_in_it(project, capsys):
+    first, second = project(1, "v1", "event", 64), project(2, "v3", "event", 64, below="sub")
+    code, answer = _json(["compare", "v1", "v3"], capsys)
+    assert code == 0 and answer["profiles"] == [first, second]
+
+
+def test_a_mode_and_parameters_that_all_have_are_preferred_to_the_newest(project, capsys):
+    first, second = project(1, "v1", "event", 64), project(2, "v2", "event", 64)
+    older = project(1, "v1", "event", 16), project(1, "v2", "event", 16)
+    project(3, "v1", "annotation", 64), project(4, "v2", "event", 256)
+    assert main(["compare", "v1", "mla:v2", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["profiles"] == [first, second] and "common" not in said.err
+    assert _json(["compare", older[0], "v2"], capsys)[1]["profiles"] == list(older)  # a folder is taken as it is, and what goes with it
+
+
+def test_without_any_in_common_the_newest_are_taken_and_a_line_says_so(project, capsys):
+    project(1, "v1", "event", 64), project(1, "v2", "event", 16)
+    first, second = project(2, "v1", "event", 256), project(3, "v2", "annotation", 256)
+    assert main(["compare", "v1", "v2", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["profiles"] == [first, second]
+    lines = [line for line in said.err.splitlines() if "common" in line]
+    assert len(lines) == 1 and "v1 (event t=256); v2 (annotation t=256)" in lines[0]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.cli.compare import find_profile
+from kernelwright.cli.named_profiles import find_profiles
 from kernelwright.model.errors import BadInput
 from kernelwright.model.nearest import did_you_mean
+from kernelwright.model.saying import silent
 from kernelwright.pipeline.ncu import read_reports
 from kernelwright.pipeline.source import check_source
 from kernelwright.pipeline.stored import load_profile
@@ -53,7 +54,7 @@ def test_profiles_reports_and_names_without_a_project_too(folder: Path) -> None:
         load_profile(folder / "runs" / "anotation")
     assert f"did you mean {folder / 'runs' / 'annotation'}?" in caught.value.fix
     with pytest.raises(BadInput) as caught:
-        find_profile(str(folder / "runs" / "anotation"), folder / "out")
+        find_profiles([str(folder / "runs" / "anotation")], silent, [folder / "out"])
     assert "annotation?" in caught.value.fix
     with pytest.raises(BadInput) as caught:
         read_reports([folder / "knwon.ncu-rep"])

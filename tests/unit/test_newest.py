@@ -13,7 +13,8 @@ from kernelwright.model.errors import BadInput
 from kernelwright.model.saying import silent
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.newest import newest_changed
-from kernelwright.project import find, read_project
+from kernelwright.pipeline.target import workload_of
+from kernelwright.project import Meant, find, read_project
 from kernelwright.project.fingerprint import fingerprint, versions_of_file
 from kernelwright.project.git import changed_at, commit_of
 
@@ -84,6 +85,19 @@ def test_the_newest_changed_version_is_meant(folder: Path) -> None:
     assert newest(folder) == ("softmax v1", "edited since its newest profile")
     stored(folder, "softmax", "v1", "20260101-000000-000002", source_sha256=hash_of(file, "v1"))
     assert newest(folder)[0] == "softmax v2"
+
+
+def test_an_edited_helper_edits_the_version_by_the_hash_that_profiles_keep(folder: Path) -> None:
+    (folder / "lib").mkdir()
+    (folder / "lib" / "scaling.py").write_text("def scale(x): return x\n")
+    (folder / "fast.py").write_text("from scaling import scale\ndef forward(x): return scale(x)\n")
+    (folder / "kernelwright.yaml").write_text(
+        "import_from: [lib]\nkernels: {softmax: {file: softmax.py, versions: {v1: 'fast.py:forward'}}}")
+    project = read_project(folder / "kernelwright.yaml")
+    stored(folder, "softmax", "v1", source_sha256=fingerprint(workload_of(project, Meant(project.kernel("softmax"), "v1"))))
+    assert newest(folder)[1].startswith("no version changed")
+    (folder / "lib" / "scaling.py").write_text("def scale(x): return -x\n")
+    assert newest(folder) == ("softmax v1", "edited since its newest profile")
 
 
 def test_what_changed_last_may_be_two_things(folder: Path) -> None:

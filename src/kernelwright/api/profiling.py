@@ -77,7 +77,7 @@ def _run(workload: WorkloadRef, mode: str, out_dir: Path | None, options: runs.P
     else:
         done = runs.profile(workload, mode, out_dir, options, say=say)
         document, folder = done.profile, done.out_dir
-    baseline = projects_baseline(workload, document, say)
+    document, baseline = projects_baseline(workload, document, say)
     try:
         if mode == "ncu":
             write_ncu_profile(document, captured.reports, folder, baseline=baseline, params_doc=captured.params)

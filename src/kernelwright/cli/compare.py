@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
-from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target, read_stored
-from ..pipeline.source import exists
-from ..pipeline.stored import load_profile, read_params
+from ..pipeline.stored import load_profile
 from ..pipeline.trace_file import is_trace, read_trace
 from ..report.compare import Comparison, Gate, compare, letter, render_comparison
 from ..report.compare_timelines import (
@@ -28,6 +27,7 @@ from ..report.compare_timelines import (
 from ..report.figures import duration_timing, headline, mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, add_run_options, no_params
+from .named_profiles import find_profiles
 
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The profiles and the gate."""
     parser.add_argument("profiles", metavar="PROFILE", nargs="*",
                         help="a profile's folder or profile.json; or a kernel, a version or KERNEL:VERSION, for its newest profile under "
-                             "out/profiles; or two reports of Nsight Compute (.ncu-rep); or recordings of torch.profiler (.json, .json.gz) "
-                             "or Nsight Systems (.sqlite)")
+                             "out/profiles, here or in the project's folder, in a mode and with parameters that all have; or two reports "
+                             "of Nsight Compute (.ncu-rep); or recordings of torch.profiler (.json, .json.gz) or Nsight Systems (.sqlite)")
     parser.add_argument("--steps-from", metavar="RANGE", help="recordings: a step is the range of this name (default: kernelwright's own "
                         "steps, else ProfilerStep#N)")
     parser.add_argument("--sweep", metavar="NAME=V1,V2,...", nargs="?", const="", help="versions named as profile_kernel takes them, over "
@@ -83,10 +83,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if args.steps_from is not None:
         raise BadInput("not_a_recording", "--steps-from chooses the steps of recordings, and profiles have theirs", where="--steps-from",
                        fix="leave it out")
-    captures = _captures(args)
+    places = find_profiles(args.profiles, say)
+    captures = _captures(args, places)
     if captures is not None:
         return captures
-    places = [find_profile(named, Path.cwd() / "out" / "profiles") for named in args.profiles]
     loaded = [load_profile(place) for place in places]
     if args.fail_above is not None:
         _check_gate(loaded)
@@ -122,29 +122,23 @@ def _recordings(args: argparse.Namespace) -> Answer:
     return Answer(data, render_recordings(result).rstrip("\n"), exit_code=_exit_code(result.gate))
 
 
-def _captures(args: argparse.Namespace) -> Answer | None:
+def _captures(args: argparse.Namespace, named: Sequence[Path]) -> Answer | None:
     """Two captures of ncu, counter by counter and line by line; None where the comparison is one of profiles. Raises BadInput."""
-    root = Path.cwd() / "out" / "profiles"
-    named = [Path(name) if is_report_target(name) else None for name in args.profiles]
-    if None in named and any(named):
-        named = [place or find_profile(name, root) for place, name in zip(named, args.profiles, strict=True)]
-        if not all(place is not None and (is_report_target(str(place)) or _is_ncu(place)) for place in named):
+    reports = [is_report_target(name) for name in args.profiles]
+    if any(reports):
+        if not all(report or _is_ncu(place) for report, place in zip(reports, named, strict=True)):
             raise BadInput("mixed_modes", "a report of ncu can only be compared with another, or with a profile of mode ncu",
                            where="compare", fix="name two reports or profiles of mode ncu")
-    elif None in named:
-        if len(args.profiles) != 2:
-            return None
-        named = [find_profile(name, root) for name in args.profiles]
-        if not all(place is not None and _is_ncu(place) for place in named):
-            return None
-    if len(named) != 2:
-        raise BadInput("two_captures", "captures of ncu are compared two at a time", where="compare", fix="compare A B")
+        if len(named) != 2:
+            raise BadInput("two_captures", "captures of ncu are compared two at a time", where="compare", fix="compare A B")
+    elif len(named) != 2 or not all(_is_ncu(place) for place in named):
+        return None
     if args.fail_above is not None:
         raise BadInput("gate_refused", "the times of ncu's replays are no ground for a gate", where="--fail-above",
                        fix="compare profiles of mode event or annotation")
-    before, after = (read_stored(place) for place in named if place is not None)
+    before, after = (read_stored(place) for place in named)
     result = compare_captures(before, after)
-    return Answer({"captures": [str(place.resolve()) for place in named if place is not None], **result.as_dict()},
+    return Answer({"captures": [str(place.resolve()) for place in named], **result.as_dict()},
                   render_captures(result).rstrip("\n"))
 
 
@@ -174,42 +168,3 @@ def _no_duration(profile: Profile, first: Profile) -> str | None:
         if each.timing is None and each.recording is not None and each.recording.steps_from == "found":
             return f"{title(each)} has no marked steps: those found by repetition need not be the same work"
     return None if own == before else f"one duration is the time of a {own}, the other of a {before}"
-
-
-def find_profile(named: str, root: Path) -> Path:
-    """A file or a profile's folder as it is; a folder of profiles: its newest; else the newest stored profile of the
-    kernel, version or KERNEL:VERSION of that name.
-
-    root: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>. Raises BadInput with what there is.
-    """
-    path = Path(named)
-    if os.path.isdir(named) and not (path / "profile.json").exists():
-        inside = [file.parent for depth in range(1, 5) for file in path.glob("*/" * depth + "profile.json")]
-        return max(inside, key=lambda folder: folder.name, default=path)
-    if exists(path):
-        return path
-    stored = _stored(root)
-    matching = [item for item in stored if named in (item[0], item[1], f"{item[0]}:{item[1]}")]
-    kernels = sorted({kernel for kernel, _, _ in matching})
-    if len(kernels) > 1:
-        raise BadInput("ambiguous_version", f"more than one kernel has a version {named!r}", where="compare",
-                       fix=f"one of: {', '.join(f'{kernel}:{named}' for kernel in kernels)}")
-    if not matching:
-        known = sorted({f"{kernel}:{version}" if version else kernel for kernel, version, _ in stored})
-        raise BadInput("no_profile", f"no such folder or file, and no stored profile of that name under {root}", where=named,
-                       fix=did_you_mean(path, f"stored: {', '.join(known[:20])}" if known else "profile it first", folders=True))
-    return max((folder for _, _, folder in matching), key=lambda folder: folder.name)
-
-
-def _stored(root: Path) -> list[tuple[str, str | None, Path]]:
-    """(kernel, version, folder) of every complete stored profile; unreadable ones are passed over."""
-    found: list[tuple[str, str | None, Path]] = []
-    for file in root.glob("*/*/*/*/profile.json"):
-        try:
-            params = read_params(file.parent)
-        except BadInput:
-            continue
-        if isinstance(params, dict) and isinstance(params.get("kernel"), str):
-            version = params.get("version")
-            found.append((params["kernel"], version if isinstance(version, str) else None, file.parent))
-    return found

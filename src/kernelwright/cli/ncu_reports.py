@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ..model.errors import KernelwrightError
@@ -35,7 +36,8 @@ def run_ncu_mode(workload: WorkloadRef, args: argparse.Namespace, options: Profi
                  say: Say) -> Answer:
     """Capture a workload under ncu and write the artifacts. named: a baseline that was given as a folder."""
     done = profile_ncu(workload, args.out, options, selection, say=say)
-    return _answer(done, baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_ncu_run(done)))
+    own, baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_ncu_run(done))
+    return _answer(replace(done, profile=own), baseline)
 
 
 def _answer(done: NcuRun, baseline: Profile | None) -> Answer:

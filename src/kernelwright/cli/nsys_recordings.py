@@ -40,9 +40,9 @@ def run_nsys_mode(workload: WorkloadRef, args: argparse.Namespace, options: Prof
     done = profile_nsys(workload, args.out, options, say=say)
     trace = done.trace
     assert trace is not None
-    baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say,
-                           lambda: write_nsys_run(done.profile, trace, done.out_dir, done.params, None))
-    return _answer(done.profile, trace, done.out_dir, done.params, baseline)
+    own, baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say,
+                                lambda: write_nsys_run(done.profile, trace, done.out_dir, done.params, None))
+    return _answer(own, trace, done.out_dir, done.params, baseline)
 
 
 def _answer(profile: Profile, trace: Trace, out_dir: Path, params: Mapping[str, Any], baseline: Profile | None) -> Answer:

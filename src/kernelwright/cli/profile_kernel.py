@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ..model.errors import BadInput, KernelwrightError
@@ -102,7 +103,8 @@ def _profile(workload: WorkloadRef, args: argparse.Namespace, mode: str, selecti
     if mode == "nsys":
         return run_nsys_mode(workload, args, options, named, say)
     done = profile(workload, mode, args.out, options, say=say, meanwhile=PARTS if mode == "annotation" else ())
-    baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_run(done))
+    own, baseline = baseline_of(args, workload, done.profile, done.out_dir, named, say, lambda: write_run(done))
+    done = replace(done, profile=own)
     files = write_run(done, baseline)
     contract = render_contract(done.profile, baseline)
     table = render_top(done.profile) if "top" in files else ""

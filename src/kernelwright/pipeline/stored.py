@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,22 @@ def _newer(file: Path) -> str | None:
     return found if numbers > tuple(int(part) for part in SCHEMA_VERSION.split(".")) else None
 
 
-def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Profile:
+@dataclass(frozen=True)
+class Baseline:
+    """A stored profile that another stands against."""
+
+    profile: Profile
+    doubt: str | None = None
+    """Said where the version's text is no longer that of its profile."""
+
+
+def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Baseline:
     """The stored profile that is meant; whether the two may be compared is the caller's question (report layer).
 
     A version of the same kernel means its newest stored profile with the same mode, parameters and device. Another word that is a
     folder or profile.json is taken as it is. Raises BadInput where there is none, with the reason.
     """
-    return load_profile(Path(named)) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
+    return Baseline(load_profile(Path(named))) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
 
 
 def is_place(named: str, workload: WorkloadRef) -> bool:
@@ -114,7 +124,7 @@ def _versions(kernel: Kernel) -> tuple[str, ...]:
     return kernel.version_names or tuple(versions_of_file(kernel.file) if kernel.file is not None else ())
 
 
-def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | None:
+def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Baseline | None:
     """The stored profile that the project file's `baseline:` means; None where it asks for none, or the profile is of the first version.
     Raises BadInput where it asks for one that is not there, with the reason."""
     project = read_project(workload.project) if workload.project is not None else None
@@ -134,7 +144,7 @@ def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Profile | No
     return _stored(version, profile, workload, where) if version is not None else None
 
 
-def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -> Profile:
+def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -> Baseline:
     own = profile.capture_metadata
     place = Path(own.mode) / safe_name(workload.name) / params_folder(profile.parameters)
     roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
@@ -148,11 +158,31 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
         unlike = [f"{name} is {getattr(theirs, field)}, this one's {getattr(own, field)}" for name, field in _SAME
                   if getattr(theirs, field) != getattr(own, field)]
         if not unlike and stored.parameters == profile.parameters:
-            return stored
+            return Baseline(stored, _changed(version, workload, run))
         reason = reason or f": {run} can't be compared, its {'; its '.join(unlike) or 'parameters differ'}"
     looked = ", ".join(str(root / place) for root in roots)
     raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters on this device{reason}",
                    where=where, fix=f"profile it first, or name a profile's folder (looked in {looked})")
+
+
+def _changed(version: str, workload: WorkloadRef, run: Path) -> str | None:
+    """What to say where the version's present text is not the one that was profiled; None where it is, or one of the two isn't known."""
+    project = read_project(workload.project) if workload.project is not None else None
+    kernel = project.kernels.get(workload.kernel or "") if project is not None else None
+    found = kernel.version(version) if kernel is not None else None
+    source = found.source if found is not None else None
+    names = versions_of_file(workload.path)
+    if source is None and version not in names and (names or found is None):
+        return None  # it is gone
+    file = source.path if source is not None and (kernel is None or kernel.file is None or source.function is None) else workload.path
+    text = fingerprint(workload.model_copy(update={"path": file, "version": version, "source": source}))
+    try:
+        known = read_params(run).get("source_sha256")
+    except BadInput:
+        return None
+    if text is None or not isinstance(known, str) or known == text:
+        return None
+    return f"the baseline {version} was edited since its profile ({run}), whose times may not be its present text's: profile it again"
 
 
 def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:

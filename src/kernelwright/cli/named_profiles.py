@@ -1,0 +1,117 @@
+"""The stored profiles that the words of `compare` mean."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model.errors import BadInput
+from ..model.nearest import did_you_mean
+from ..model.saying import Say
+from ..pipeline.ncu import is_report_target
+from ..pipeline.source import exists
+from ..pipeline.stored import profile_roots, read_params
+from ..project import find_file
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """One complete stored profile."""
+
+    kernel: str
+    version: str | None
+    folder: Path
+    made: str
+    """In which mode and with which parameters, to be compared and shown."""
+
+
+def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None = None) -> list[Path]:
+    """A file, a report or a profile's folder as it is; a folder of profiles: its newest; other words are a kernel, a version or
+    KERNEL:VERSION: of the modes and parameters that all of them have stored profiles in, the newest. Where they have none in common, the
+    newest of each, and a line says so.
+
+    roots: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>; default: of the current folder and the project's. Raises
+    BadInput with what there is.
+    """
+    if roots is None:
+        project = find_file(Path.cwd())
+        roots = profile_roots(*([project.parent] if project is not None else []))
+    places = [_place(name) for name in named]
+    if None not in places:
+        return [place for place in places if place is not None]
+    stored = [item for root in roots for item in _all_stored(root)]
+    meant = [_meant(name, stored, roots) if place is None else [] for name, place in zip(named, places, strict=True)]
+    fixed = [made for place in places if place is not None and (made := _made(place)) is not None]
+    common = set.intersection(*({item.made for item in items} for items in meant if items), *({made} for made in fixed))
+    if common:
+        made = max((item for items in meant for item in items if item.made in common), key=_age).made
+        meant = [[item for item in items if item.made == made] for items in meant]
+    newest = [max(items, key=_age) if items else None for items in meant]
+    if not common:
+        say("no mode and parameters are common to all that are compared; taken are the newest: " + "; ".join(
+            f"{name} ({item.made})" for name, item in zip(named, newest, strict=True) if item is not None))
+    found = [item.folder if item is not None else place for place, item in zip(places, newest, strict=True)]
+    return [place for place in found if place is not None]
+
+
+def _place(named: str) -> Path | None:
+    """What is named as a path; None for a word."""
+    path = Path(named)
+    if is_report_target(named):
+        return path
+    if os.path.isdir(named) and not (path / "profile.json").exists():
+        inside = [file.parent for depth in range(1, 5) for file in path.glob("*/" * depth + "profile.json")]
+        return max(inside, key=lambda folder: folder.name, default=path)
+    return path if exists(path) else None
+
+
+def _meant(named: str, stored: Sequence[_Stored], roots: Sequence[Path]) -> list[_Stored]:
+    matching = [item for item in stored if named in (item.kernel, item.version, f"{item.kernel}:{item.version}")]
+    kernels = sorted({item.kernel for item in matching})
+    if len(kernels) > 1:
+        raise BadInput("ambiguous_version", f"more than one kernel has a version {named!r}", where="compare",
+                       fix=f"one of: {', '.join(f'{kernel}:{named}' for kernel in kernels)}")
+    if not matching:
+        known = sorted({f"{item.kernel}:{item.version}" if item.version else item.kernel for item in stored})
+        places = " and ".join(str(root) for root in roots)
+        raise BadInput("no_profile", f"no such folder or file, and no stored profile of that name under {places}", where=named,
+                       fix=did_you_mean(Path(named), f"stored: {', '.join(known[:20])}" if known else "profile it first", folders=True))
+    return matching
+
+
+def _age(item: _Stored) -> str:
+    return item.folder.name
+
+
+def _all_stored(root: Path) -> list[_Stored]:
+    """Every complete stored profile; unreadable ones are passed over."""
+    found: list[_Stored] = []
+    for file in root.glob("*/*/*/*/profile.json"):
+        try:
+            params = read_params(file.parent)
+        except BadInput:
+            continue
+        if isinstance(params.get("kernel"), str):
+            version, made = params.get("version"), _made(file.parent)
+            found.append(_Stored(params["kernel"], version if isinstance(version, str) else None, file.parent, made or ""))
+    return found
+
+
+def _made(place: Path) -> str | None:
+    """Mode and parameters of a stored profile, by its params.json, else by where it lies; None where neither tells."""
+    folder = (place if place.is_dir() else place.parent).absolute()
+    try:
+        params = read_params(folder)
+    except BadInput:
+        return None
+    mode, parameters = params.get("mode"), params.get("parameters")
+    if not isinstance(mode, str):
+        if len(folder.parents) < 3:
+            return None
+        mode = folder.parents[2].name
+    if not isinstance(parameters, dict):
+        return f"{mode} {folder.parent.name}"
+    return " ".join([mode, *(f"{key}={json.dumps(value)}" for key, value in sorted(parameters.items()))])
