@@ -20,7 +20,7 @@ import direct
 from pkg import part
 from spread.inner import value
 HERE = Path(__file__).parent
-EXTENSION = load(name="scan", sources=[str(HERE / "csrc" / "scan.cu"), str(HERE.parent / "shared" / "more.cpp")])
+EXTENSION = load(name="scan", sources=[str(HERE / "csrc" / "scan.cu"), str(HERE.parent / "common" / "more.cpp")])
 def forward(x): return built(direct.f(part.g(EXTENSION.run(x) + value)))
 def built(x):
     from extension import entry
@@ -32,7 +32,7 @@ def other(x): return x
     "kernels/pkg/leaf.py": "def h(x): return x\n", "kernels/spread/inner.py": "value = 1\n", "kernels/unused.py": "x = 1\n",
     "kernels/csrc/scan.cu": '#include "tile.cuh"\n#include <cuda.h>\n', "kernels/csrc/tile.cuh": '#include "deep.h"\n',
     "kernels/csrc/deep.h": "1\n",
-    "kernels/csrc/unused.cu": "1\n", "shared/more.cpp": "1\n", "build/extension.py": "def entry(x): return x\n", "kernelwright.yaml": "",
+    "kernels/csrc/unused.cu": "1\n", "common/more.cpp": "1\n", "build/extension.py": "def entry(x): return x\n", "kernelwright.yaml": "",
 }
 
 
@@ -62,7 +62,7 @@ def edited(ref: WorkloadRef, name: str, old: str, new: str) -> bool:
     ("kernels/pkg/leaf.py", "return x", "return -x"), ("kernels/spread/inner.py", "1", "2"),
     ("build/extension.py", "return x", "return -x"),
     ("kernels/csrc/scan.cu", "#include <cuda.h>", "// tile 64"), ("kernels/csrc/tile.cuh", "deep", "// deep"),
-    ("kernels/csrc/deep.h", "1", "2"), ("shared/more.cpp", "1", "2"), ("mla.py", "SEED = 1", "SEED = 2"), ("mla.py", "'b': 1", "'b': 2"),
+    ("kernels/csrc/deep.h", "1", "2"), ("common/more.cpp", "1", "2"), ("mla.py", "SEED = 1", "SEED = 2"), ("mla.py", "'b': 1", "'b': 2"),
 ], ids=lambda value: value if isinstance(value, str) and "/" in value else "")
 def test_an_edit_of_what_it_leads_to_is_an_edit(ref: WorkloadRef, name: str, old: str, new: str) -> None:
     assert edited(ref, name, old, new)
@@ -87,9 +87,9 @@ def test_the_inputs_of_versions_in_one_file_count_too(tmp_path: Path) -> None:
 def test_a_source_outside_the_project_is_not_read(ref: WorkloadRef, tmp_path: Path) -> None:
     (tmp_path / "outside.cu").write_text("1")
     source = ref.path.parent / "kernels/a.py"
-    names = ["../../outside.cu", "../shared/more.cpp", str(tmp_path / "outside.cu")]
+    names = ["../../outside.cu", "../common/more.cpp", str(tmp_path / "outside.cu")]
     source.write_text(f"{source.read_text()}\ndef forward(x, names={names}): ...\n")
-    assert not edited(ref, "../outside.cu", "1", "2") and edited(ref, "shared/more.cpp", "1", "2")
+    assert not edited(ref, "../outside.cu", "1", "2") and edited(ref, "common/more.cpp", "1", "2")
 
 
 def test_more_than_the_limit_can_not_be_told(ref: WorkloadRef, monkeypatch: pytest.MonkeyPatch) -> None:

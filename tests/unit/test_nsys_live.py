@@ -27,7 +27,7 @@ from warm_start import warm_start
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "h200" / "mlp_activations"
 SECRET = "hunter2-do-not-tell"
-OTHERS = (f"PATH=/bin\0OTHERS_TOKEN={SECRET}\0LANG=C", f"HOME=/home/me\0DB_URL=postgres://me:{SECRET}@host/db")
+OTHERS = (f"PATH=/bin\0OTHERS_TOKEN={SECRET}\0LANG=C", f"HOME=/project\0DB_URL=postgres://me:{SECRET}@host/db")
 
 
 def holds_secret(folder: Path) -> list[str]:
