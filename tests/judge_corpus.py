@@ -12,6 +12,7 @@ from kernelwright.model.verdict import Verdict
 from kernelwright.model.workload import WorkloadRef
 
 DATA = Path(__file__).resolve().parent / "data" / "judge"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FULL = "KERNELWRIGHT_FULL_CORPUS"
 """Environment variable: with 1, the tests judge every candidate of both corpora."""
 

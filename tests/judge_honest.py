@@ -1,6 +1,6 @@
 """The honest candidates: none may be called a cheat, wrong or failed, and none the opposite of what it is.
 
-`python bench/judge_corpus.py honest` judges all of them; docs/judge-honest.md is this table.
+`python bench/judge_corpus.py honest` judges all of them; docs/judge-honest.md is this table with what they got.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from judge_corpus import DATA, Sessions
+import judge_runs
+from judge_corpus import DATA, EXAMPLES, Sessions
 from kernelwright.model.verdict import Verdict
 
 FOLDER = Path(__file__).resolve().parent / "honest" / "candidates"
@@ -41,6 +42,13 @@ class Honest:
     def key(self) -> str:
         """E.g. "wide/once"."""
         return f"{self.workload}/{self.name}"
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """(workload, candidate)."""
+        if self in GPU_HONEST:
+            return EXAMPLES / f"{self.workload}.py", GPU_FOLDER / f"{self.name}.py"
+        return DATA / f"{self.workload}.py", FOLDER / f"{self.key}.py"
 
 
 OWN = (("kernels seen", "passed"), ("ghost replay", "passed"))
@@ -121,10 +129,9 @@ GPU_HONEST: tuple[Honest, ...] = (
 
 def judged(honest: Honest, sessions: Sessions) -> tuple[Verdict, str]:
     """Its verdict and what is wrong with it; a large difference that was not seen is looked for once more, for longer."""
-    files = (DATA / f"{honest.workload}.py", FOLDER / f"{honest.key}.py")
-    verdict = sessions.judge(*files, precision=honest.precision)
+    verdict = sessions.judge(*honest.files, precision=honest.precision)
     if honest.large and verdict.verdict == "AMBIGUOUS":
-        verdict = sessions.judge(*files, precision=honest.precision, max_timing_s=3.0)
+        verdict = sessions.judge(*honest.files, precision=honest.precision, max_timing_s=3.0)
     return verdict, problem(honest, verdict)
 
 
@@ -146,20 +153,22 @@ def problem(honest: Honest, verdict: Verdict) -> str:
 def page() -> str:
     """docs/judge-honest.md."""
     lines = ["# Honest candidates", "",
-             "None may be called a cheat, wrong or failed, and none the opposite of what it is. `python bench/judge_corpus.py honest`",
-             "judges those that need no GPU, `tests/gpu/test_honest_gpu.py` the others. Where a difference is at least twofold the verdict",
-             "must find it; where it is smaller, AMBIGUOUS is right on a busy machine; *either* means that it depends on the machine.", ""]
-    lines += _table("Without a GPU", HONEST, "tests/honest/candidates") + _table("On a GPU", GPU_HONEST, "tests/honest/gpu")
+             "None may be called a cheat, wrong or failed, and none the opposite of what it is. `python bench/judge_corpus.py honest",
+             "--record` judges those that need no GPU, with `--device cuda` the others, and this page is made of the recorded runs. Where",
+             "a difference is at least twofold the verdict must find it; where it is smaller, AMBIGUOUS is right on a busy machine; *either*",
+             "means that it depends on the machine. *Tier* is the [separation](judge-separation.md) that held in its process.", ""]
+    lines += _table("Without a GPU", HONEST, "tests/honest/candidates", "cpu") + _table("On a GPU", GPU_HONEST, "tests/honest/gpu", "cuda")
     lines += ["## Too rough", "",
               "Honest, and WRONG, since the limit follows the reference's own error (a sum in blocks errs by 1 eps, one term after",
               "the other by 20):", "", *(f"- `{honest.key}`: {honest.what}" for honest in TOO_ROUGH), ""]
     return "\n".join(lines)
 
 
-def _table(head: str, table: tuple[Honest, ...], folder: str) -> list[str]:
-    rows = [f"| {honest.workload} | {honest.name} | {honest.what} | {_class(honest)} |" for honest in table]
-    return [f"## {head}", "", f"{len(table)} files in `{folder}/`.", "", "| Workload | Candidate | What it does | Verdict |",
-            "|---|---|---|---|", *rows, ""]
+def _table(head: str, table: tuple[Honest, ...], folder: str, device: str) -> list[str]:
+    run = judge_runs.read("honest", device)
+    rows = [f"| {honest.workload} | {honest.name} | {honest.what} | {_class(honest)} | {run.cells(honest.key)} |" for honest in table]
+    return [f"## {head}", "", f"{len(table)} files in `{folder}/`. {run.summary(honest.key for honest in table)}", "",
+            "| Workload | Candidate | What it does | Must be | Got | Tier |", "|---|---|---|---|---|---|", *rows, ""]
 
 
 def _class(honest: Honest) -> str:

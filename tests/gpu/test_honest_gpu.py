@@ -1,14 +1,11 @@
 """Honest candidates that need a GPU: CUDA graphs, Triton, lower precision declared, side streams that are joined."""
 
-from pathlib import Path
-
 import pytest
 
 from judge_corpus import Sessions, said
-from judge_honest import GPU_FOLDER, GPU_HONEST, problem
+from judge_honest import GPU_HONEST, judged
 
 pytestmark = pytest.mark.gpu
-WORKLOAD = Path(__file__).resolve().parents[2] / "examples" / "mlp_activations.py"
 
 
 @pytest.fixture(scope="module")
@@ -19,5 +16,5 @@ def sessions():
 
 @pytest.mark.parametrize("honest", GPU_HONEST, ids=[honest.name for honest in GPU_HONEST])
 def test_an_honest_candidate_is_judged_rightly(honest, sessions):
-    verdict = sessions.judge(WORKLOAD, GPU_FOLDER / f"{honest.name}.py", precision=honest.precision)
-    assert not problem(honest, verdict), said(verdict)
+    verdict, wrong = judged(honest, sessions)
+    assert not wrong, said(verdict)

@@ -57,6 +57,20 @@ def test_renewed_inputs_lie_elsewhere_and_hold_what_they_should():
     assert [value for value, _ in after] == [(4 + number) % 3 for number in range(4)]
 
 
+def test_on_a_cpu_each_block_finds_other_memory():
+    """Else where buffers lie against each other is a process's luck for life."""
+    calls = []
+    timer = Timer(logging(calls), POOL, 4)
+    for block in range(3):
+        timer.block(1, 4 * block, 4)
+    first, second, third = ({place for _, place in calls[4 * block: 4 * block + 4]} for block in range(3))
+    assert not first & second and not second & third
+    assert [value for value, _ in calls] == [number % 3 for number in range(12)]
+    before = [filling.numel() for filling in timer._fillings]
+    timer.block(1, 0, 4)
+    assert [filling.numel() for filling in timer._fillings] != before
+
+
 def test_what_the_last_outputs_occupied_is_poisoned_before_the_next_sample(monkeypatch):
     filled = []
     plain = torch.Tensor.fill_

@@ -24,7 +24,8 @@ class StandIn:
     """A worker that answers at once and says that a call takes call_ns; `asked` is what it was told."""
 
     def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None):
-        self.worker = SimpleNamespace(role=role, pid=0)
+        self.worker = SimpleNamespace(role=role, pid=0, pause=lambda: self.asked.append(("pause", {})),
+                                      resume=lambda: self.asked.append(("resume", {})))
         self.call_ns, self.device, self.conditions, self.dies_at, self.ring = call_ns, device, conditions, dies_at, 1
         self.asked = []
         self.noise = np.random.default_rng(len(role))
@@ -70,7 +71,7 @@ def test_outputs_of_random_timed_calls_are_asked_for_after_their_blocks(walls):
     candidate = StandIn("candidate", CALL_NS / 50)
 
     def export(pool_index):
-        exported.append((pool_index, candidate.asked[-1]))
+        exported.append((pool_index, next(one for one in reversed(candidate.asked) if one[0] == "time")))
         return []
 
     timed = compared(StandIn("reference", CALL_NS / 50), candidate, export=export)
@@ -91,6 +92,26 @@ def test_the_checked_blocks_differ_in_length_from_one_judgement_to_the_next_and_
         usual = max(set(asked[1]), key=asked[1].count)
         seen |= {(index, block) for index, block in enumerate(asked[1]) if block != usual}
     assert len(seen) > 6
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on_a_cpu_a_side_is_stopped_from_each_block_to_its_next_command(walls, device):
+    """What its threads would spin then is the other side's time."""
+    sides = [StandIn(role, device=device) for role in ("reference", "candidate")]
+    compared(*sides)
+    for side in sides:
+        ops = [op for op, _ in side.asked]
+        after = [later for op, later in zip(ops, ops[1:], strict=False) if op == "time"]
+        assert set(after) == ({"pause"} if device == "cpu" else {"lead_in", "renew", "time", "resume"} & set(after))
+        assert ops[-1] == "resume", "and it goes on at the end"
+
+
+def test_a_side_goes_on_where_the_timing_fails(walls, monkeypatch):
+    sides = [StandIn("reference"), StandIn("candidate")]
+    monkeypatch.setattr(timing, "_run", lambda *args, **options: (_ for _ in ()).throw(WorkerFailed("died", "was killed")))
+    with pytest.raises(WorkerFailed):
+        compared(*sides)
+    assert [side.asked[-1][0] for side in sides] == ["resume", "resume"]
 
 
 def test_a_sample_cut_short_does_not_change_the_time_of_a_call():

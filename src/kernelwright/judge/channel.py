@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import select
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,6 +94,7 @@ class Worker:
             os.close(status_write)
         self._buffer = bytearray()
         self._pending: tuple[str, str] | None = None
+        self._paused = False
 
     def __enter__(self) -> Worker:
         return self
@@ -108,6 +110,7 @@ class Worker:
 
     def send(self, op: str, **fields: Any) -> None:
         """Give a command without waiting for its reply. Raises WorkerFailed when the worker is gone."""
+        self.resume()
         identity = secrets.token_hex(8)
         self._pending = (identity, op)
         try:
@@ -146,10 +149,31 @@ class Worker:
 
     def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""
+        self.resume()
         self._close_pipes("_request", "_reply")
         terminate(self.process, grace_s=SUPERVISED_GRACE_S if self._supervised else 0.0)
         self.hear()
         self._close_pipes("_status")
+
+    def pause(self) -> None:
+        """Stop its process group until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes
+        nothing from the other side meanwhile. Never its supervisor, which ends it when this process is killed."""
+        known = not self._supervised or (self.confinement is not None and self.confinement.report is not None)
+        self._paused = known and self.process.poll() is None and self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo `pause`. Safe to repeat."""
+        if self._paused:
+            self._paused = False
+            self.signal(signal.SIGCONT)
+
+    def signal(self, number: int) -> bool:
+        """Send its process group a signal (signal(7)); False where it is gone."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
 
     def log_tail(self) -> str:
         """The last line that the program printed, shortened."""

@@ -75,6 +75,8 @@ def plan(pair_s: float, budget_s: float) -> tuple[int, int]:
 
 def _block(who: Exchange, samples: int, calls: int, first: int) -> float:
     reply = who.ask("time_condition", Times, samples=samples, first=first)
+    if not reply.events_ns:
+        who.worker.pause()
     if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
     return order.median(reply.events_ns or reply.host_ns) / calls

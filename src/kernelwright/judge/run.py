@@ -33,6 +33,8 @@ from .session import ReferenceSession, sha256_of
 from .timing import Timed, compare, time_further
 from .untrusted import remove
 
+FURTHER_SHARE = {"cuda": 0.5, "cpu": 0.8}
+"""A further pair's timing against the first one's: on a CPU the noise of the quads is what is left, on a GPU the luck of the pair."""
 CONFIRMING_ROUNDS = 2
 """Rounds of fresh inputs of the second pair: the second refills the tensors of the first."""
 WAITING = "waiting for the lock"
@@ -163,9 +165,10 @@ class _Judgement:
 
     def _another_pair(self, earlier: int) -> tuple[VerdictName, tuple[str, ...], Timed | None]:
         """A judgement by fresh processes, which of them starts first taking turns."""
+        timing_s = self.options.max_timing_s * FURTHER_SHARE["cuda" if self._on_gpu() else "cpu"]
         options = self.options.model_copy(update={
             "rounds": CONFIRMING_ROUNDS, "distributions": False, "steadiness": False, "degenerate": False, "conditions": (),
-            "cross_check": False, "confirm": False, "audits": False, "max_timing_s": self.options.max_timing_s / 2,
+            "cross_check": False, "confirm": False, "audits": False, "max_timing_s": timing_s,
             "seed": self.seeds.of(f"pair {earlier + 1}")})
         with self.session.quiet(), ReferenceSession(self.workload, options, say=self.say, start=earlier % 2 == 0) as session:
             fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent, alone=False)

@@ -7,7 +7,6 @@ anything is timed.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -103,8 +102,7 @@ class Spare:
         if self.confinement.report is None:
             self.end()
         elif self.worker.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.worker.pid, number)
+            self.worker.signal(number)
 
 
 def worthwhile(cores: int, available_bytes: int) -> bool:

@@ -28,19 +28,17 @@ WARM_S = 0.2
 SAMPLE_S = 400e-6
 """A sample makes enough calls to last this long: a timer's 0.5 us (CUDA events) are then 0.1%."""
 MAX_RING = 16
-MAX_QUADS = {"cuda": 40, "cpu": 80}
+MAX_QUADS = {"cuda": 40, "cpu": 400}
 """In the usual time; a longer timing may have as many times more as it is longer, up to MAX_LONGER: quads average the noise of a
-machine, more samples in a block do not. A CPU core that others share changes speed for about a second at a time."""
+machine, more samples in a block do not. A CPU core that others share changes speed within milliseconds, so the sides take short turns
+there (two cores, two threads, the same program on both sides, 15 s: standard error of the median quad 0.4% with blocks of 4 ms, 0.7% with
+8 ms, 1.2% with 22 ms)."""
 MAX_LONGER = 5
 MAX_SAMPLES = 50
-MIN_BLOCK_S = 5e-3
+MIN_BLOCK_S = {"cuda": 5e-3, "cpu": 2.5e-3}
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
-LEAD_IN_S = {"cuda": 0.0, "cpu": 8e-3}
-"""The untimed passes take at least this long: OpenMP's threads of the other process spin for some 8 ms after their last work. Two cores,
-two threads, the same program on both sides, 6 s: the standard error of a pair's speed-up was 1.8% with 40 quads and one pass, 1.8% with
-160, 1.0% with 80 quads and 8 ms (medians of four)."""
 CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
 """In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and the output of the last call of
 each of the candidate's blocks is checked, after a random number of calls of a sample."""
@@ -149,8 +147,8 @@ class Plan:
     """Calls a sample, each on its own input set."""
     samples: int
     lead_in: bool
-    lead_in_s: float
-    """The untimed passes of a block take at least so long."""
+    pauses: bool
+    """Between its blocks each process is stopped."""
     looks: tuple[int, ...]
     """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
     longest: bool
@@ -175,8 +173,12 @@ def compare(
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
         warmed = time.monotonic()
         with SmClocks(device) as watched:
-            timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched,
-                         alone=alone)
+            try:
+                timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched,
+                             alone=alone)
+            finally:
+                for who in sides:
+                    who.worker.resume()
         done = time.monotonic()
         timed.seconds |= {"warm-up": warmed - begin, "timing": done - warmed}
         timed.notes += [watched.note] if watched.note else []
@@ -350,26 +352,24 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
     """How to spend max_timing_s on two sides whose calls take these seconds. More than the usual time means more quads, not longer ones."""
     sample_s, max_quads = ring * max(reference_s, candidate_s), MAX_QUADS[device]
     lead_in = sample_s < LEAD_IN_BELOW_S
-    lead_in_s = LEAD_IN_S[device] if lead_in else 0.0
-    block_s = min(max_timing_s, USUAL_TIMING_S) / (4 * max_quads) - lead_in_s
-    samples = min(MAX_SAMPLES, max(1, math.ceil(MIN_BLOCK_S / sample_s), int(block_s / sample_s)))
-    quad_s = 2 * ring * (reference_s + candidate_s) * samples + 4 * max(lead_in_s, lead_in * ring * (reference_s + candidate_s) / 2)
+    block_s = min(max_timing_s, USUAL_TIMING_S) / (4 * max_quads)
+    samples = min(MAX_SAMPLES, max(1, math.ceil(MIN_BLOCK_S[device] / sample_s), int(block_s / sample_s)))
+    quad_s = 2 * ring * (reference_s + candidate_s) * (samples + lead_in)
     most = int(max_quads * min(MAX_LONGER, max(1.0, max_timing_s / USUAL_TIMING_S)))
     quads = max(MIN_QUADS, min(most, int(max_timing_s / quad_s)))
     # The warm-up on a busy machine makes a call look slow (seen: 62 quads planned for 30 s, done after 12 s): time ends the last look.
-    return Plan(ring, samples, lead_in, lead_in_s, (*plan_looks(quads, alpha)[:-1], most), most == MAX_LONGER * max_quads)
+    return Plan(ring, samples, lead_in, device == "cpu", (*plan_looks(quads, alpha)[:-1], most), most == MAX_LONGER * max_quads)
 
 
 def _block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Block:
-    until = time.monotonic() + plan.lead_in_s
     if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
-        who.ask("lead_in", Done)
-    while time.monotonic() < until:
         who.ask("lead_in", Done)
     samples, last_calls = (cut.samples, cut.last_calls) if cut else (plan.samples, plan.ring)
     start = time.monotonic()
     reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)
     wall = time.monotonic() - start
+    if plan.pauses:
+        who.worker.pause()
     if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
     return Block(wall, reply.events_ns, reply.host_ns, [plan.ring] * (samples - 1) + [last_calls], start)

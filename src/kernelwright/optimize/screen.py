@@ -159,12 +159,12 @@ class Screener:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """No process compiles inside it."""
-        stopped = [compiler for compiler in self._ahead if compiler.signal(signal.SIGSTOP)]
+        stopped = [compiler for compiler in self._ahead if compiler.worker.signal(signal.SIGSTOP)]
         try:
             yield
         finally:
             for compiler in stopped:
-                compiler.signal(signal.SIGCONT)
+                compiler.worker.signal(signal.SIGCONT)
 
     def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared) -> Screen:
         session = self.judging()
@@ -273,15 +273,6 @@ class _Compiler:
 
     def _pending(self) -> bool:
         return self.worker._pending is not None
-
-    def signal(self, number: int) -> bool:
-        """Stop or continue its process group."""
-        try:
-            os.killpg(self.worker.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
-
 
 def compilers(cores: int) -> int:
     """How many processes may compile ahead on so many cores."""

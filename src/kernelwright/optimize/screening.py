@@ -17,7 +17,7 @@ from .expected import hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .plan import Candidate, candidate, carrier_of, first_round
 from .screen import Ask, Unusable
-from .search import NO_COMPILER, Search, file_name, line_of
+from .search import NO_COMPILER, Search, Status, file_name, line_of
 from .state import utc_now
 from .view import View, incumbent
 
@@ -105,6 +105,13 @@ class ScreenedSearch(Search):
         self.note([item for item in items if self.why_not(item) is not None or item.ladder_row or self.stopped is not None], done)
         self._note_not_begun()
 
+    def _why_not_begun(self, item: Candidate, done: Mapping[str, Experiment]) -> tuple[Status, str]:
+        if self.stopped is not None or not self._screens():
+            return super()._why_not_begun(item, done)
+        screen_s, judge_s = screen_estimate_s(item.passes, done.values(), self.costs)[0], self._judgement_s(None)
+        return "out_of_budget", (f"about {screen_s:.0f} s for its screen and {judge_s:.0f} s for a judgement expected, "
+                                 f"{self.left_s():.0f} s left")
+
     def _note_not_begun(self) -> None:
         view = self.view()
         waiting = hoped(view, [item for item in strategy.proposals(view)
@@ -146,7 +153,15 @@ class ScreenedSearch(Search):
 
     def _next(self) -> Candidate | None:
         """The next candidate to screen, if the time allows one."""
-        view, left = self.view(), self._screening_left_s()
+        view = self.view()
+        item = self._affordable(view, self._screening_left_s())
+        if item is None and self._judgeable() is None:
+            # Nothing else would use the time: one judgement is all that is held back.
+            item = self._affordable(view, self.left_s() - self._judgement_s(None))
+        return item
+
+    def _affordable(self, view: View, left: float) -> Candidate | None:
+        """The next candidate whose screen fits into `left` seconds."""
         ladder_s = self._ladder_s(view, left)
 
         def affordable(item: Candidate) -> bool:

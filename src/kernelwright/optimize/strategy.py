@@ -26,6 +26,9 @@ PATIENCE = 12
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
 GRAPH = "cuda_graph"
+CHEAPEST = LADDER[0]
+"""Its screen takes a second or two once the workload is loaded. First without a GPU: a short budget then has a result before the first
+compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
@@ -90,6 +93,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     first = [item for item in waiting if item.origin == "warm start"] \
+        or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu] \
         or [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"] \
         or [item for item in waiting if item.name in LADDER[:2]]
     if first:

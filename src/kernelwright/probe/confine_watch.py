@@ -12,11 +12,13 @@ import json
 import os
 import random
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SA_NOCLDSTOP = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 POLL_S = 0.1
 BUSY_POLL_S = 0.02
@@ -42,6 +44,7 @@ def supervise(child: int, plan: Plan) -> NoReturn:
     """Until the child or the parent has ended, or the tree is over a limit; then end what is left."""
     parent, page = os.getppid(), os.sysconf("SC_PAGE_SIZE")
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    _hear_of_ends_only()
     status: int | None = None
     wait_s = POLL_S
     while status is None:
@@ -62,6 +65,15 @@ def supervise(child: int, plan: Plan) -> NoReturn:
     if left:
         _say(plan, {"left": left})
     _leave(status)
+
+
+def _hear_of_ends_only() -> None:
+    """The judge stops the worker between timed blocks: woken each time, this process would take from the other side's.
+
+    struct sigaction of 64-bit glibc and musl: handler (0: the default), 128 bytes of mask, flags, restorer.
+    """
+    if struct.calcsize("P") == 8:
+        ctypes.CDLL(None).sigaction(int(signal.SIGCHLD), struct.pack("P128xi4xP", 0, SA_NOCLDSTOP, 0), None)
 
 
 def descendants(process: int) -> Iterator[int]:

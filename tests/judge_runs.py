@@ -1,0 +1,83 @@
+"""The recorded runs of the two corpora, `docs/judge-runs/CORPUS-DEVICE.json`.
+
+`bench/judge_corpus.py --record` writes them; the corpora's pages show them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernelwright.model.verdict import Verdict
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "judge-runs"
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one candidate got."""
+
+    verdict: str
+    tier: str
+    """The tier of separation that held in its judgement."""
+    wrong: str
+    """What was wrong with the verdict; "" when it was as it must be."""
+    elapsed_s: float
+
+
+@dataclass
+class Run:
+    """One run of a corpus on one device."""
+
+    corpus: str
+    device: str
+    """cpu or cuda."""
+    date: str = ""
+    commit: str = ""
+    device_name: str = ""
+    torch_version: str = ""
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Of its file."""
+        return FOLDER / f"{self.corpus}-{self.device}.json"
+
+    def add(self, name: str, verdict: Verdict, wrong: str) -> None:
+        """One more judgement."""
+        tier = verdict.separation.tier if verdict.separation is not None else "n/a"
+        self.device_name, self.torch_version = verdict.device_name or self.device_name, verdict.torch_version or self.torch_version
+        self.rows[name] = Row(verdict.verdict, tier, wrong, round(verdict.elapsed_s, 1))
+
+    def write(self) -> None:
+        """Replace its file."""
+        FOLDER.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    def cells(self, name: str) -> str:
+        """Two cells of a table: the verdict that the candidate got, the tier that held."""
+        row = self.rows.get(name)
+        return f"{row.verdict} | {row.tier}" if row is not None else f"{NOT_RUN} | n/a"
+
+    def summary(self, names: Iterable[str]) -> str:
+        """A sentence on the run as a whole."""
+        found = [self.rows[name] for name in names if name in self.rows]
+        if not found:
+            return "Not run yet."
+        wrong = sum(bool(row.wrong) for row in found)
+        return (f"Run on {self.date} at {self.commit} with torch {self.torch_version}, {self.device_name}: {len(found)} judged in "
+                f"{sum(row.elapsed_s for row in found):.0f} s, {wrong} not as they must be.")
+
+
+def read(corpus: str, device: str) -> Run:
+    """The recorded run; an empty one where there is none."""
+    run = Run(corpus, device)
+    if not run.path.exists():
+        return run
+    stored: dict[str, Any] = json.loads(run.path.read_text(encoding="utf-8"))
+    rows = {name: Row(**row) for name, row in stored.pop("rows").items()}
+    return Run(**stored, rows=rows)
