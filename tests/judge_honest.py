@@ -155,8 +155,8 @@ def page() -> str:
     lines = ["# Honest candidates", "",
              "None may be called a cheat, wrong or failed, and none the opposite of what it is. `python bench/judge_corpus.py honest",
              "--record` judges those that need no GPU, with `--device cuda` the others, and this page is made of the recorded runs. Where",
-             "a difference is at least twofold the verdict must find it; where it is smaller, AMBIGUOUS is right on a busy machine; *either*",
-             "means that it depends on the machine. *Tier* is the [separation](judge-separation.md) that held in its process.", ""]
+             "a difference is at least twofold the verdict must find it; where it is smaller, AMBIGUOUS is right on a busy machine;",
+             "*either* means that it depends on the machine. *Tier* is the [separation](judge-separation.md) that held in its process.", ""]
     lines += _table("Without a GPU", HONEST, "tests/honest/candidates", "cpu") + _table("On a GPU", GPU_HONEST, "tests/honest/gpu", "cuda")
     lines += ["## Too rough", "",
               "Honest, and WRONG, since the limit follows the reference's own error (a sum in blocks errs by 1 eps, one term after",

@@ -1,5 +1,6 @@
 """The parts around the timed quads: dropped quads, further conditions, the profiler's window, checks of random calls. Stand-in workers."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -101,7 +102,7 @@ def test_on_a_cpu_a_side_is_stopped_from_each_block_to_its_next_command(walls, d
     compared(*sides)
     for side in sides:
         ops = [op for op, _ in side.asked]
-        after = [later for op, later in zip(ops, ops[1:], strict=False) if op == "time"]
+        after = [later for op, later in itertools.pairwise(ops) if op == "time"]
         assert set(after) == ({"pause"} if device == "cpu" else {"lead_in", "renew", "time", "resume"} & set(after))
         assert ops[-1] == "resume", "and it goes on at the end"
 
