@@ -14,7 +14,7 @@ import pytest
 
 from kernelwright.capture.lock import device_lock
 from kernelwright.cli.main import main
-from kernelwright.judge import JudgeOptions, OfReference, OutOfTime, ReferenceSession, judge
+from kernelwright.judge import JudgeOptions, OfReference, OutOfTime, ReferenceSession, judge, timing
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.verdict import ACCEPTABLE, Verdict
 from kernelwright.model.workload import WorkloadRef
@@ -97,6 +97,29 @@ def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide, timed):
     assert all(0 < error.candidate_error < error.limit < 1e-5 for error in verdict.correctness.errors if not error.distribution)
     assert verdict.comparison.pairs >= 6 and verdict.comparison.blocks == 2 * verdict.comparison.pairs and verdict.candidate_setup_s > 0
     assert len(verdict.workload_sha256) == len(verdict.candidate_sha256) == 64 and verdict.torch_version
+
+
+def test_while_one_side_is_timed_the_other_is_stopped(wide, timed, monkeypatch):
+    """A thread that it left, OpenMP's among them, takes nothing from the other's time."""
+    seen, plain = {}, timing._block
+
+    def block(who, *rest):
+        others = [worker for role, worker in seen.items() if role != who.worker.role]
+        seen[who.worker.role] = who.worker
+        assert all(stopped(worker.pid) for worker in others), f"beside {who.worker.role}"
+        return plain(who, *rest)
+
+    monkeypatch.setattr(timing, "_block", block)
+    assert judge(wide.workload, WIDE / "same.py", session=wide).verdict in ACCEPTABLE
+    assert seen.keys() == {"reference", "candidate"}
+    assert not stopped(seen["reference"].pid, within_s=0.0), "it goes on afterwards"
+
+
+def stopped(process, within_s=5.0):
+    until = time.monotonic() + within_s
+    while (Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "T") and time.monotonic() < until:
+        time.sleep(0.001)  # a signal to a whole group takes its time
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_candidate_that_works_twice_is_slower(wide, timed):

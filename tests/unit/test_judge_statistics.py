@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelwright.judge import timing
+from kernelwright.judge import statistics, timing
 from kernelwright.judge.outcome import words as words_of
 from kernelwright.judge.sm_clocks import nothing_watched
 from kernelwright.judge.statistics import (
@@ -74,6 +74,20 @@ def test_signed_rank_levels_are_those_of_the_tables():
     assert signed_rank_index(10, 0.05) == 8
     assert signed_rank_index(5, 0.05) is None
     assert signed_rank_index(8, 0.01) == 0
+
+
+def test_thousands_of_quads_have_ranks_too_and_the_two_ways_meet(monkeypatch):
+    """A long timing of short calls: 2**n passes what a float holds at 1024."""
+    exact = signed_rank_index(statistics.EXACT_RANKS, 0.01)
+    monkeypatch.setattr(statistics, "EXACT_RANKS", 8)
+    signed_rank_index.cache_clear()
+    n = 400
+    spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    assert abs(signed_rank_index(n, 0.01) - exact) < 0.01 * spread
+    values = np.random.default_rng(0).normal(0.03, 0.1, 2000)
+    found = estimate(values, 5)
+    signed_rank_index.cache_clear()
+    assert found.low < math.exp(0.03) < found.high and found.high - found.low < 0.02
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [
