@@ -21,9 +21,9 @@ PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.01}
 """Standard deviation of the log speed-up of a program against itself between pairs of processes, at least (docs/judge-timing.md has the
 measurements)."""
 MARGIN = {"cuda": 0.0, "cpu": PROCESS_DIFFERENCE}
-"""FASTER and SLOWER need an interval beyond 1 +- this: on a CPU the candidate's process differs from the reference's by its place in
-memory and its confinement too, which no further pair averages out (measured, a program against itself, 109 pairs: 0.7 +- 0.2% slower; on
-an H200, 86 pairs: 0.07 +- 0.05%)."""
+"""FASTER and SLOWER need an interval beyond 1 +- this: on a CPU pairs differ by more than the least spread where the machine is shared, and
+the candidate's process may differ from the reference's by what it allocated before (measured on two shared cores, a program against itself:
+102 pairs, 0.3 +- 0.2% slower, standard deviation between pairs 1.1%; on an H200, 86 pairs: 0.07 +- 0.05%)."""
 EQUIVALENCE = {"cuda": 0.02, "cpu": 0.04}
 """An interval within 1 +- this is SAME."""
 SHARE_OF_ALPHA = 0.2
