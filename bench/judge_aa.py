@@ -16,6 +16,9 @@ timing at the start of that part says what it comes to in time.
   python bench/judge_aa.py --part resample --append --out build/judge_aa.json
   python bench/judge_aa.py --part planted --append --out build/judge_aa.json
 
+OMP_NUM_THREADS=1 gives a program of one thread, which the judge binds to one core of several: on cores that others share it is far
+steadier than one of as many threads as cores. The document says how many there were.
+
 --append continues the file (a part that has its --count already does nothing more); --limit-s ends the command in time; --lanes N makes N
 judgements at once, which wait for each other's timing as any two judgements on a machine do (that wait is not counted in the 30 s of a
 planted one); --add FILE takes over the rows of another machine of the same kind. Progress goes to stderr. With --check, exit 1 when a
@@ -159,7 +162,8 @@ class Bench:
         asked = JudgeOptions(device=self.args.device, python=self.args.python or sys.executable, max_timing_s=max_timing_s, **options)
         verdict = judge(self.workload, candidate, asked)
         self.longest_s = max(self.longest_s, time.monotonic() - start)
-        self.document["device_name"], self.document["torch_version"] = verdict.device_name, verdict.torch_version
+        self.document |= {"device_name": verdict.device_name, "torch_version": verdict.torch_version,
+                          "cpu_threads": verdict.environment.get("cpu_threads", "")}
         return verdict
 
     def _add(self, part: str, row: dict[str, Any]) -> None:
