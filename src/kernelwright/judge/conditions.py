@@ -24,8 +24,12 @@ MOST_OVER = 10
 
 def measure(
     reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S, pair_s: float = 0.0,
+    *, pauses: bool = False,
 ) -> tuple[ConditionTiming, ...]:
-    """Time both under each condition. pair_s: a call of both sides, warm. Raises WorkerFailed, OutOfTime."""
+    """Time both under each condition. pair_s: a call of both sides, warm; pauses: the other process is stopped meanwhile.
+
+    Raises WorkerFailed, OutOfTime.
+    """
     rows: list[ConditionTiming] = []
     for name in names:
         if 2 * MIN_QUADS * pair_s > MOST_OVER * budget_s:
@@ -33,7 +37,7 @@ def measure(
             rows.append(ConditionTiming(condition=name, not_applicable=why))
             continue
         try:
-            rows.append(_measured(reference, candidate, name, budget_s))
+            rows.append(_measured(reference, candidate, name, budget_s, pauses))
         except WorkerFailed as error:
             if name != "graph" or error.code == "forged":  # an ordinary call must not fail; a capture may, and end its process
                 raise
@@ -41,7 +45,7 @@ def measure(
     return tuple(rows)
 
 
-def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float) -> ConditionTiming:
+def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float, pauses: bool) -> ConditionTiming:
     sides = (reference, candidate)
     ready: list[ConditionReady] = []
     for who in sides:
@@ -54,6 +58,8 @@ def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: flo
     first = 0
     for _ in range(quads):
         for side in (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1):
+            if pauses:
+                sides[1 - side].worker.pause()
             blocks[side].append(_block(sides[side], samples, ready[side].calls, first))
             first += samples * ready[side].calls
     for who in sides:
@@ -75,8 +81,6 @@ def plan(pair_s: float, budget_s: float) -> tuple[int, int]:
 
 def _block(who: Exchange, samples: int, calls: int, first: int) -> float:
     reply = who.ask("time_condition", Times, samples=samples, first=first)
-    if not reply.events_ns:
-        who.worker.pause()
     if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
     return order.median(reply.events_ns or reply.host_ns) / calls

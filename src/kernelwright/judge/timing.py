@@ -148,7 +148,7 @@ class Plan:
     samples: int
     lead_in: bool
     pauses: bool
-    """Between its blocks each process is stopped."""
+    """While one side is timed the other's process is stopped."""
     looks: tuple[int, ...]
     """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
     longest: bool
@@ -196,7 +196,7 @@ def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: 
     """
     budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
     with same_cores([who.worker.process.pid for who in (reference, candidate)], timed.threads):
-        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed))
+        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed), pauses=any(timed.threads))
     note = conditions.slower_cold(timed.decision, timed.conditions)
     return [note] if note else []
 
@@ -241,6 +241,8 @@ def _run(
             cut = _cut(plan, sides) if quad in drawn else None
             order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
             for side in order_of_sides:
+                if plan.pauses:
+                    sides[1 - side].worker.pause()
                 blocks[side].append(_block(sides[side], plan, first, cut))
                 first += plan.samples * plan.ring
                 if side == 1 and cut and checks.spent_s < CHECK_BUDGET_S:
@@ -368,8 +370,6 @@ def _block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Blo
     start = time.monotonic()
     reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)
     wall = time.monotonic() - start
-    if plan.pauses:
-        who.worker.pause()
     if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
         raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
     return Block(wall, reply.events_ns, reply.host_ns, [plan.ring] * (samples - 1) + [last_calls], start)
