@@ -28,7 +28,8 @@ def test_kernels_err_like_the_library(dtype, window, stride, padding, dilation):
         for stages in ([first], [second], [first, second]):
             for tile in [[512]] if stages == [first] else [[*tile, 0] for tile in TILES]:
                 module = Convolutions(stages, tile)
-                wide = [None if part is None else part.double() for part in (module.first, module.first_bias, module.weight, module.weight_bias)]
+                parts = (module.first, module.first_bias, module.weight, module.weight_bias)
+                wide = [None if part is None else part.double() for part in parts]
                 exact = convolve_in_torch(x.double(), *wide, module.geometry, *module.activations)
                 library = x
                 for stage in stages:

@@ -98,21 +98,40 @@ def test_only_the_stage_that_pays_is_replaced(monkeypatch: pytest.MonkeyPatch) -
     assert sum(isinstance(module, Convolutions) for module in graph.children()) == 2
 
 
-def test_both_in_one_kernel_only_where_that_beats_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_for_itself_where_both_in_one_kernel_do_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = blocks()
     graph, seen = traced(model, x)
     chain = chains_of(graph, seen)[0]
     monkeypatch.setattr(rewrite, "seconds", lambda call: 10.0)
-    times = {(True,): 3.0, (False,): None, (True, False): 12.0}
+    times = {(True,): 3.0, (False,): 9.9, (True, False): 19.0}
 
     def best_of(stages, x, limit_s):  # type: ignore[no-untyped-def]
         taken_s = times[tuple(stage.depthwise for stage in stages)]
-        return (taken_s, f"{len(stages)} stages") if taken_s is not None and taken_s < limit_s else None
+        return (taken_s, f"{len(stages)} stages") if taken_s < limit_s else None
 
     monkeypatch.setattr(rewrite, "best_of", best_of)
-    assert rewrite.replacements(chain, x) == [(0, 2, "2 stages")], "12 s against 3 s and the library's 10 s"
-    times[(True, False)] = 12.9
-    assert rewrite.replacements(chain, x) == [(0, 1, "1 stages")]
+    assert rewrite.replacements(chain, x) == [(0, 2, "2 stages")], "19 s against the library's 20 s"
+    times[(True, False)] = 19.9
+    assert rewrite.replacements(chain, x) == [(0, 1, "1 stages")], "9.9 s is too close to 10 s"
+
+
+def test_what_errs_more_than_the_library_is_refused_and_the_next_way_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 where the library's own products are float32's; then three of them."""
+    model, x = blocks()
+    graph, seen = traced(model, x)
+    chain = [one[0] for one in chains_of(graph, seen)[0]]
+    plain, tried = rewrite.convolve_in_torch, []
+
+    def rough(module, given):  # type: ignore[no-untyped-def]
+        tried.append(module.tile)
+        result = plain(given, module.first, module.first_bias, module.weight, module.weight_bias, module.geometry, *module.activations)
+        return result * (1 + 1e-3 * module.tile[-1])
+
+    monkeypatch.setattr(Convolutions, "forward", rough)
+    monkeypatch.setattr(rewrite, "seconds", lambda call: 1.0)
+    with torch.no_grad():
+        found = rewrite.best_of(chain, x, 2.0)
+    assert found is not None and found[1].tile[-1] == 0 and {tile[-1] for tile in tried} == {0, 1}
 
 
 @pytest.mark.parametrize(("conv", "why"), [
@@ -146,8 +165,8 @@ import torch
 from kernelwright.probe.rewrites.separable_convolutions import convolve_in_torch, launched
 torch.manual_seed(0)
 for channels, out, size, geometry in ((5, 20, (13, 11), [3, 3, 1, 1, 1, 1, 1, 1]), (40, 70, (9, 8), [5, 3, 2, 1, 2, 0, 1, 2]),
-                                      (16, 16, (7, 7), [7, 7, 1, 1, 3, 3, 1, 1])):
-    x = torch.randn(2, channels, *size) * 3
+                                      (16, 16, (5, 6), [7, 1, 1, 1, 3, 0, 1, 1])):
+    x = torch.randn(1, channels, *size) * 3
     x[0, 0, 2, 2] = float("nan")
     first, shift = torch.randn(channels, *geometry[:2]), torch.randn(channels)
     weight, bias = torch.randn(out, channels), torch.randn(out)

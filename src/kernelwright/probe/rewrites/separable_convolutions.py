@@ -27,6 +27,8 @@ BLOCKS = (512, 1024)
 """Places a program of the depthwise kernel."""
 TILES = ((128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (256, 64, 32, 8, 3))
 """Channels x places x depth of the 1x1 kernel, warps, stages."""
+PLACES = (32, 64, 128)
+"""Places of a tile that computes the depthwise part too. One stage: what is pipelined is copied to shared memory, each tap of it."""
 LARGEST_WINDOW = 49
 """A depthwise kernel's loop over its window is unrolled."""
 
@@ -90,15 +92,16 @@ def launched(
     rows, columns = convolved_size(x, geometry)
     numbers = (height, width, height * width, columns, rows * columns, *geometry[2:])
     window = {"KH": geometry[0], "KW": geometry[1]} if first is not None else {"KH": 0, "KW": 0}
+    kernel: Any = depthwise_kernel if weight is None else pointwise_kernel
     if weight is None:
         out = x.new_empty((images, channels, rows, columns))
-        depthwise_kernel[(images * channels, -(-rows * columns // tile[0]))](
+        kernel[(images * channels, -(-rows * columns // tile[0]))](
             x, first, shift, out, channels, *numbers, **window, ACTIVATION=CLAMPS.index(first_activation), BLOCK=tile[0], num_warps=4)
         return out
     bm, bn, bk, warps, stages, tf32 = tile
     out = x.new_empty((images, weight.shape[0], rows, columns))
     before, moved = (weight, weight) if first is None else (first, shift)  # the weights stand in for what is not read
-    pointwise_kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
+    kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
         x, before, moved, weight, bias, out, channels, weight.shape[0], *numbers, **window, FIRST=CLAMPS.index(first_activation),
         ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32), BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
     return out
@@ -130,7 +133,7 @@ torch.library.custom_op(
 
 
 class Convolutions(torch.nn.Module):  # type: ignore[misc]
-    """A depthwise convolution, a 1x1 one, or one after the other; other layouts, autocast and calls that want gradients go to the library."""
+    """A depthwise convolution, a 1x1 one, or one after the other; other layouts, autocast and calls with gradients go to the library."""
 
     def __init__(self, stages: Sequence[Stage], tile: Sequence[int]) -> None:
         super().__init__()
@@ -172,13 +175,17 @@ def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str,
     return (name, user) if name != "none" else ("none", node)
 
 
-def chains_of(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> list[list[tuple[Stage, torch.fx.Node, torch.fx.Node]]]:
-    """Convolutions that the kernels can compute, each with its first and last node: a depthwise one and the 1x1 that alone uses it together.
+Place = tuple[Stage, torch.fx.Node, torch.fx.Node]
+"""A convolution with its first and its last node."""
+
+
+def chains_of(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> list[list[Place]]:
+    """Convolutions that the kernels can compute: a depthwise one and the 1x1 that alone uses its result together.
 
     seen: the input that each module had in this call, of those that were called once.
     """
     modules, chains, taken = dict(graph.named_modules()), [], set()
-    found: dict[torch.fx.Node, tuple[Stage, torch.fx.Node, torch.fx.Node]] = {}
+    found: dict[torch.fx.Node, Place] = {}
     for node in graph.graph.nodes:
         module = modules.get(str(node.target)) if node.op == "call_module" else None
         if module not in seen or len(node.args) != 1 or node.kwargs:
@@ -205,9 +212,11 @@ def tiles_of(stages: Sequence[Stage], tf32: bool) -> list[list[int]]:
     if last.depthwise:
         return [[block] for block in BLOCKS]
     wide = min(256, max(64, 1 << (last.conv.out_channels - 1).bit_length()))
-    fitting = [tile for tile in TILES if tile[0] <= wide and (len(stages) == 1 or tile[0] == wide or tile[0] == 128)]
-    ways = [1, 0] if tf32 and last.conv.weight.dtype == torch.float32 else [0]
-    return [[*tile, way] for way in ways for tile in fitting]
+    if len(stages) == 2:  # few tiles over the channels: each computes the depthwise part again
+        fitting = [(wide, places, 32, 8 if wide * places > 4096 else 4, 1) for places in PLACES if wide * places <= 2**14]
+    else:
+        fitting = [tile for tile in TILES if tile[0] <= wide]
+    return [[*tile, int(tf32)] for tile in fitting]
 
 
 def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
@@ -219,31 +228,36 @@ def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[f
         wide = copy.deepcopy(stage.conv).double()
         exact = Stage(wide, stage.activation).library(exact)
     most = errors(expected, exact)
-    found = []
-    for tile in tiles_of(stages, bool(torch.backends.cudnn.allow_tf32)):
-        module = Convolutions(stages, tile)
-        try:
-            right = all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
-            taken_s = seconds(lambda: module(x)) if right else limit_s  # noqa: B023 called at once
-        except (RuntimeError, triton.errors.TritonError):  # no room for this tile on the device
-            continue
-        if right and taken_s < limit_s:
-            found.append((taken_s, module))
-    return min(found, key=lambda item: item[0], default=None)
+    narrow = torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
+    for tf32 in (True, False) if narrow else (False,):
+        found = []
+        for tile in tiles_of(stages, tf32):
+            module = Convolutions(stages, tile)
+            try:
+                right = all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
+                taken_s = seconds(lambda: module(x)) if right else limit_s  # noqa: B023 called at once
+            except (RuntimeError, triton.errors.TritonError):  # no room for this tile on the device
+                continue
+            if right and taken_s < limit_s:
+                found.append((taken_s, module))
+        if found:
+            return min(found, key=lambda item: item[0])
+        if stages[-1].depthwise:
+            break
+    return None
 
 
-def replacements(chain: Sequence[tuple[Stage, Any, Any]], x: torch.Tensor) -> list[tuple[int, int, Convolutions]]:
-    """(first stage, one behind the last, what takes their place): both stages in one kernel, or each for itself, or none, as measured."""
-    inputs, library_s, single = [x], [], []
+def replacements(chain: Sequence[Place], x: torch.Tensor) -> list[tuple[int, int, Convolutions]]:
+    """(first stage, one behind the last, what takes their place): both stages in one kernel; where that does not pay, each for itself."""
+    inputs, library_s = [x], []
     for stage, _node, _last in chain:
         source = inputs[-1]
         library_s.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
         inputs.append(stage.library(source))
-        single.append(best_of([stage], source, library_s[-1] / FASTER))
-    apart_s = sum(one[0] if one is not None else usual for one, usual in zip(single, library_s, strict=True))
-    both = best_of([stage for stage, _node, _last in chain], x, apart_s / FASTER) if len(chain) == 2 else None
+    both = best_of([stage for stage, _node, _last in chain], x, sum(library_s) / FASTER) if len(chain) > 1 else None
     if both is not None:
-        return [(0, 2, both[1])]
+        return [(0, len(chain), both[1])]
+    single = [best_of([one[0]], source, limit_s / FASTER) for one, source, limit_s in zip(chain, inputs, library_s, strict=False)]
     return [(index, index + 1, one[1]) for index, one in enumerate(single) if one is not None]
 
 
