@@ -56,6 +56,7 @@ NAMES = (
     "bf16_autocast",
     "selective_bf16",
     "selective_fp16",
+    "separable_convolutions",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from .measuring import errors, seconds
 from .product_kernels import triton
 from .products import MODES, WIDTH, Product
 
@@ -51,28 +50,6 @@ def need_tensor_cores() -> None:
     """Raises NotImplementedError where the kernels can't run."""
     if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
         raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
-
-
-def errors(got: torch.Tensor, exact: torch.Tensor) -> tuple[float, float]:
-    """(relative error in the norm, largest absolute error) against float64."""
-    exact = exact.detach()
-    difference = got.detach().double() - exact
-    return float(difference.norm() / exact.norm().clamp_min(1e-300)), float(difference.abs().max())
-
-
-def seconds(function: Callable[[], Any], calls: int = 10) -> float:
-    """Device time of one call: median of three batches, queued behind a pause so that launches cost nothing."""
-    found = []
-    for _ in range(3):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(10_000_000)
-        start.record()
-        for _ in range(calls):
-            function()
-        end.record()
-        end.synchronize()
-        found.append(start.elapsed_time(end) / calls / 1e3)
-    return float(statistics.median(found))
 
 
 def choices_file() -> Path:

@@ -1,0 +1,39 @@
+"""Batch norms folded into the convolutions before them, on a torch.fx graph. Copied into files that fold some.
+
+The convolution's result must go nowhere but into the batch norm, and both must be called once.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+
+def fold_batch_norms(traced: torch.fx.GraphModule) -> int:
+    """Returns how many were folded. The graph's modules must be its own (traced_call gives them parents of their own)."""
+    pairs = {torch.nn.Conv1d: torch.nn.BatchNorm1d, torch.nn.Conv2d: torch.nn.BatchNorm2d, torch.nn.Conv3d: torch.nn.BatchNorm3d}
+    modules = dict(traced.named_modules())
+    called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    folded = 0
+    for node in list(traced.graph.nodes):
+        before = node.args[0] if node.op == "call_module" and node.args else None
+        if not isinstance(before, torch.fx.Node) or before.op != "call_module" or len(before.users) != 1:
+            continue
+        norm, convolution = modules[node.target], modules[before.target]
+        follows = type(convolution) in pairs and type(norm) is pairs[type(convolution)]
+        if not follows or called.count(node.target) != 1 or called.count(before.target) != 1:
+            continue
+        if norm.running_mean is None or norm.running_var is None or norm.training or convolution.training:
+            continue
+        if any(part._forward_hooks or part._forward_pre_hooks for part in (convolution, norm)):
+            continue  # e.g. weight_norm, which computes the weight anew in a hook
+        parent, _dot, leaf = before.target.rpartition(".")
+        setattr(traced.get_submodule(parent), leaf, fuse_conv_bn_eval(convolution, norm))
+        node.replace_all_uses_with(before)
+        traced.graph.erase_node(node)
+        folded += 1
+    if folded:
+        traced.delete_all_unused_submodules()
+        traced.recompile()
+    return folded

@@ -1,0 +1,304 @@
+"""Depthwise and 1x1 convolutions with batch norm and ReLU in Triton kernels, a depthwise one and the 1x1 after it in one kernel.
+
+The library reads and writes memory for each operator. Here a result goes through memory once, and what is between a depthwise and a 1x1
+convolution not at all. Each place is measured on this call's inputs, and stays as it is where nothing is faster and as exact.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+from .batch_norms import fold_batch_norms
+from .conv_kernels import CLAMPS, depthwise_kernel, pointwise_kernel, triton
+from .measuring import errors, seconds
+from .tracing import traced_call
+
+FASTER = 1.03
+"""A kernel must be this much faster than the library's to take its place: the timing's own noise."""
+AS_EXACT = 1.1
+"""Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
+BLOCKS = (512, 1024)
+"""Places a program of the depthwise kernel."""
+TILES = ((128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (256, 64, 32, 8, 3))
+"""Channels x places x depth of the 1x1 kernel, warps, stages."""
+PLACES = (32, 64, 128)
+"""Places of a tile that computes the depthwise part too. One stage: what is pipelined is copied to shared memory, each tap of it."""
+LARGEST_WINDOW = 49
+"""A depthwise kernel's loop over its window is unrolled."""
+
+
+class Stage:
+    """One convolution with what follows it, as numbers: how it lies in memory, and its activation."""
+
+    def __init__(self, conv: torch.nn.Conv2d, activation: str) -> None:
+        self.conv, self.activation = conv, activation
+        self.depthwise = conv.groups == conv.in_channels == conv.out_channels and conv.in_channels > 1
+
+    def library(self, x: torch.Tensor) -> torch.Tensor:
+        """The library's own operators."""
+        y = self.conv(x)
+        return y if self.activation == "none" else F.relu_(y) if self.activation == "relu" else F.hardtanh_(y, 0.0, 6.0)
+
+    def geometry(self) -> list[int]:
+        """Window, stride, padding, dilation: two numbers each."""
+        conv = self.conv
+        return [*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation]
+
+
+def stage_of(conv: Any, activation: str) -> Stage | None:
+    """A convolution that the kernels can compute; None for any other."""
+    if type(conv) is not torch.nn.Conv2d or conv._forward_hooks or conv._forward_pre_hooks or isinstance(conv.padding, str):
+        return None
+    stage = Stage(conv, activation)
+    window = conv.kernel_size[0] * conv.kernel_size[1]
+    plain = conv.groups == 1 and stage.geometry() == [1, 1, 1, 1, 0, 0, 1, 1]
+    fits = plain or (stage.depthwise and window <= LARGEST_WINDOW)
+    return stage if fits and conv.padding_mode == "zeros" and conv.weight.is_contiguous() and bool(conv.weight.isfinite().all()) else None
+
+
+def convolved_size(x: torch.Tensor, geometry: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the result (torch.nn.Conv2d's formula)."""
+    rows, columns = ((x.shape[2 + axis] + 2 * geometry[4 + axis] - geometry[6 + axis] * (geometry[axis] - 1) - 1) // geometry[2 + axis] + 1
+                     for axis in (0, 1))
+    return rows, columns
+
+
+def convolve(
+    x: torch.Tensor, first: torch.Tensor | None, shift: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    geometry: Sequence[int], first_activation: str, activation: str, tile: Sequence[int],
+) -> torch.Tensor:
+    """A depthwise convolution (first, shift; None: none), then a 1x1 one (weight, bias; None: none), each with its activation.
+
+    geometry: of the depthwise one. tile: [BLOCK] without a 1x1 convolution, else BM, BN, BK, warps, stages, TF32.
+    """
+    if not x.is_cuda:
+        return convolve_in_torch(x, first, shift, weight, bias, geometry, first_activation, activation)
+    with torch.cuda.device(x.device):  # Triton launches on the current one
+        return launched(x, first, shift, weight, bias, geometry, first_activation, activation, tile)
+
+
+def launched(
+    x: torch.Tensor, first: torch.Tensor | None, shift: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    geometry: Sequence[int], first_activation: str, activation: str, tile: Sequence[int],
+) -> torch.Tensor:
+    """The same, by one kernel."""
+    images, channels, height, width = x.shape
+    rows, columns = convolved_size(x, geometry)
+    numbers = (height, width, height * width, columns, rows * columns, *geometry[2:])
+    window = {"KH": geometry[0], "KW": geometry[1]} if first is not None else {"KH": 0, "KW": 0}
+    kernel: Any = depthwise_kernel if weight is None else pointwise_kernel
+    if weight is None:
+        out = x.new_empty((images, channels, rows, columns))
+        kernel[(images * channels, -(-rows * columns // tile[0]))](
+            x, first, shift, out, channels, *numbers, **window, ACTIVATION=CLAMPS.index(first_activation), BLOCK=tile[0], num_warps=4)
+        return out
+    bm, bn, bk, warps, stages, tf32 = tile
+    out = x.new_empty((images, weight.shape[0], rows, columns))
+    before, moved = (weight, weight) if first is None else (first, shift)  # the weights stand in for what is not read
+    kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
+        x, before, moved, weight, bias, out, channels, weight.shape[0], *numbers, **window, FIRST=CLAMPS.index(first_activation),
+        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32), BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
+    return out
+
+
+def convolve_in_torch(
+    x: torch.Tensor, first: torch.Tensor | None, shift: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    geometry: Sequence[int], first_activation: str, activation: str,
+) -> torch.Tensor:
+    """The same in plain torch."""
+    clamp: dict[str, Callable[..., torch.Tensor]] = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6}
+    if first is not None:
+        x = clamp[first_activation](F.conv2d(x, first.unsqueeze(1), shift, *(list(geometry[i : i + 2]) for i in (2, 4, 6)), x.shape[1]))
+    return x if weight is None else clamp[activation](F.conv2d(x, weight[:, :, None, None], bias))
+
+
+def convolved_shape(
+    x: torch.Tensor, first: torch.Tensor | None, shift: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None,
+    geometry: Sequence[int], first_activation: str, activation: str, tile: Sequence[int],
+) -> torch.Tensor:
+    """What the result looks like."""
+    return x.new_empty((x.shape[0], x.shape[1] if weight is None else weight.shape[0], *convolved_size(x, geometry)))
+
+
+torch.library.custom_op(
+    "separable_convolutions::convolve", convolve, mutates_args=(),
+    schema="(Tensor x, Tensor? first, Tensor? shift, Tensor? weight, Tensor? bias, int[] geometry, str first_activation, str activation, "
+           "int[] tile) -> Tensor").register_fake(convolved_shape)
+
+
+class Convolutions(torch.nn.Module):  # type: ignore[misc]
+    """A depthwise convolution, a 1x1 one, or one after the other; other layouts, autocast and calls with gradients go to the library."""
+
+    def __init__(self, stages: Sequence[Stage], tile: Sequence[int]) -> None:
+        super().__init__()
+        self.stages, self.tile = list(stages), list(tile)
+        self.layers = torch.nn.ModuleList(stage.conv for stage in stages)
+        depthwise = next((stage for stage in stages if stage.depthwise), None)
+        plain = next((stage for stage in stages if not stage.depthwise), None)
+        self.geometry = depthwise.geometry() if depthwise is not None else [1, 1, 1, 1, 0, 0, 1, 1]
+        self.activations = (depthwise.activation if depthwise else "none", plain.activation if plain else "none")
+        for name, stage in (("first", depthwise), ("weight", plain)):
+            weight = None if stage is None else stage.conv.weight.detach()
+            bias = None if stage is None or weight is None else (
+                weight.new_zeros(len(weight)) if stage.conv.bias is None else stage.conv.bias.detach())
+            flat = None if weight is None else weight.reshape(len(weight), -1) if name == "weight" else weight.squeeze(1)
+            self.register_buffer(name, flat, persistent=False)
+            self.register_buffer(f"{name}_bias", bias, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or self.layers[0].weight.requires_grad)
+        if (x.dtype != self.layers[0].weight.dtype or x.dim() != 4 or not x.is_contiguous() or wants_gradient
+                or torch.is_autocast_enabled(x.device.type)):
+            for stage in self.stages:
+                x = stage.library(x)
+            return x
+        return torch.ops.separable_convolutions.convolve(
+            x, self.first, self.first_bias, self.weight, self.weight_bias, self.geometry, *self.activations, self.tile)
+
+
+def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
+    """The activation that alone uses a node's result, and the node that it ends with."""
+    user = next(iter(node.users)) if len(node.users) == 1 else None
+    if user is None or user.all_input_nodes != [node]:
+        return "none", node
+    module = modules.get(str(user.target)) if user.op == "call_module" else None
+    if module is not None and not (module._forward_hooks or module._forward_pre_hooks):
+        name = {torch.nn.ReLU: "relu", torch.nn.ReLU6: "relu6"}.get(type(module), "none")
+    else:
+        name = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6", "relu": "relu"}.get(user.target, "none")
+    return (name, user) if name != "none" else ("none", node)
+
+
+Place = tuple[Stage, torch.fx.Node, torch.fx.Node]
+"""A convolution with its first and its last node."""
+
+
+def chains_of(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> list[list[Place]]:
+    """Convolutions that the kernels can compute: a depthwise one and the 1x1 that alone uses its result together.
+
+    seen: the input that each module had in this call, of those that were called once.
+    """
+    modules, chains, taken = dict(graph.named_modules()), [], set()
+    found: dict[torch.fx.Node, Place] = {}
+    for node in graph.graph.nodes:
+        module = modules.get(str(node.target)) if node.op == "call_module" else None
+        if module not in seen or len(node.args) != 1 or node.kwargs:
+            continue
+        activation, last = activation_after(node, modules)
+        stage = stage_of(module, activation)
+        if stage is not None:
+            found[node] = (stage, node, last)
+    for node, one in found.items():
+        if node in taken:
+            continue
+        chain = [one]
+        following = next(iter(one[2].users)) if len(one[2].users) == 1 else None
+        if one[0].depthwise and following in found and not found[following][0].depthwise:
+            chain.append(found[following])
+            taken.add(following)
+        chains.append(chain)
+    return chains
+
+
+def tiles_of(stages: Sequence[Stage], tf32: bool) -> list[list[int]]:
+    """Tiles worth trying."""
+    last = stages[-1]
+    if last.depthwise:
+        return [[block] for block in BLOCKS]
+    wide = min(256, max(64, 1 << (last.conv.out_channels - 1).bit_length()))
+    if len(stages) == 2:  # few tiles over the channels: each computes the depthwise part again
+        fitting = [(wide, places, 32, 8 if wide * places > 4096 else 4, 1) for places in PLACES if wide * places <= 2**14]
+    else:
+        fitting = [tile for tile in TILES if tile[0] <= wide]
+    return [[*tile, int(tf32)] for tile in fitting]
+
+
+def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
+    """(seconds, module) of the fastest that takes less than limit_s and errs by no more than the library; None where there is none."""
+    sample = x[: max(1, min(len(x), 2**22 // max(1, x[0].numel())))]
+    expected, exact = sample, sample.double()
+    for stage in stages:
+        expected = stage.library(expected)
+        wide = copy.deepcopy(stage.conv).double()
+        exact = Stage(wide, stage.activation).library(exact)
+    most = errors(expected, exact)
+    narrow = torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
+    for tf32 in (True, False) if narrow else (False,):
+        found = []
+        for tile in tiles_of(stages, tf32):
+            module = Convolutions(stages, tile)
+            try:
+                right = all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
+                taken_s = seconds(lambda: module(x)) if right else limit_s  # noqa: B023 called at once
+            except (RuntimeError, triton.errors.TritonError):  # no room for this tile on the device
+                continue
+            if right and taken_s < limit_s:
+                found.append((taken_s, module))
+        if found:
+            return min(found, key=lambda item: item[0])
+        if stages[-1].depthwise:
+            break
+    return None
+
+
+def replacements(chain: Sequence[Place], x: torch.Tensor) -> list[tuple[int, int, Convolutions]]:
+    """(first stage, one behind the last, what takes their place): both stages in one kernel; where that does not pay, each for itself."""
+    inputs, library_s = [x], []
+    for stage, _node, _last in chain:
+        source = inputs[-1]
+        library_s.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
+        inputs.append(stage.library(source))
+    both = best_of([stage for stage, _node, _last in chain], x, sum(library_s) / FASTER) if len(chain) > 1 else None
+    if both is not None:
+        return [(0, len(chain), both[1])]
+    single = [best_of([one[0]], source, limit_s / FASTER) for one, source, limit_s in zip(chain, inputs, library_s, strict=False)]
+    return [(index, index + 1, one[1]) for index, one in enumerate(single) if one is not None]
+
+
+def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> int:
+    """Put kernels in the place of convolutions where they are faster. Returns how many."""
+    count = 0
+    for chain in chains_of(graph, seen):
+        with torch.no_grad():
+            chosen = replacements(chain, seen[chain[0][0].conv])
+        for start, end, module in chosen:
+            first, last = chain[start][1], chain[end - 1][2]
+            name = f"convolutions_{count}"
+            graph.add_submodule(name, module)
+            with graph.graph.inserting_after(last):
+                new = graph.graph.call_module(name, (first.args[0],))
+            last.replace_all_uses_with(new)
+            count += 1
+    if count:
+        graph.graph.eliminate_dead_code()
+        graph.delete_all_unused_submodules()
+        graph.recompile()
+    return count
+
+
+def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+    """A copy of the model (weights shared) with its depthwise and 1x1 convolutions in Triton kernels where that pays."""
+    if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
+        raise NotImplementedError("not applicable: needs Triton and a GPU with TF32 tensor cores (compute capability 8.0)")
+    if not isinstance(model, torch.nn.Module) or model.training:
+        raise NotImplementedError("not applicable: needs an nn.Module in eval mode")
+    twin = traced_call(model, args, kwargs)
+    fold_batch_norms(twin)
+    calls: dict[torch.nn.Module, list[torch.Tensor]] = {}
+    watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given[0]))
+               for module in twin.modules() if type(module) is torch.nn.Conv2d]
+    with torch.no_grad():
+        twin(*args, **kwargs)
+    for watch in watches:
+        watch.remove()
+    seen = {module: given[0] for module, given in calls.items()
+            if len(given) == 1 and given[0].dim() == 4 and given[0].is_contiguous() and given[0].dtype == module.weight.dtype}
+    if not replace_chains(twin, seen):
+        raise NotImplementedError("not applicable: no depthwise or 1x1 convolution is faster and as exact in a kernel of its own")
+    return twin
