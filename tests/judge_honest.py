@@ -153,10 +153,11 @@ def problem(honest: Honest, verdict: Verdict) -> str:
 def page() -> str:
     """docs/judge-honest.md."""
     lines = ["# Honest candidates", "",
-             "None may be called a cheat, wrong or failed, and none the opposite of what it is. `python bench/judge_corpus.py honest",
-             "--record` judges those that need no GPU, with `--device cuda` the others, and this page is made of the recorded runs. Where",
-             "a difference is at least twofold the verdict must find it; where it is smaller, AMBIGUOUS is right on a busy machine;",
-             "*either* means that it depends on the machine. *Tier* is the [separation](judge-separation.md) that held in its process.", ""]
+             "None may be called a cheat, wrong or failed, and none the opposite of what it is. `python bench/judge_corpus.py",
+             "honest` judges those that need no GPU (its header says how those that need one are judged, and how a run is recorded),",
+             "and this page is made of the recorded runs. Where a difference is at least twofold the verdict must find it; where it",
+             "is smaller, AMBIGUOUS is right on a busy machine; *either* means that it depends on the machine. *Tier* is the",
+             "[separation](judge-separation.md) that held in its process.", ""]
     lines += _table("Without a GPU", HONEST, "tests/honest/candidates", "cpu") + _table("On a GPU", GPU_HONEST, "tests/honest/gpu", "cuda")
     lines += ["## Too rough", "",
               "Honest, and WRONG, since the limit follows the reference's own error (a sum in blocks errs by 1 eps, one term after",

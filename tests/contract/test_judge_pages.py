@@ -6,6 +6,7 @@ import pytest
 
 import judge_exploits
 import judge_honest
+import judge_runs
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {"judge-exploits.md": judge_exploits.page, "judge-honest.md": judge_honest.page}
@@ -20,3 +21,19 @@ def test_a_page_is_its_table(name):
 def test_the_corpora_are_as_large_as_promised():
     assert len(judge_exploits.EXPLOITS) + len(judge_exploits.GPU_EXPLOITS) >= 35
     assert len(judge_honest.HONEST) >= 40
+
+
+@pytest.mark.parametrize(("corpus", "names"), [
+    ("exploits", [exploit.name for exploit in judge_exploits.EXPLOITS]), ("honest", [honest.key for honest in judge_honest.HONEST])])
+def test_the_recorded_run_has_all_of_them_and_none_was_judged_wrongly(corpus, names):
+    """`python bench/judge_corpus.py --record` records one."""
+    run = judge_runs.read(corpus, "cpu")
+    assert [name for name in names if name not in run.rows] == []
+    assert {name: row.wrong for name, row in run.rows.items() if row.wrong} == {}
+
+
+def test_each_exploit_was_stopped_under_a_tier_that_is_meant_for_it():
+    tiers = (judge_exploits.MISTAKE, judge_exploits.KNOWN, judge_exploits.HOSTILE)
+    run = judge_runs.read("exploits", "cpu")
+    for exploit in judge_exploits.EXPLOITS:
+        assert tiers.index(run.rows[exploit.name].tier) >= tiers.index(exploit.tier), exploit.name
