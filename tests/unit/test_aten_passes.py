@@ -186,7 +186,7 @@ def test_what_is_faster_is_measured_at_the_shapes_of_the_group(monkeypatch: pyte
 
 def test_the_three_levels_stand_in_one_backend_and_frozen_weights_are_stacked_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     def both(self, x, y):
-        return self.q(x) * self.k(x), torch.mm(x, self.v.weight) + torch.mm(y, self.cell.weight_ih[:8])
+        return self.q(x) * self.k(x), F.linear(y, self.v.weight) + F.linear(y + 1, self.cell.weight_ih[:8])
 
     monkeypatch.setattr(batch_file, "together_is_faster", lambda group: True)
     model, (x, y) = Parts(both).double().eval(), torch.randn(2, 8, 8).double()  # float32 products become oneDNN's under freezing

@@ -21,17 +21,27 @@ VIEWS = (torch.ops.aten._unsafe_view.default, operator.getitem)
 def functional(graph: torch.fx.GraphModule) -> bool:
     """Whether nothing is written before the last calls of the graph, so that calls may be moved and values shared among all others."""
     found = [node for node in graph.graph.nodes if node.op == "call_function"]
-    while found and writes(found[-1]):
+    while found and may_write(found[-1]):
         found.pop()
-    return not any(writes(node) or not known(node) for node in found)
+    return not any(may_write(node) for node in found)
 
 
-def known(node: torch.fx.Node) -> bool:
-    """Whether torch says what the call does: an operator with a schema, or arithmetic on sizes; of operators on graphs only Triton
-    kernels that return new tensors."""
+def may_write(node: torch.fx.Node) -> bool:
+    """Whether the call writes into an argument, or torch does not say what it does: it has no schema, and is neither arithmetic on sizes
+    nor a Triton kernel that returns new tensors."""
+    found = schemas(node)
+    if found:
+        return any(schema.is_mutable for schema in found)
+    plain = getattr(node.target, "__module__", "") in ("_operator", "torch", "math")
+    return writes(node) or not (plain or getattr(node.target, "__name__", "") == "triton_kernel_wrapper_functional")
+
+
+def schemas(node: torch.fx.Node) -> list[Any]:
+    """The schemas of the operator that is called: several where Inductor names none of its overloads, none for another function."""
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) or getattr(target, "__module__", "") in ("_operator", "torch", "math") or (
-        getattr(target, "__name__", "") == "triton_kernel_wrapper_functional")
+    if isinstance(target, torch._ops.OpOverload):
+        return [target._schema]
+    return [getattr(target, name)._schema for name in target.overloads()] if isinstance(target, torch._ops.OpOverloadPacket) else []
 
 
 def repeatable(node: torch.fx.Node) -> bool:
@@ -45,8 +55,7 @@ def repeatable(node: torch.fx.Node) -> bool:
 
 def is_view(node: torch.fx.Node) -> bool:
     """Whether the call's result shares its argument's memory."""
-    schema = getattr(node.target, "_schema", None)
-    return calls(node, *VIEWS) or (schema is not None and any(item.alias_info is not None for item in schema.returns))
+    return calls(node, *VIEWS) or any(item.alias_info is not None for schema in schemas(node) for item in schema.returns)
 
 
 def returned(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:

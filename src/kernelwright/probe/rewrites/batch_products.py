@@ -8,6 +8,7 @@ unmeasured, and knows neither a weight that they share nor inputs that lie side 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -51,14 +52,13 @@ def next_group(graph: torch.fx.GraphModule, tried: set[torch.fx.Node]) -> list[t
         groups: dict[Any, list[list[torch.fx.Node]]] = {}
         for node in found:
             own = groups.setdefault(key(node), [])
-            fitting = (group for group in own if not any(needs[node] & bit[other] for other in group))
-            group = next(fitting, None)
-            if group is None:
-                own.append([node])
-            else:
-                group.append(node)
-        for group in (group for own in groups.values() for group in own if len(group) > 1):
-            return group
+            fitting = [group for group in own if not any(needs[node] & bit[other] for other in group)] or [[]]
+            if not fitting[0]:
+                own.append(fitting[0])
+            fitting[0].append(node)
+        several = [group for own in groups.values() for group in own if len(group) > 1]
+        if several:
+            return several[0]
     return []
 
 
@@ -119,7 +119,7 @@ def stacked(graph: torch.fx.GraphModule, before: torch.fx.Node, nodes: list[Any]
     where they are constants."""
     if all(node.op == "get_attr" for node in nodes):
         with torch.no_grad(), _disable_current_modes():
-            return constant_node(graph, "stacked", torch.stack([getattr(graph, str(node.target)) for node in nodes]))
+            return constant_node(graph, "stacked", torch.stack([attrgetter(str(node.target))(graph) for node in nodes]))
     first = nodes[0]
     if all(node is first for node in nodes):
         wide = call_function(graph, before, torch.ops.aten.unsqueeze.default, first, 0)
