@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from graph_carrier import Inner
 from kernelwright.probe.rewrites import batch_products as batch_file
@@ -197,3 +199,47 @@ def test_the_three_levels_stand_in_one_backend_and_frozen_weights_are_stacked_be
     assert fast.targets.count("bmm.default") == 1
     weights = [node for node in fast.graph.graph.nodes if node.op == "get_attr" and str(node.target).startswith("stacked")]
     assert [getattr(fast.graph, node.target).shape for node in weights] == [(2, 8, 8)]
+
+
+def random_program(seed: int, *, rounds: bool) -> Callable[..., list[torch.Tensor]]:
+    """Thirty random calls on square matrices, each on values before it; the last of them are returned, some of which share memory."""
+    steps = [
+        torch.mm, lambda a, b: torch.addmm(b[0], a, b), lambda a, b: torch.addmm(a[0], a, b.t()), lambda a, b: torch.tanh(a),
+        lambda a, b: a.t(), lambda a, b: a.permute(1, 0).permute(1, 0), lambda a, b: a.clone(), lambda a, b: a + b,
+        lambda a, b: a.double().t().float(), lambda a, b: a.double().reshape(2, 8).float().reshape(4, 4), lambda a, b: a.contiguous(),
+        lambda a, b: torch.stack([a, b])[1], lambda a, b: torch.cat([a[:2], b[2:]]), *([lambda a, b: a.bfloat16().t().float()] * rounds),
+    ]
+    order = random.Random(seed)
+    plan = [(order.choice(steps), order.random(), order.random()) for _ in range(30)]
+
+    def program(*given: torch.Tensor) -> list[torch.Tensor]:
+        found = list(given)
+        for step, a, b in plan:
+            found.append(step(found[int(a * len(found))], found[int(b * b * len(found))]))
+        return found[-6:]
+
+    return program
+
+
+def memory(tensors: list[torch.Tensor]) -> list[int]:
+    """For each the place of the first that shares its memory."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [places.index(place) for place in places]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs_keep_their_values(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(batch_file, "together_is_faster", lambda group: True)
+    torch.manual_seed(seed)
+    args = [torch.randn(4, 4) for _ in range(3)]
+    for change, limits in ((remove_redundant_aten, {"rtol": 0, "atol": 0}), (batch_products, {"rtol": 1e-4, "atol": 1e-4})):
+        graph = make_fx(random_program(seed, rounds=change is remove_redundant_aten), tracing_mode="fake")(*args)
+        plain = graph(*args)
+        assert change(graph, args) > 0
+        graph.graph.lint()
+        graph.recompile()
+        fast = graph(*args)
+        assert memory([*args, *fast]) == memory([*args, *plain])
+        for old, new in zip(plain, fast, strict=True):
+            torch.testing.assert_close(new, old, check_stride=True, equal_nan=True, **limits)
+    assert not batch_file.next_group(graph, set()), "no two independent products of one shape are left"
