@@ -10,7 +10,7 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context
 
 MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
-        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights"}
+        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products"}
 
 
 def context(*operators: str, device: str = "cuda", **changes: object) -> Context:
@@ -37,7 +37,8 @@ def context(*operators: str, device: str = "cuda", **changes: object) -> Context
     (("aten::_scaled_dot_product_efficient_attention",), "cuda", {"sdpa_backend"}),
     (("aten::cudnn_convolution", "aten::batch_norm", "aten::relu"), "cuda", {"fold_linear_bn", "fuse_conv_relu", "freeze_weights"}),
     (("aten::addmm", "aten::batch_norm"), "cpu", {"fold_linear_bn", "fuse_parallel_linears", "freeze_weights"}),
-    (("aten::copy_",), "cpu", {"remove_redundant"}),
+    (("aten::copy_",), "cpu", {"remove_redundant", "remove_redundant_aten"}),
+    (("aten::addmm", "aten::addmm"), "cuda", {"fuse_parallel_linears", "freeze_weights", "pad_to_tiles", "batch_products"}),
     (("aten::relu",), "cuda", set()),
 ])
 def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[str, ...], device: str, expected: set[str]) -> None:
@@ -46,8 +47,8 @@ def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[s
 
 
 def test_none_applies_to_a_training_step_or_to_a_compiled_workload() -> None:
-    every = ("aten::linear", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_", "aten::bmm",
-             "aten::_softmax", "aten::batch_norm")
+    every = ("aten::linear", "aten::addmm", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_",
+             "aten::bmm", "aten::_softmax", "aten::batch_norm")
     assert all(CATALOGUE[name].refusal(context(*every)) is None for name in MINE)
     assert all(CATALOGUE[name].refusal(context(*every, training=True)) for name in MINE)
     inside = context(*every, already_compiled=True, compiled_inside=True)

@@ -363,7 +363,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 4)
 
     def forward(self, x):
-        return torch.relu(self.a(x)), self.b(x)
+        return torch.relu(self.a(x)) + x.double().t().float().sum(), self.b(x)
 
 
 def get_model_and_input():
@@ -377,8 +377,8 @@ def test_graph_level_passes_run_in_inductor(tmp_path: Path) -> None:
     path = tmp_path / "two_linears.py"
     path.write_text(TWO_LINEARS)
     inputs = (TensorSpec(path="", shape=(4, 8), dtype="float32", device="cpu"),)
-    text = source(path, ("no_grad", "fuse_parallel_linears", "freeze_weights"), params={}, inputs=inputs)
-    assert "functional=(\n" in text and "inductor=(\n" in text and "backend.checked(compile_default(" in text
+    text = source(path, ("no_grad", "fuse_parallel_linears", "remove_redundant_aten", "freeze_weights"), params={}, inputs=inputs)
+    assert all(f"{level}=(\n" in text for level in ("functional", "aten", "inductor")) and "backend.checked(compile_default(" in text
     module = load(write_source(tmp_path / "optimized.py", text))
     model, x = load(path).get_model_and_input()
     fast = module.optimize(model, x)

@@ -11,6 +11,7 @@ from .base import Context, Move, Prediction
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
+COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::to")
 RECURRENT = ("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
 TF32_TIMES, HALF_TIMES = 7.4, 14.8
 """Multiplications of tensor cores in TF32 and in 16 bits over those of plain float32 (H200 datasheet: 494, 989 and 67 TFLOP/s)."""

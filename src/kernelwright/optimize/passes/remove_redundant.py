@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import first, not_yet_compiled, share_words
-
-COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::to")
+from .conditions import COPIES, first, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:

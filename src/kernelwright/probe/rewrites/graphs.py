@@ -20,6 +20,10 @@ import torch.fx
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.source import LocalSource
 
+WIDER = ((torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float16, torch.float64),
+         (torch.bfloat16, torch.float64))
+"""Casts that lose nothing: what they give can be cast back."""
+
 
 class GraphBackend:
     """A backend for torch.compile(model, backend=..., mode=...): passes first, then Inductor with the mode's own settings.
@@ -65,8 +69,9 @@ class GraphBackend:
         return compiled
 
     def _inner_compile(self, graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Any:
-        if kwargs.get("is_inference"):
-            self._apply(self.aten, graph, example_inputs)
+        if self.aten and not kwargs.get("is_inference"):
+            raise NotImplementedError("not applicable: passes on the ATen graph take inference calls, and this one goes backward")
+        self._apply(self.aten, graph, example_inputs)
         return torch._inductor.compile_fx.compile_fx_inner(graph, example_inputs, **kwargs)
 
     def _apply(self, changes: Sequence[Callable[..., int]], graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> None:
@@ -189,7 +194,7 @@ def constant_node(graph: torch.fx.GraphModule, name: str, value: torch.Tensor) -
     with graph.graph.inserting_before(first):
         node = graph.graph.get_attr(name)
     mode = fake_mode_of(graph)
-    node.meta["example_value"] = mode.from_tensor(value.detach(), static_shapes=True) if hasattr(mode, "from_tensor") else value.detach()
+    node.meta[value_key(graph)] = mode.from_tensor(value.detach(), static_shapes=True) if hasattr(mode, "from_tensor") else value.detach()
     return node
 
 
@@ -206,11 +211,16 @@ def call_function(
     """A new call before a node; what its value looks like is found by running it on its arguments' fake values."""
     with graph.graph.inserting_before(before):
         node = graph.graph.call_function(target, args, kwargs)
-    key = "example_value" if any("example_value" in item.meta for item in graph.graph.nodes) else "val"
+    key = value_key(graph)
     fake_args, fake_kwargs = torch.fx.node.map_arg((args, kwargs), lambda item: item.meta[key])
     with fake_mode_of(graph):
         node.meta[key] = target(*fake_args, **fake_kwargs)
     return node
+
+
+def value_key(graph: torch.fx.GraphModule) -> str:
+    """Under which key the graph's nodes keep their fake values: Dynamo's graph has another than the ATen graph."""
+    return "example_value" if any("example_value" in node.meta for node in graph.graph.nodes) else "val"
 
 
 def fake_mode_of(graph: torch.fx.GraphModule) -> Any:
@@ -221,6 +231,9 @@ def fake_mode_of(graph: torch.fx.GraphModule) -> Any:
 
 def writes(node: torch.fx.Node) -> bool:
     """Whether a call may change one of its arguments in place (rather said too often than too seldom)."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        return bool(schema.is_mutable)
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     in_place = node.op in ("call_method", "call_function") and (
         (name.endswith("_") and not name.endswith("__")) or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))

@@ -10,11 +10,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from .graphs import calls, replace, tensor_of, writes
+from .graphs import WIDER, calls, replace, tensor_of, writes
 
 CASTS = ("to", "float", "half", "bfloat16", "double", "type")
-WIDER = ((torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float16, torch.float64),
-         (torch.bfloat16, torch.float64))
 
 
 def remove_redundant(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> int:
