@@ -99,10 +99,25 @@ def test_a_generation_loop_that_reads_values_is_not_captured_and_one_that_does_n
     assert {"cuda_graph", "compile_reduce_overhead", "compile_max_autotune"} <= found.keys()
     assert all(reason.startswith("a generation loop: ") for reason in found.values()) and "compile_default" not in found
     assert "cuda_graph" not in refusals(loop=reading.model_copy(update={"reads": 0}))
-    [words] = recognised(context(loop=reading).facts)
+    [words] = recognised(context(loop=reading))
     assert words.startswith("Generation loop: one call runs `decoder` 8 times, sizes grow from 4 to 11, the host reads 8 values on the way")
-    [words] = recognised(context(**RAGGED).facts)
+    [words] = recognised(context(**RAGGED))
     assert words.startswith("Dynamic shapes: the input changes in dimension 0 (seen: 31x16, 44x16).")
+
+
+@pytest.mark.parametrize(("changes", "word", "gone"), [
+    ({"already_compiled": True}, "Already compiled: ", set()),
+    ({"already_compiled": True, "compiled_inside": True}, "Already compiled, from inside", {"compile_default", "compile_max_autotune"}),
+    ({"dtype": "bfloat16"}, "Already in bfloat16", {"tf32", "bf16", "bf16_autocast"}),
+])
+def test_what_was_done_already_is_said_and_not_done_again(changes, word, gone):
+    [words] = recognised(context(**changes))
+    assert words.startswith(word) and gone <= refusals(**changes).keys()
+
+
+def test_a_workload_that_replays_its_own_graph_is_not_captured_again():
+    graphed = context(operators=("cudaGraphLaunch",))
+    assert "replays CUDA graphs" in CATALOGUE["cuda_graph"].refusal(graphed) and recognised(graphed)[0].startswith("Already graphed")
 
 
 def optimized(tmp_path: Path, names: tuple[str, ...], backend: object = None, **changes: object):

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from ..model.workload import ChangingInput, GenerationLoop, WorkloadFacts
+from ..model.workload import ChangingInput, GenerationLoop
+from .passes import Context
+from .passes.conditions import own_graph
 
 MOST_SHAPES = 4
 """Shapes that are named of one input."""
-ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; torch.compile " \
-    "makes one program for all sizes."
+ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; " \
+    "torch.compile makes one program for all sizes."
+NARROW = ("bfloat16", "float16")
 CAPTURED = "the host reads nothing on the way, so it can be captured whole."
 NOT_CAPTURED = "a CUDA graph of the whole call is left out."
 
 
-def recognised(facts: WorkloadFacts) -> list[str]:
-    """A sentence for each thing that makes passes not apply: changing shapes, changing values, a generation loop."""
-    found = []
+def recognised(context: Context) -> list[str]:
+    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop."""
+    facts, found = context.facts, []
+    if facts.compiled_inside:
+        found.append("Already compiled, from inside: that can't be taken off, so no compile mode was tried.")
+    elif facts.already_compiled:
+        found.append("Already compiled: the workload's own torch.compile is the original here, and each compile mode takes its place.")
+    if own_graph(context) is not None:
+        found.append("Already graphed: the workload replays CUDA graphs of its own, so none was made of the whole call.")
+    if facts.dtype in NARROW:
+        found.append(f"Already in {facts.dtype}: there are no passes to lower precision.")
     if facts.changing_inputs:
         found.append(f"Dynamic shapes: {'; '.join(map(_changing, facts.changing_inputs))}. {ONE_SHAPE}")
     if facts.changing_values:
-        found.append(f"Plain values among the inputs follow the seed ({', '.join(facts.changing_values)}): passes that hold for one of them "
-                     "were left out.")
+        places = ", ".join(facts.changing_values)
+        found.append(f"Plain values among the inputs follow the seed ({places}): passes that hold for one of them were left out.")
     if facts.loop is not None:
         found.append(f"Generation loop: {_loop(facts.loop)}")
     return found

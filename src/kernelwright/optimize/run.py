@@ -118,7 +118,7 @@ class _Run:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
-        self.notes += recognised(self.context.facts)
+        self.notes += recognised(self.context)
         for sentence in self.notes:
             self.say(sentence)
         self.search = ScreenedSearch(
