@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch._dynamo.testing
 
+from kernelwright.model.capture import ProbeResult
 from kernelwright.model.workload import ChangingInput, GenerationLoop, TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.recognised import recognised
 from kernelwright.probe import loaders, variation
+from kernelwright.probe.run import carry_out
 from optimizing import context
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -173,3 +175,11 @@ def test_a_generation_loop_stays_right_under_the_compile_passes(tmp_path):
     fast = made.optimize(workload.model, workload.raw_input)
     for _ in range(2):
         torch.testing.assert_close(fast(*workload.args), workload.model(*workload.args))
+
+
+def test_the_probe_reports_them_when_asked(tmp_path):
+    request = {"action": "describe", "device": "cpu", "out_dir": str(tmp_path), "workload": {
+        "path": str(DATA / "dynamic" / "generate.py"), "params": {"steps": "8", "stop": "1"}}}
+    assert carry_out(request)["facts"].get("loop") is None
+    result = ProbeResult.model_validate(carry_out({**request, "variation": True}))
+    assert result.facts.loop == GenerationLoop(module="decoder", calls=8, grows=(4, 11), reads=8) and not result.warnings
