@@ -16,7 +16,7 @@ from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.recognised import recognised
 from kernelwright.probe import loaders, variation
 from kernelwright.probe.run import carry_out
-from optimizing import context
+from optimizing import FakeStages, a_workload, context, run  # noqa: F401 a_workload: the fixture
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 RAGGED = {"changing_inputs": (ChangingInput(path="", dims=(0,), shapes=((31, 16), (44, 16))),)}
@@ -120,6 +120,13 @@ def test_what_was_done_already_is_said_and_not_done_again(changes, word, gone):
 def test_a_workload_that_replays_its_own_graph_is_not_captured_again():
     graphed = context(operators=("cudaGraphLaunch",))
     assert "replays CUDA graphs" in CATALOGUE["cuda_graph"].refusal(graphed) and recognised(graphed)[0].startswith("Already graphed")
+
+
+def test_the_report_says_what_was_recognised_under_its_result(workload):
+    report = run(workload, FakeStages({}, **RAGGED)).report
+    text, page = report.read_text(), report.with_suffix(".html").read_text()
+    assert all("Dynamic shapes: the input changes in dimension" in one and "other shapes were not seen" not in one for one in (text, page))
+    assert text.index("Dynamic shapes") < text.index("## Before and after") and "input shapes change from call to call" in text
 
 
 def optimized(tmp_path: Path, names: tuple[str, ...], backend: object = None, **changes: object):

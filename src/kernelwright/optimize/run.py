@@ -118,8 +118,7 @@ class _Run:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
-        self.notes += recognised(self.context)
-        for sentence in self.notes:
+        for sentence in recognised(self.context):
             self.say(sentence)
         self.search = ScreenedSearch(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
@@ -351,6 +350,7 @@ class _Run:
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
+            recognised=recognised(self.context), changing=bool(self.context.facts.changing_inputs),
             clocks=self.clocks(), history=tuple(self.search.ledger.rows),
             **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
