@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import builders
-from kernelwright.devlog import add_entry
+from kernelwright.devlog import DevlogFiles, add_entry, read_log
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import WorkloadFailed
@@ -22,6 +22,7 @@ from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.paired import restated
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.plan import LADDER
+from kernelwright.optimize.stages import not_logged
 from kernelwright.pipeline.profile import ProfileRun
 from kernelwright.report import render_contract
 
@@ -153,9 +154,11 @@ class FakeStages:
         return answer.model_copy(update={"candidate_sha256": hashlib.sha256(file.read_bytes()).hexdigest()})
 
     def log(self, workload, entries):
+        log = workload.path.parent / "net.devlog.md"
+        entries = not_logged(entries, read_log(DevlogFiles.of(log).jsonl)[0])
         self.logged += [tuple(insights) for _profile, insights, _extra in entries]
         for document, insights, extra in entries:
-            add_entry(document, workload.path.parent / "net.devlog.md", insights=insights, extra=extra)
+            add_entry(document, log, insights=insights, extra=extra)
         return Path("/log.md")
 
 

@@ -32,6 +32,7 @@ class Slow(nn.Module):
 def get_model_and_input():
     return Slow().eval(), torch.randn(512, 64)
 '''
+WORKLOADS = Path(__file__).resolve().parents[1] / "data" / "dynamic"
 HEAD = "import os\nimport time\nimport torch\ndef optimize(model, inputs):\n"
 CANDIDATES = {
     "fast": HEAD + "    return lambda x: torch.tanh(model.inner(x))\n",
@@ -86,6 +87,18 @@ def test_a_candidate_never_spoils_the_next_and_all_are_told_apart(place):
         again = look("fast")
         assert again.status == "timed" and again.speedup > 3 and screener._worker.pid == process, "one process, loaded once"
     assert not Path(f"/proc/{process}").exists() and not screener._scratch.folder.exists()
+
+
+def test_where_sizes_follow_the_seed_several_are_compared_and_timed(tmp_path):
+    ragged = WORKLOADS / "ragged.py"
+    (tmp_path / "one_size.py").write_text(HEAD + "    rows = len(inputs)\n    return lambda x: model(x) * (1 if len(x) == rows else 2)\n")
+    (tmp_path / "any_size.py").write_text(
+        HEAD + "    def call(x):\n        with torch.no_grad():\n            return model(x)\n    return call\n")
+    with Screener(WorkloadRef(path=ragged, name="ragged"), JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        asked = {name: Ask(tmp_path / f"{name}.py", "equal", 60.0, shapes=True) for name in ("one_size", "any_size")}
+        wrong, right = screener.screen(asked["one_size"]), screener.screen(asked["any_size"])
+    assert wrong.status == "wrong" and "differ" in wrong.reason
+    assert right.status == "timed" and right.error <= right.limit
 
 
 def test_a_workload_that_does_not_load_can_not_be_screened(place, tmp_path):

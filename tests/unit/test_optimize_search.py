@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.optimize import _data
+from kernelwright.devlog import read_log
 from kernelwright.diagnose import diagnose
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.errors import BadInput, WorkloadFailed
@@ -585,6 +586,33 @@ def test_an_interrupted_run_is_logged_as_such_and_its_resume_corrects_it(workloa
     stages.speedups = {"compile_max_autotune": 1.5}
     run(workload, stages, resume=True)
     assert len(stages.logged) == 3 and "Interrupted" not in stages.logged[2][0] and "is 1.30x" in stages.logged[2][0]
+
+
+def test_ctrl_c_in_the_closing_profile_logs_the_baseline_once(workload):
+    stages = FakeStages({"cuda_graph": 1.5})
+    profile = stages.profile
+
+    def interrupted(workload, folder, baseline, *more):
+        if baseline is not None:
+            raise KeyboardInterrupt
+        return profile(workload, folder, baseline, *more)
+
+    stages.profile = interrupted
+    assert run(workload, stages).interrupted and len(stages.logged) == 1
+    stages.profile = profile
+    assert not run(workload, stages, resume=True).interrupted
+    roles = [entry.extra["role"] for entry in read_log(workload.path.parent / "net.devlog.jsonl")[0]]
+    assert roles == ["baseline", "optimized"], "the baseline's figures are those of the same judgement"
+
+
+def test_a_baseline_that_is_logged_again_with_other_figures_says_why(workload):
+    stages = FakeStages({"channels_last": KeyboardInterrupt()})
+    run(workload, stages)
+    stages.speedups = {"compile_max_autotune": 1.5}
+    run(workload, stages, resume=True)
+    first, again, _optimized = read_log(workload.path.parent / "net.devlog.jsonl")[0]
+    assert again.extra["role"] == "baseline" and "baseline of the entry above" in again.insights[0]
+    assert first.figures.duration_ns != again.figures.duration_ns
 
 
 def test_one_candidate_is_not_called_candidates(workload):

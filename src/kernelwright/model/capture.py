@@ -74,6 +74,8 @@ class ProbeRequest(Record):
     script: ProbeScript | None = None
     again: bool = False
     """The run before crashed after autotuning: take its timings from autotuned.jsonl in out_dir."""
+    variation: bool = False
+    """Also see what changes from call to call (input shapes under other seeds) and within one (a generation loop)."""
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
 

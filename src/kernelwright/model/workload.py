@@ -77,6 +77,29 @@ class TensorSpec(Record):
     """"cuda" or "cpu"."""
 
 
+class ChangingInput(Record):
+    """An input tensor that is not of the same shape in every call: seen under several seeds, or marked for torch.compile."""
+
+    path: str
+    """As in TensorSpec."""
+    dims: tuple[int, ...] | None
+    """Dimensions whose size changes; None: their number does, or the dtype."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Those that were seen, each once."""
+
+
+class GenerationLoop(Record):
+    """One call runs the same module again and again, sizes growing by the same step or the host reading values on the way."""
+
+    module: str
+    """Its name in the model, else its class."""
+    calls: int
+    grows: tuple[int, int] | None
+    """First and last of the sizes that grew from step to step; None: none did."""
+    reads: int
+    """Values that the host read from the device (`.item()`, `.cpu()`; of a copied tensor, one)."""
+
+
 class WorkloadFacts(Record):
     """What the probe found out when it loaded the workload."""
 
@@ -98,3 +121,9 @@ class WorkloadFacts(Record):
     """The workload hands over a torch.compile'd callable."""
     compiled_inside: bool = False
     """torch.compile is used somewhere inside the callable, not around it: it can't be taken off."""
+    changing_inputs: tuple[ChangingInput, ...] = ()
+    """Asked for by ProbeRequest.variation; empty where all shapes stay."""
+    changing_values: tuple[str, ...] = ()
+    """Paths in (args, kwargs) of numbers, words and switches that follow the seed."""
+    loop: GenerationLoop | None = None
+    """Asked for by ProbeRequest.variation."""

@@ -57,6 +57,10 @@ class Ending:
     """Of the kept passes: what they predicted beside what the profiles measured."""
     ablation: Sequence[Experiment] = ()
     """One a pass of the winner, timed without it."""
+    recognised: Sequence[str] = ()
+    """What of the workload keeps passes from applying (recognised.py)."""
+    changing: bool = False
+    """Its input shapes change from call to call."""
     history: Sequence[Experiment] = ()
     """Every row of the ledger, in the order written; empty: `rows` stand for it."""
     screened: int = 0

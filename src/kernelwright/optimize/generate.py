@@ -86,6 +86,7 @@ def render_source(
     imports.update(line for source in (*helpers.values(), *sources) for line in source.imports)
     imports.update(_STANDALONE_IMPORTS if standalone else ())
     alters_model = facts.training and any(item.copies_weights for item in ordered)
+    imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
     params = {name: _literal(value) for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
     return _template().render(
@@ -93,6 +94,7 @@ def render_source(
         headline=[_comment(line) for line in headline], imports=_sorted(line for line in imports if " torch" not in line),
         torch_imports=_sorted(line for line in imports if " torch" in line),
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
+        changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
         helpers=[function for source in helpers.values() for function in source.functions],
         rewrites=[function for source in sources for function in source.functions],
@@ -144,7 +146,11 @@ def _literal(value: ParamValue) -> str:
 
 
 def _shapes(facts: WorkloadFacts) -> str:
-    return pprint.pformat({spec.path or "input": spec.shape for spec in facts.inputs}, width=120, sort_dicts=False)
+    """None stands for a size that changes from call to call."""
+    changing = {item.path: item.dims or () for item in facts.changing_inputs}
+    shapes = {spec.path or "input": tuple(None if dim in changing.get(spec.path, ()) else size for dim, size in enumerate(spec.shape))
+              for spec in facts.inputs}
+    return pprint.pformat(shapes, width=120, sort_dicts=False)
 
 
 def _dtypes(facts: WorkloadFacts) -> str:

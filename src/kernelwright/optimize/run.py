@@ -34,6 +34,7 @@ from .hypothesis import beyond_prediction
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
 from .passes import CATALOGUE, Context
+from .recognised import recognised
 from .screening import ScreenedSearch
 from .search import line_of
 from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
@@ -45,6 +46,7 @@ CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
 AUDITS_S = 30.0
 """What the judge's further conditions and audits may take beside the judgement itself (H200: 10 to 20 s)."""
+AGAIN = "The baseline of the entry above, with the duration that the judge timed in pairs with the next one."
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
 
@@ -116,6 +118,8 @@ class _Run:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
+        for sentence in recognised(self.context):
+            self.say(sentence)
         self.search = ScreenedSearch(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
             ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
@@ -346,6 +350,7 @@ class _Run:
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
+            recognised=recognised(self.context), changing=bool(self.context.facts.changing_inputs),
             clocks=self.clocks(), history=tuple(self.search.ledger.rows),
             **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
@@ -370,7 +375,8 @@ class _Run:
             source = PAIRED if end.kept else "baseline profile"
             old, _ = _paired(end.kept)
             role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
-            entries.append((restated(end.baseline, old), [] if end.after else [line, *sentences(end), *verdict_words(end)], role))
+            again = [AGAIN] if self.earlier is not None else []
+            entries.append((restated(end.baseline, old), again if end.after else [line, *sentences(end), *verdict_words(end)], role))
             if end.after is not None and end.kept is not None:
                 role = {**place, "role": "optimized", "kept": list(end.kept.row.passes), "duration_source": source}
                 entries.append((end.after, [f"{line} {DURATIONS}", *sentences(end)], role))

@@ -88,6 +88,8 @@ class Ask:
     against: Path | None = None
     """Timed against this candidate; None: the original."""
     against_name: str = ""
+    shapes: bool = False
+    """Input shapes or plain values follow the seed: several inputs are looked at and timed in turns."""
 
 
 @dataclass
@@ -129,7 +131,7 @@ class Screener:
         prepared: _Prepared | None = None
         try:
             fields = {"candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
-                      "precision": ask.precision, "compiles": ask.compiles, "limit_s": ask.limit_s}
+                      "precision": ask.precision, "compiles": ask.compiles, "limit_s": ask.limit_s, "shapes": ask.shapes}
             prepared = _asked(worker, "prepare", _Prepared, ask.limit_s + GRACE_S, fields)
             if prepared.wrong:
                 screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)

@@ -217,6 +217,10 @@ class ScreenedSearch(Search):
         left = self._screening_left_s() if self._queue(self.view()) else self.left_s() - self._judgement_s(None)
         return max(1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(left, 0.0) or self.left_s()))
 
+    def _changes(self) -> bool:
+        """Whether a candidate must be seen on several inputs."""
+        return bool(self.context.facts.changing_inputs or self.context.facts.changing_values)
+
     def _screen_one(self, item: Candidate) -> None:
         row = self.row(item)
         row = row.model_copy(update={"candidate_file": self._files.pop(item.name, row.candidate_file)})
@@ -225,6 +229,7 @@ class ScreenedSearch(Search):
         self.say(f"screening {row.name}")
         screen = self._screened(item.name, Ask(
             file, row.precision, self._limit_s(row.passes), compiles=carrier_of(row.passes) is not None,
+            shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != "warm start" else None))
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
@@ -297,7 +302,7 @@ class ScreenedSearch(Search):
             self.say(f"screening {row.name}")
             screen = self._screened(rest.name, Ask(
                 self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes),
-                compiles=carrier_of(winner.passes) is not None, against=self.write(row), against_name=rest.name))
+                compiles=carrier_of(winner.passes) is not None, shapes=self._changes(), against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
             self.say(line_of(row))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..capture.interpreter import find_interpreter, gpu_visible
-from ..devlog import DevlogFiles, add_entry, log_for, read_log
+from ..devlog import DevlogEntry, DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
 from ..judge.options import CONDITIONS, Condition
 from ..model.measurement import Measurement
@@ -23,12 +23,15 @@ from ..model.workload import Device, Precision, WorkloadRef
 from ..pipeline.counters import CounterOptions
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
+from ..report.figures import headline
 from .confirm import Effort
 from .paired import restated
 from .screen import Screener
 from .screening import Screening
 from .search import JudgeCandidate
 
+LogEntry = tuple[Profile, Sequence[str], dict[str, Any]]
+"""(profile, insights, extra) of an entry of the development log."""
 OPTIMIZED = "optimized.py"
 OPTIMIZED_VERSION = "optimized"
 """The version name under which optimized.py stands in contracts and the development log."""
@@ -78,7 +81,7 @@ class Stages(Protocol):
     def screening(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[Screening | None]:
         """A quick screen of candidates; None where there is none. Its processes are gone at the end, however it comes."""
 
-    def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
+    def log(self, workload: WorkloadRef, entries: Sequence[LogEntry]) -> Path:
         """Append (profile, insights, extra) to the development log, but for entries whose extra it has already; the Markdown file."""
 
 
@@ -104,7 +107,7 @@ class RealStages:
         options = ProfileOptions(
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
-            counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
+            variation=baseline is None, counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
         )
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
@@ -148,12 +151,22 @@ class RealStages:
                             # Its candidates are our own, and share what was compiled; the search confirms its own choice.
                             compile_cache="user", conditions=(), cross_check=False, confirm=False)
 
-    def log(self, workload: WorkloadRef, entries: Sequence[tuple[Profile, Sequence[str], dict[str, Any]]]) -> Path:
+    def log(self, workload: WorkloadRef, entries: Sequence[LogEntry]) -> Path:
         """See Stages."""
         log = log_for(workload, Path.cwd() / "out")
         files = DevlogFiles.of(log)
-        known = [entry.extra for entry in read_log(files.jsonl)[0]]
-        for document, insights, extra in entries:
-            if extra not in known:  # a run killed between its entries and its report would log them twice when it is resumed
-                add_entry(document, log, insights=insights, extra=extra)
+        for document, insights, extra in not_logged(entries, read_log(files.jsonl)[0]):
+            add_entry(document, log, insights=insights, extra=extra)
         return files.markdown
+
+
+def not_logged(entries: Sequence[LogEntry], known: Sequence[DevlogEntry]) -> list[LogEntry]:
+    """Those that the log lacks. A run killed between its entries and its report has them there when it is resumed; one that was
+    interrupted after its judgements has its baseline there, under another outcome but with the figures that belong to what follows."""
+    extras = [entry.extra for entry in known]
+    new = [entry for entry in entries if entry[2] not in extras]
+    if len(new) > 1:
+        there = {(entry.extra.get("optimization"), entry.figures.duration_ns) for entry in known if entry.extra.get("role") == "baseline"}
+        new = [entry for entry in new if entry[2].get("role") != "baseline"
+               or (entry[2].get("optimization"), headline(entry[0]).duration_ns) not in there]
+    return new

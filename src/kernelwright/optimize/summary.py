@@ -94,7 +94,8 @@ def values(end: Ending) -> dict[str, Any]:
     tried = [row for row in end.rows if row.status != "not_applicable"]
     shown, not_shown = _listed(tried, end.kept)
     return {
-        "name": end.workload.name, "result": result_line(end), "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
+        "name": end.workload.name, "result": result_line(end), "recognised": list(end.recognised), "changing": end.changing,
+        "state": end.state, "used_s": end.used_s, "interrupted": end.interrupted,
         "experiments": [_experiment(row, end.kept) for row in shown], "ladder": claims.ladder(end),
         "change": _before_after(end), "profiled": end.after is not None,
         "own_timing": _own_timing(end), "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),

@@ -79,6 +79,8 @@ class ProfileOptions:
     nsys_executable: str | None = None
     keep_nsys_report: bool = False
     """Mode nsys: keep the report in raw/ although it holds the environments of other processes."""
+    variation: bool = False
+    """See what changes from call to call and within one (ProbeRequest.variation): the optimiser's."""
     command: tuple[str, ...] = ()
 
 
@@ -197,6 +199,7 @@ def capture_workload(
         workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
+        variation=options.variation,
     )
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None

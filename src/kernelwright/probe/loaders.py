@@ -79,9 +79,13 @@ class LoadedWorkload:
 
     def fresh_raw_input(self, seed: int) -> Any:
         """As `fresh_inputs`, in the structure that the workload returns."""
+        return tree.to_device(self.generated(seed), self.device)
+
+    def generated(self, seed: int) -> Any:
+        """What the workload's own generator returns as input under this seed, wherever it lies."""
         if self.form == "model":
-            return tree.to_device(_model_and_input(self.module, self.params, self.device, seed, self.path)[1], self.device)
-        return tree.to_device(_generate_inputs(self.module, self.params, self.device, seed), self.device)
+            return _model_and_input(self.module, self.params, self.device, seed, self.path)[1]
+        return _generate_inputs(self.module, self.params, self.device, seed)
 
     def flops(self) -> float | None:
         """The workload's own flops(**params); None when it has none. Raises bad_flops (`own_number`)."""

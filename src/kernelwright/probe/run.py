@@ -158,6 +158,11 @@ class Session:
             self._counters(workload, call)
         elif request["action"] != "describe":
             self._measure(workload, call)
+        if request.get("variation"):  # last: it makes inputs, and for some workloads models, anew
+            with self.phase("variation"), self.optional("looking for changing shapes and loops"):
+                from . import variation
+
+                self.result["facts"].update(variation.describe(workload, int(request.get("seed", 0))))
         if request.get("calibrate"):
             with self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate

@@ -19,7 +19,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from .judge_tensors import Leaf, clone_like
 from .screen_statistics import median_interval
 
 Message = dict[str, Any]
+MORE_INPUTS = 3
+"""Beside the workload's own, where shapes or plain values follow the seed."""
 SAMPLE_S = {"cuda": 0.004, "cpu": 0.01}
 """A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow."""
 RING_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
@@ -54,9 +56,11 @@ LEFT_BYTES = 512 * 2**20
 class Look:
     """Original and candidates in this process."""
 
-    def __init__(self, workload: loaders.LoadedWorkload) -> None:
+    def __init__(self, workload: loaders.LoadedWorkload, more: Sequence[loaders.Inputs] = ()) -> None:
         self.workload = workload
         self.inputs = (workload.args, workload.kwargs)
+        self.more = more
+        """Inputs of other shapes: compared too, and timed in turns with the own ones."""
         self.original = Program(workload, workload.model)
         self.start_state = {name: tensor.detach().clone() for name, tensor in self.original.buffers().items()}
         self.expected: list[Leaf] = []
@@ -83,10 +87,18 @@ class Look:
             self._call(reference, message["seed"])
         program = self._built(message["candidate"], message["seed"])
         got = self._call(program, message["seed"])
+        compares = self.comparable and limit <= NO_LIMIT
+        error, wrong = difference(self.expected, got) if compares else (None, "")
+        for inputs in self.more:  # what compiles for other shapes does so now
+            if reference is not self.original:
+                self._outputs(reference, message["seed"], inputs)
+            theirs = self._outputs(program, message["seed"], inputs)[0]
+            if compares and not wrong:
+                other, wrong = difference(self._outputs(self.original, message["seed"], inputs)[0], theirs)
+                error = max((one for one in (error, other) if one is not None), default=None)
         self.original.synchronize()
         build_s = time.perf_counter() - start
         self.pair = (reference, program)
-        error, wrong = difference(self.expected, got) if self.comparable and limit <= NO_LIMIT else (None, "")
         if not wrong and error is not None and not error <= limit:
             wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
         self.shared = True
@@ -185,22 +197,24 @@ class Look:
     def _call(self, program: Program, seed: int) -> list[Leaf]:
         return self._outputs(program, seed)[0]
 
-    def _outputs(self, program: Program, seed: int) -> tuple[list[Leaf], bool]:
+    def _outputs(self, program: Program, seed: int, inputs: loaders.Inputs | None = None) -> tuple[list[Leaf], bool]:
         """A call's output leaves, copied (a captured graph writes the next ones over them), and whether it drew random numbers."""
         program.restore(self.start_state)
-        leaves, drew = program.call(tree.map_tensors(clone_like, self.inputs), seed)
+        leaves, drew = program.call(tree.map_tensors(clone_like, inputs or self.inputs), seed)
         return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
 
     def _timer(self, program: Program) -> Timer:
         """Warm, with as many calls a sample as make it long enough."""
         device = self.workload.device
         program.restore(self.start_state)
-        timer = Timer(program, [self.inputs], 1)
+        pool = [self.inputs, *self.more]
+        timer = Timer(program, pool, len(pool))
         call_s = timer.warm(WARM_S, 2)
         nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(self.inputs) if isinstance(leaf, torch.Tensor)) or 1
         calls = max(1, min(int(SAMPLE_S[device] / max(call_s, 1e-9)), MAX_CALLS, RING_BYTES[device] // nbytes))
-        if calls > 1:
-            timer = Timer(program, [self.inputs], calls)
+        calls = -(-calls // len(pool)) * len(pool)  # each sample has all shapes alike
+        if calls > timer.ring_size:
+            timer = Timer(program, pool, calls)
             timer.warm(0.0, calls)
         return timer
 
@@ -250,7 +264,7 @@ def _sample(timer: Timer) -> float:
 class Fork:
     """A Look in a child process; commands and replies are lines of JSON over two pipes."""
 
-    def __init__(self, workload: loaders.LoadedWorkload, threads: int) -> None:
+    def __init__(self, workload: loaders.LoadedWorkload, threads: int, more: Sequence[loaders.Inputs] = ()) -> None:
         inward, self._out = os.pipe()
         self._in, outward = os.pipe()
         parent = os.getpid()
@@ -262,7 +276,7 @@ class Fork:
                     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() == parent:
                     torch.set_num_threads(threads)
-                    _serve(Look(workload), inward, outward)
+                    _serve(Look(workload, more), inward, outward)
                     code = 0
             finally:
                 os._exit(code)
@@ -306,6 +320,7 @@ class Screen:
     def __init__(self) -> None:
         self.look: Look | None = None
         self.fork: Fork | None = None
+        self.more: list[loaders.Inputs] = []
         self.workload: loaders.LoadedWorkload
 
     def op_load(self, message: Message) -> Message:
@@ -324,14 +339,17 @@ class Screen:
 
     def op_prepare(self, message: Message) -> Message:
         """See Look.prepare; `compiles` says that the compiler may be needed: loaded before the fork it is loaded once."""
+        if message["shapes"] and not self.more:
+            self.more = [self.workload.fresh_inputs(message["seed"] + number) for number in range(1, MORE_INPUTS + 1)]
         if self.workload.device == "cuda":
             self.look = self.look or Look(self.workload)
+            self.look.more = self.more
             return self.look.prepare(message)
         if message["compiles"] and "torch._inductor.compile_fx" not in sys.modules:
             with contextlib.suppress(Exception):  # what is amiss with it is the candidate's to say
                 importlib.import_module("torch._inductor.compile_fx")
         self._end_fork()
-        self.fork = Fork(self.workload, self.threads)
+        self.fork = Fork(self.workload, self.threads, self.more)
         return self._of_fork("prepare", message)
 
     def op_time(self, message: Message) -> Message:

@@ -20,6 +20,8 @@ Level = Literal["module", "functional", "aten", "inductor", "runtime"]
 Inductor's configuration, or around the call."""
 GRAPH_LEVELS: tuple[Level, ...] = ("functional", "aten", "inductor")
 """The levels that stand in torch.compile's backend; a candidate with one of them needs a carrier, the pass that compiles."""
+Takes = Literal["one shape", "sizes", "values"]
+"""What may differ between two calls: only what is in the tensors; sizes of inputs too; plain numbers and words among the inputs too."""
 Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithms", "attention", "host"]
 """What the search chooses between."""
 Quantity = Literal["launches", "idle share", "kernel time", "DRAM bytes", "tensor-core share"]
@@ -118,6 +120,9 @@ class Pass:
     """Its rewrite times kernels on the device while it is built."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
+    sizes_in_graphs: bool = False
+    """It captures stretches between the host's reads, each for one size."""
+    takes: Takes = "one shape"
     carrier: bool = False
     """It compiles the model, and takes a backend made of the graph-level passes beside it."""
     conflicts: frozenset[str] = frozenset()
@@ -138,4 +143,32 @@ class Pass:
         """Why it does not apply, or None."""
         if context.facts.training and not self.training:
             return "not valid for a training step"
-        return self.refuse(context)
+        return self.refuse(context) or self._changes_refused(context.facts) or self._loop_refused(context.facts)
+
+    def _changes_refused(self, facts: WorkloadFacts) -> str | None:
+        """Where shapes or plain values change from call to call."""
+        if any(item.dims is None for item in facts.changing_inputs):
+            return "an input's number of dimensions or dtype changes from call to call"
+        if facts.changing_values and self.takes != "values":
+            return "plain values among the inputs change from call to call, and this holds for one of them"
+        if facts.changing_inputs and self.takes == "one shape":
+            return "input shapes change from call to call, and this holds for one shape"
+        return None
+
+    def _loop_refused(self, facts: WorkloadFacts) -> str | None:
+        """Where one call is a generation loop."""
+        loop = facts.loop
+        if loop is None:
+            return None
+        if loop.reads and self.captures_whole:
+            return f"a generation loop: the host reads {loop.reads} values within a call, so it can't be captured whole"
+        if loop.grows is not None and loop.reads and self.sizes_in_graphs:
+            return "a generation loop: sizes grow from step to step, and each would need a CUDA graph of its own"
+        if loop.grows is not None and self.measures and self.in_graph:
+            return "a generation loop: sizes grow from step to step, and this measures at one of them"
+        return None
+
+    @property
+    def captures_whole(self) -> bool:
+        """Whether it needs the whole call in one CUDA graph."""
+        return self.one_launch and not self.carrier

@@ -14,5 +14,6 @@ PASS = Pass(
     name="bf16_autocast", layer=LAYER_FLAGS, level="runtime", dimension="precision",
     precision="bf16", refuse=needs_float32, predict=_predict,
     conflicts=frozenset({"tf32", "bf16"}),
+    takes="values",
     why="Matrix products and convolutions run in bfloat16 under autocast; outputs go back to float32.",
 )

@@ -13,5 +13,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="channels_last", layer=LAYER_LAYOUT, dimension="layout",
     refuse=needs_convolution, predict=_predict, copies_weights=True,
+    takes="values",
     why="Convolutions get their weights and inputs as NHWC and skip layout changes of their own.",
 )

@@ -14,5 +14,6 @@ PASS = Pass(
     name="compile_max_autotune", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="graph capture",
     cost="autotune", refuse=_refuse, predict=captured_words,
     one_launch=True, conflicts=frozenset({"cuda_graph"}),
+    sizes_in_graphs=True,
     why="torch.compile with measured kernels under CUDA graphs; outputs are cloned.",
 )

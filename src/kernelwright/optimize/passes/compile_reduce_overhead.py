@@ -14,5 +14,6 @@ PASS = Pass(
     name="compile_reduce_overhead", layer=LAYER_COMPILE, level="runtime", carrier=True, dimension="graph capture",
     cost="compile", refuse=_refuse, predict=captured_words,
     one_launch=True, conflicts=frozenset({"cuda_graph"}),
+    sizes_in_graphs=True,
     why="torch.compile with CUDA graphs: fused kernels, one launch; outputs are cloned.",
 )

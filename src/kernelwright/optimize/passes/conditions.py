@@ -12,6 +12,8 @@ from .base import Context, Move, Prediction
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::to")
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+"""As operators: launches outside any other."""
 RECURRENT = ("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
 TF32_TIMES, HALF_TIMES = 7.4, 14.8
 """Multiplications of tensor cores in TF32 and in 16 bits over those of plain float32 (H200 datasheet: 494, 989 and 67 TFLOP/s)."""
@@ -44,6 +46,12 @@ def needs_float32(context: Context) -> str | None:
 def not_yet_compiled(context: Context) -> str | None:
     """Only where the workload brings no torch.compile, or one around it, which unwrap_compiled takes off."""
     return "the workload is already compiled, from inside" if context.facts.compiled_inside else None
+
+
+def own_graph(context: Context) -> str | None:
+    """Only where the workload replays no CUDA graph that it captured itself (torch.compile's are taken off with it)."""
+    replays = any(item.operator_name in GRAPH_LAUNCHES for item in context.profile.operators)
+    return "the workload replays CUDA graphs already" if replays and not context.facts.already_compiled else None
 
 
 def first(*reasons: str | None) -> str | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from .base import LAYER_GRAPH, Pass
-from .conditions import graph_words, needs_gpu
+from .base import LAYER_GRAPH, Context, Pass
+from .conditions import first, graph_words, needs_gpu, own_graph
+
+
+def _refuse(context: Context) -> str | None:
+    return first(needs_gpu(context), own_graph(context))
+
 
 PASS = Pass(
     name="cuda_graph", layer=LAYER_GRAPH, level="runtime", dimension="graph capture",
-    training=False, refuse=needs_gpu, predict=graph_words, fixes_addresses=True,
+    training=False, refuse=_refuse, predict=graph_words, fixes_addresses=True,
     one_launch=True, conflicts=frozenset({"compile_reduce_overhead", "compile_max_autotune"}),
     why="The whole call is replayed as one CUDA graph: one launch from the host; inputs are copied in, outputs cloned.",
 )

@@ -17,5 +17,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="fold_conv_bn", layer=LAYER_FOLD, dimension="fusion",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    takes="sizes",
     why="Each batch norm is folded into the convolution that it directly follows (eval mode).",
 )

@@ -31,5 +31,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="keep_heap", layer=LAYER_FLAGS, level="runtime", dimension="host",
     refuse=_refuse, predict=_predict,
+    takes="values",
     why="Large results reuse memory that the process keeps (malloc settings of the whole process), instead of new pages at each call.",
 )

@@ -12,5 +12,6 @@ def _predict(_context: Context) -> Prediction:
 PASS = Pass(
     name="no_grad", layer=LAYER_GRAD, level="runtime", dimension="host",
     training=False, predict=_predict,
+    takes="values",
     why="No gradients are recorded: saves autograd's bookkeeping on every operator.",
 )

@@ -19,5 +19,6 @@ PASS = Pass(
     training=False, refuse=_refuse, predict=launch_words,
     conflicts=frozenset({"cuda_graph", "compile_default", "compile_reduce_overhead", "compile_max_autotune",
                          "compile_max_autotune_no_cudagraphs"}),
+    sizes_in_graphs=True,
     why="The stretches between the host's waits are replayed as CUDA graphs; no kernel changes, outputs are cloned.",
 )

@@ -21,5 +21,6 @@ PASS = Pass(
     name="tf32", layer=LAYER_FLAGS, level="runtime", dimension="precision",
     precision="tf32", refuse=_refuse, predict=_predict,
     conflicts=frozenset({"bf16", "bf16_autocast"}),
+    takes="values",
     why="float32 products use TF32 tensor cores (10 mantissa bits); the flags are set during the call only.",
 )

@@ -19,5 +19,6 @@ def _predict(_context: Context) -> Prediction:
 
 PASS = Pass(
     name="unwrap_compiled", layer=LAYER_UNWRAP, level="module", dimension="fusion", refuse=_refuse, predict=_predict,
+    takes="values",
     why="The workload's own torch.compile is taken off: the one below takes its place.",
 )

@@ -1,0 +1,52 @@
+"""What kind of workload this is, where that decides which passes apply: words for the report and the log."""
+
+from __future__ import annotations
+
+from ..model.workload import ChangingInput, GenerationLoop
+from .passes import Context
+from .passes.conditions import own_graph
+
+MOST_SHAPES = 4
+"""Shapes that are named of one input."""
+ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; " \
+    "torch.compile makes one program for all sizes."
+NARROW = ("bfloat16", "float16")
+CAPTURED = "the host reads nothing on the way, so it can be captured whole."
+NOT_CAPTURED = "a CUDA graph of the whole call is left out."
+
+
+def recognised(context: Context) -> list[str]:
+    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop."""
+    facts, found = context.facts, []
+    if facts.compiled_inside:
+        found.append("Already compiled, from inside: that can't be taken off, so no compile mode was tried.")
+    elif facts.already_compiled:
+        found.append("Already compiled: the workload's own torch.compile is the original here, and each compile mode takes its place.")
+    if own_graph(context) is not None:
+        found.append("Already graphed: the workload replays CUDA graphs of its own, so none was made of the whole call.")
+    if facts.dtype in NARROW:
+        found.append(f"Already in {facts.dtype}: there are no passes to lower precision.")
+    if facts.changing_inputs:
+        found.append(f"Dynamic shapes: {'; '.join(map(_changing, facts.changing_inputs))}. {ONE_SHAPE}")
+    if facts.changing_values:
+        places = ", ".join(facts.changing_values)
+        found.append(f"Plain values among the inputs follow the seed ({places}): passes that hold for one of them were left out.")
+    if facts.loop is not None:
+        found.append(f"Generation loop: {_loop(facts.loop)}")
+    return found
+
+
+def _changing(item: ChangingInput) -> str:
+    name = f"input {item.path}" if item.path else "the input"
+    shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in item.shapes[:MOST_SHAPES])
+    more = ", ..." if len(item.shapes) > MOST_SHAPES else ""
+    if item.dims is None:
+        return f"{name} changes its number of dimensions or its dtype ({shapes}{more})"
+    dims = f"dimension{'' if len(item.dims) == 1 else 's'} {', '.join(map(str, item.dims))}"
+    return f"{name} changes in {dims} ({f'seen: {shapes}{more}' if len(item.shapes) > 1 else 'marked as dynamic'})"
+
+
+def _loop(loop: GenerationLoop) -> str:
+    grows = f", sizes grow from {loop.grows[0]} to {loop.grows[1]}" if loop.grows is not None else ""
+    reads = f", the host reads {loop.reads} values on the way" if loop.reads else ""
+    return f"one call runs `{loop.module}` {loop.calls} times{grows}{reads}; {NOT_CAPTURED if loop.reads else CAPTURED}"

@@ -1,0 +1,159 @@
+"""What is not the same in every call (inputs' shapes and plain values under other seeds), and what grows within one (generation loops).
+
+The optimiser asks for it: rewrites that are made for one shape must know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import tree
+from .facts import is_compiled, is_scripted
+from .judge_inputs import plain_leaves
+from .loaders import LoadedWorkload, split_inputs
+
+SEEDS = 4
+"""Other seeds that inputs are made under."""
+LIMIT_S = 2.0
+"""No further seed is tried after so long: making inputs can mean making the model."""
+LEAST_STEPS = 4
+"""A loop has at least so many calls of one module, and a growing size as many values."""
+MOST_OPERATORS = 100_000
+"""Operators whose sizes are noted."""
+MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
+"""Where torch._dynamo.mark_dynamic and maybe_mark_dynamic note dimensions."""
+READS = ("_local_scalar_dense",)
+COPIES = ("_to_copy",)
+
+Dims = tuple[tuple[int, ...], ...]
+
+
+def describe(workload: LoadedWorkload, seed: int) -> dict[str, Any]:
+    """The fields changing_inputs, changing_values and loop of WorkloadFacts. Exceptions of the workload's own code pass through."""
+    raws, start = [workload.raw_input], time.perf_counter()
+    for other in range(1, SEEDS + 1):
+        raws.append(workload.generated(seed + other))
+        if time.perf_counter() - start > LIMIT_S:
+            break
+    return {"changing_inputs": changing_inputs(raws), "changing_values": changing_values(raws), "loop": loop(workload)}
+
+
+def changing_inputs(raws: Sequence[Any]) -> list[dict[str, Any]]:
+    """ChangingInput dicts of the tensors that differ between these inputs, or are marked. Where the structure differs, none: the judge
+    refuses such a workload with its own words."""
+    rows = [tree.leaves(raw) for raw in raws]
+    if any([path for path, _ in row] != [path for path, _ in rows[0]] for row in rows):
+        return []
+    found = []
+    for column in zip(*rows, strict=True):
+        tensors = [tensor for _, tensor in column]
+        shapes = list(dict.fromkeys(tuple(tensor.shape) for tensor in tensors))
+        dims: list[int] | None = None
+        if len({len(shape) for shape in shapes}) == 1 and len({tensor.dtype for tensor in tensors}) == 1:
+            marked = {int(dim) for tensor in tensors for name in MARKS for dim in getattr(tensor, name, ())}
+            dims = [dim for dim in range(len(shapes[0])) if dim in marked or len({shape[dim] for shape in shapes}) > 1]
+        if dims is None or dims:
+            found.append({"path": column[0][0], "dims": dims, "shapes": [list(shape) for shape in shapes]})
+    return found
+
+
+def changing_values(raws: Sequence[Any]) -> list[str]:
+    """Paths in (args, kwargs) of the numbers, words and switches that differ between these inputs."""
+    rows = [plain_leaves(split_inputs(raw)) for raw in raws]
+    if any([path for path, _ in row] != [path for path, _ in rows[0]] for row in rows):
+        return []
+    return [column[0][0] for column in zip(*rows, strict=True) if len({repr(value) for _, value in column}) > 1]
+
+
+def loop(workload: LoadedWorkload) -> dict[str, Any] | None:
+    """A GenerationLoop dict, from one more call that is watched; None where there is none, and for what can't be watched (compiled
+    callables, whose hooks would compile them anew, and training steps)."""
+    if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
+        return None
+    calls: dict[torch.nn.Module, int] = {}
+
+    def entered(module: torch.nn.Module, _args: Any) -> None:
+        calls[module] = calls.get(module, 0) + 1
+
+    watch = _Watch(workload.device)
+    hook = register_module_forward_pre_hook(entered)
+    try:
+        with watch:
+            workload.step()
+    finally:
+        hook.remove()
+    again = [(sum(weight.numel() for weight in module.parameters()), module) for module, count in calls.items() if count >= LEAST_STEPS]
+    size, module = max(again, key=lambda item: item[0], default=(0, None))
+    if module is None or not size:
+        return None
+    grown = growth(watch.sizes.values())
+    if grown is None and watch.reads < calls[module] - 1:
+        return None
+    return {"module": _name(module, workload.model), "calls": calls[module], "grows": grown, "reads": watch.reads}
+
+
+def growth(operators: Iterable[Sequence[Dims]]) -> tuple[int, int] | None:
+    """First and last size of the longest run that grows by one step. operators: of each, the shapes of its inputs, call by call; equal
+    sizes in a row count once (the layers of a step)."""
+    best: list[int] = []
+    for calls in operators:
+        alike: dict[tuple[int, ...], list[Dims]] = {}
+        for dims in calls:
+            alike.setdefault(tuple(len(shape) for shape in dims), []).append(dims)
+        for ranks, group in alike.items():
+            for place, rank in enumerate(ranks):
+                for dim in range(rank):
+                    best = max(best, _longest_run([dims[place][dim] for dims in group]), key=len)
+    return (best[0], best[-1]) if len(best) >= LEAST_STEPS else None
+
+
+def _longest_run(sizes: Sequence[int]) -> list[int]:
+    """The longest stretch of different sizes in a row that rises by the same step."""
+    distinct = [size for index, size in enumerate(sizes) if index == 0 or size != sizes[index - 1]]
+    best: list[int] = []
+    run: list[int] = []
+    for size in distinct:
+        if len(run) > 1 and size - run[-1] != run[1] - run[0]:
+            run = run[-1:]
+        if run and size < run[-1]:
+            run = []
+        run = [*run, size]
+        best = max(best, run, key=len)
+    return best
+
+
+def _name(module: torch.nn.Module, model: Any) -> str:
+    named = model.named_modules() if isinstance(model, torch.nn.Module) else ()
+    return next((name for name, one in named if one is module and name), type(module).__name__)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]
+    """Notes the shapes of every operator's inputs, and how often the host reads from the device."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See count.OpRecorder."""
+        return False
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device, self.reads, self.noted = device, 0, 0
+        self.sizes: dict[str, list[Dims]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        name = str(getattr(getattr(func, "_overloadpacket", None), "__name__", ""))
+        inputs = tree.tensors((list(args), kwargs or {}))
+        here = any(tensor.device.type == self.device for tensor in inputs)
+        left = self.device != "cpu" and isinstance(output, torch.Tensor) and output.device.type == "cpu"
+        self.reads += here and (name in READS or (name in COPIES and left))
+        if self.noted < MOST_OPERATORS:
+            self.noted += 1
+            self.sizes.setdefault(name, []).append(tuple(tuple(map(int, tensor.shape)) for tensor in inputs))
+        return output
