@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import signal
@@ -21,6 +22,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 WRITES_NO_BYTE_CODE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False
 """While tests are collected, whatever the environment says: without byte code each run takes the asserts of all files apart anew."""
+
+
+def pytest_configure() -> None:
+    """The programs that tests start find byte code for all of kernelwright. Where the environment keeps Python from writing it, only what
+    the collection imports had some, and each of hundreds of processes compiled the rest anew."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        compileall.compile_dir(Path(__file__).resolve().parents[1] / "src", quiet=2)
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from kernelwright.capture.clockguard import leases
 from kernelwright.capture.gpu_users import _parent
+from kernelwright.cli.main import main
 from stand_in_gpu import ROOT, UUID, StandIn
 
 RESET_WITHIN_S = 2.0
@@ -143,7 +144,7 @@ def test_a_locked_profile_says_so_everywhere_and_warns_of_others(gpu, preflight)
     assert ", locked clocks, " in added.stdout
 
 
-def test_a_project_file_asks_a_flag_wins_and_the_machine_has_the_last_word(gpu, preflight):
+def test_a_project_file_asks_a_flag_wins_and_the_machine_has_the_last_word(gpu, preflight, monkeypatch, capsys):
     (gpu.folder / "kernelwright.yaml").write_text("clocks: 1500\nkernels:\n  slow: {file: slow.py}\n")
     process = start(gpu, fails=True)
     process.communicate(timeout=200)
@@ -152,15 +153,16 @@ def test_a_project_file_asks_a_flag_wins_and_the_machine_has_the_last_word(gpu, 
     process.communicate(timeout=200)
     assert process.returncode == 4 and gpu.calls() == ["set", "reset"]
     (gpu.folder / "kernelwright.yaml").write_text("clocks: fast\nkernels:\n  slow: {file: slow.py}\n")
-    process = start(gpu)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "") and len(err.splitlines()) == 1 and "`clocks:`" in err
+    monkeypatch.chdir(gpu.folder)
+    code, (out, err) = main(["profile_kernel", "slow.py", "--mode", "event", "--python", sys.executable]), capsys.readouterr()
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and "`clocks:`" in err
 
 
-def test_a_wrong_value_is_one_line_and_exit_2(gpu):
-    process = start(gpu, "--clocks", "fast")
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "") and len(err.splitlines()) == 1 and "'fast' is not none, lock or a number of MHz" in err
+def test_a_wrong_value_is_one_line_and_exit_2(tmp_path, monkeypatch, capsys):
+    (tmp_path / "slow.py").write_text(WORKLOAD)
+    monkeypatch.chdir(tmp_path)
+    code, (out, err) = main(["profile_kernel", "slow.py", "--clocks", "fast"]), capsys.readouterr()
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and "'fast' is not none, lock or a number of MHz" in err
 
 
 def test_with_the_machines_none_nothing_is_ever_changed(gpu, preflight):

@@ -24,10 +24,23 @@ sys.path.insert(0, {src!r})
 from kernelwright.setup.build import Wanted, ensure
 from kernelwright.setup.errors import SetupError
 from kernelwright.setup.start import report, say
+{venv}
 try:
     print(ensure(Path(sys.argv[1]), say, Wanted(locks=(Path(sys.argv[2]),), modules=("tinything",), needed_mb={needed_mb})))
 except SetupError as error:
     sys.exit(report(error, sys.argv))
+"""
+# venv with the pip that the test run has: one of its own, as the first use makes it, takes five seconds to install.
+QUICK_VENV = """
+from kernelwright.setup import build
+QUICK = '''
+import os, pip, subprocess, sys, sysconfig
+subprocess.check_call([sys.executable, "-I", "-m", "venv", "--without-pip", sys.argv[1]])
+site = sysconfig.get_path("purelib", "venv", dict.fromkeys(("base", "platbase", "installed_base"), sys.argv[1]))
+os.symlink(os.path.dirname(pip.__file__), os.path.join(site, "pip"))
+'''
+before = build._creation
+build._creation = lambda tool, place: [sys.executable, "-c", QUICK, place] if tool == "pip" else before(tool, place)
 """
 
 
@@ -50,6 +63,8 @@ class Bench:
             "PIP_CONFIG_FILE": os.devnull,
         }
         self.answers: list[tuple[str, str]] = []
+        self.quick = False
+        """Whether venv does not install a pip of its own (QUICK_VENV)."""
         self.pin("1.0")
 
     def pin(self, version: str) -> None:
@@ -86,7 +101,7 @@ sys.exit(subprocess.call([sys.executable, "-m", "pip", "--python", sys.argv[4], 
 
     def start(self, *arguments: str, needed_mb: int = 1, prelude: str = "") -> subprocess.Popen[str]:
         """One use of the environment, running."""
-        code = prelude + DRIVER.format(src=str(SRC), needed_mb=needed_mb)
+        code = prelude + DRIVER.format(src=str(SRC), needed_mb=needed_mb, venv=QUICK_VENV if self.quick else "")
         command = [sys.executable, "-c", code, str(self.environment), str(self.lock), *arguments]
         return subprocess.Popen(command, env=self.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -170,11 +185,13 @@ def test_a_changed_lock_is_installed_and_what_else_was_installed_stays(made: Ben
     assert failed.returncode == 3
     assert made.installed() == "2.0"  # a failed update leaves the environment as it was
     (made.environment / "bin" / "python").unlink()
+    made.quick = True
     assert made.use().returncode == 3
     assert not made.environment.exists()  # but one without an interpreter can't be kept
 
 
 def test_a_killed_build_is_repaired_by_the_next_use(bench: Bench) -> None:
+    bench.quick = True
     first = bench.start()
     bench.wait_until_half_made()
     first.kill()
@@ -227,6 +244,7 @@ def test_a_folder_of_someone_else_is_never_touched(bench: Bench) -> None:
 def test_no_package_index(bench: Bench) -> None:
     for wheel in bench.wheels.iterdir():
         wheel.unlink()
+    bench.quick = True
     failed = bench.use()
     last = failed.stderr.splitlines()[-1]
     assert failed.returncode == 3
@@ -275,6 +293,7 @@ def test_uv_is_used_where_it_is_and_pip_where_it_fails(bench: Bench) -> None:
     uv = bench.tools / "uv"
     uv.write_text(f'#!/bin/sh\necho "$@" >> {bench.folder}/uv-calls\necho "error: Failed to fetch"\nexit 2\n')
     uv.chmod(0o755)
+    bench.quick = True
     used = bench.use()
     assert used.returncode == 0, used.stderr
     assert "trying venv and pip" in used.stderr
