@@ -105,6 +105,41 @@ def test_all_are_screened_few_are_judged_and_the_best_is_kept(workload):
                 if f"candidates/{file.name}" not in {row.candidate_file for row in Ledger(outcome.out_dir / "ledger.jsonl").rows}]
 
 
+class Cold(Stages):
+    """Two cold cores: the first compilation takes 26 s, and gains nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(GAINS, 1.0) | {"no_grad": 1.2}, device="cpu", seconds={"cheap": 11.0, "compile": 20.0},
+                         operators=("aten::addmm", "aten::relu"), profile_s=7.0)
+        plain = self.screener.screen
+
+        def screen(ask):
+            if ask.file.stem.endswith("compile_default"):
+                self.clock.now += 16.0
+            return plain(ask)
+
+        self.screener.screen = screen
+
+
+def test_a_short_budget_on_a_cold_cpu_begins_with_what_is_cheap(workload):
+    stages = Cold()
+    run(workload, stages, budget_s=60.0)
+    assert stages.screener.asked[0] == "no_grad"
+    on_gpu = Stages()
+    run(workload, on_gpu, budget_s=60.0)
+    assert on_gpu.screener.asked[0] != "no_grad", "there a compilation costs little"
+
+
+def test_one_judgement_is_all_that_is_held_back_where_nothing_else_would_use_the_time(workload, monkeypatch):
+    """The first compilation took what was to be screened in; 27 s are enough for one more screen and a judgement."""
+    monkeypatch.setattr(strategy, "CHEAPEST", "nothing")
+    stages = Cold()
+    outcome = run(workload, stages, budget_s=60.0)
+    assert "no_grad" in stages.screener.asked and "no_grad" in stages.judged, stages.screener.asked
+    waiting = [row.reason for row in rows(outcome).values() if row.status == "out_of_budget" and "judgement expected" in row.reason]
+    assert all("for its screen" in reason for reason in waiting)
+
+
 def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload):
     stages = Stages()
     real = stages.speed

@@ -89,6 +89,9 @@ def test_what_is_replaced_gives_the_same_and_what_is_not_stays(monkeypatch: pyte
 
 def test_only_the_stage_that_pays_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = blocks()
+    model.convolutions_0 = model.plain  # a name that the model has itself
+    del model.plain
+    model.plain = model.convolutions_0
     graph, seen = traced(model, x)
     expected = model(x).detach()
     monkeypatch.setattr(rewrite, "replacements", lambda chain, x: [(1, 2, Convolutions([chain[1][0]], TILE))])

@@ -7,6 +7,7 @@ convolution not at all. Each place is measured on this call's inputs, and stays 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,7 +270,7 @@ def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torc
             chosen = replacements(chain, seen[chain[0][0].conv])
         for start, end, module in chosen:
             first, last = chain[start][1], chain[end - 1][2]
-            name = f"convolutions_{count}"
+            name = next(name for name in (f"convolutions_{number}" for number in itertools.count()) if not hasattr(graph, name))
             graph.add_submodule(name, module)
             with graph.graph.inserting_after(last):
                 new = graph.graph.call_module(name, (first.args[0],))
