@@ -77,7 +77,7 @@ def operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
     return (None, *node.args) if calls(node, MM) else tuple(node.args)
 
 
-def look_of(node: Any) -> torch.Tensor:
+def known_look(node: Any) -> torch.Tensor:
     """tensor_of, where is_product has seen to it that there is one."""
     look = tensor_of(node)
     assert look is not None
@@ -87,7 +87,7 @@ def look_of(node: Any) -> torch.Tensor:
 def shape_key(node: torch.fx.Node) -> Any:
     """What products that can be batched have in common."""
     bias, *sides = operands(node)
-    x, weight = map(look_of, sides)
+    x, weight = map(known_look, sides)
     return bias is None, x.shape, weight.shape, x.dtype, x.device
 
 
@@ -102,12 +102,12 @@ def join_products(graph: torch.fx.GraphModule, group: list[torch.fx.Node]) -> No
     last, kept = group[-1], returned(graph)
     biases, inputs, weights = (list(column) for column in zip(*(operands(node) for node in group), strict=True))
     batch = stacked(graph, last, inputs)
-    count, rows, inner = look_of(batch).shape
+    count, rows, inner = known_look(batch).shape
     if len({weight_key(node) for node in group}) == 1:
         flat = call_function(graph, last, torch.ops.aten.view.default, dense(graph, last, batch), [count * rows, inner])
         given = [flat, weights[-1]] if biases[-1] is None else [biases[-1], flat, weights[-1]]
         product = call_function(graph, last, last.target, *given)
-        columns = look_of(product).shape[1]
+        columns = known_look(product).shape[1]
         product = call_function(graph, last, torch.ops.aten.view.default, product, [count, rows, columns])
     elif biases[-1] is None:
         product = call_function(graph, last, torch.ops.aten.bmm.default, batch, stacked(graph, last, weights))
@@ -131,11 +131,11 @@ def stacked(graph: torch.fx.GraphModule, before: torch.fx.Node, nodes: list[Any]
     first = nodes[0]
     if all(node is first for node in nodes):
         wide = call_function(graph, before, torch.ops.aten.unsqueeze.default, first, 0)
-        return call_function(graph, before, torch.ops.aten.expand.default, wide, [len(nodes), *look_of(first).shape])
+        return call_function(graph, before, torch.ops.aten.expand.default, wide, [len(nodes), *known_look(first).shape])
     if side_by_side(nodes):
         whole, dim, start = first.args
         part = call_function(graph, before, torch.ops.aten.slice.Tensor, whole, dim, start, start + len(nodes))
-        others = [other for other in range(look_of(whole).dim()) if other != dim]
+        others = [other for other in range(known_look(whole).dim()) if other != dim]
         return call_function(graph, before, torch.ops.aten.permute.default, part, [dim, *others])
     wide_ones = [call_function(graph, before, torch.ops.aten.unsqueeze.default, node, 0) for node in nodes]
     return call_function(graph, before, torch.ops.aten.cat.default, wide_ones)
@@ -153,7 +153,7 @@ def side_by_side(nodes: Sequence[Any]) -> bool:
 
 def dense(graph: torch.fx.GraphModule, before: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node:
     """The value in the order of its dimensions, copied only where it lies otherwise."""
-    if look_of(node).is_contiguous():
+    if known_look(node).is_contiguous():
         return node
     return call_function(graph, before, torch.ops.aten.clone.default, node, memory_format=torch.contiguous_format)
 
