@@ -43,17 +43,33 @@ SOURCE = "TORCH_LIBRARY(third, m) {}"
 """
 
 
+DSLS = """
+import cuda.tile as ct
+import cutlass.cute as cute
+@ct.kernel
+def tile_kernel(x): pass
+@ct.kernel(num_ctas=2)
+def tuned_tile(x): pass
+class Product:
+    @cute.kernel
+    def device(self, x): pass
+@cute.jit
+def host(x): pass
+"""
+
+
 @pytest.mark.parametrize(("text", "expected"), [
+    (DSLS, Defined(dsl=("tile_kernel", "tuned_tile", "device"))),
     (TRITON, Defined(triton=("tuned_kernel", "plain_kernel"))),
     (CUDA, Defined(cuda=("scale_rows", "add_rows"), builds=True)),
     (OPERATORS, Defined(operators=("mine::scale", "other::", "third::"))),
     ("def optimize(model, inputs):\n    return model\n", Defined()),
     ("x = (", Defined()),
     ("import triton", Defined()),
-], ids=["triton", "cuda", "operators", "none", "broken", "import_only"])
+], ids=["dsls", "triton", "cuda", "operators", "none", "broken", "import_only"])
 def test_kernels_are_found_in_a_source(text, expected):
     found = defined_by(text.encode())
-    assert found.triton == expected.triton and set(found.cuda) == set(expected.cuda) and found.builds == expected.builds
+    assert found.triton == expected.triton and found.dsl == expected.dsl and set(found.cuda) == set(expected.cuda) and found.builds == expected.builds
     assert set(found.operators) == set(expected.operators) and bool(found) == bool(expected)
 
 
@@ -72,6 +88,13 @@ def test_own_kernels_are_found_among_those_that_ran(tmp_path):
     names = ("scale_rows", "tuned_kernel", "add_rows", "sgemm_128", "mine::scale", "other::", "mine::scales", "third::")
     assert running(names, trace) == ["scale_rows", "tuned_kernel", "mine::scale", "other::"]
     assert sequence(trace) == ["void scale_rows<float>(float*, int)", "tuned_kernel_0d1d2de", "ampere_sgemm_128x64", "my_add_rows_v2"]
+
+
+def test_kernels_of_cutile_and_the_cutlass_dsl_are_found_by_what_they_are_spelt(tmp_path):
+    tile = "axpy_tile_Kt1_A1f32_1i16t1_p16_A1f32_1i16t1_p16"  # cuda-tile 1.7
+    cute = "kernel_cutlass_axpy_cute_tensorptrf32gmemalign16o10241_tensorptrf32gmemalign16o10241_0"
+    trace = recording(tmp_path, tile, cute)
+    assert running(("axpy_tile", "axpy_cute", "cute", "tile"), trace) == ["axpy_tile", "axpy_cute"]
 
 
 class JITFunction:

@@ -125,7 +125,8 @@ def test_generated_kernels_that_were_numbered_anew_are_the_same_work_even_withou
     ("aten::addmm", "matrix product"),
     ("void (anonymous namespace)::softmax_warp_forward", "softmax and loss"),
     ("void at::native::(anonymous namespace)::GammaBetaBackward", "normalization"),
-    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel", "optimizer"), ("my_kernel", "other"), ("x" * 100_000, "other")])
+    ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel", "optimizer"), ("my_kernel", "other"), ("x" * 100_000, "other"),
+    ("kernel_cutlass_softmax_rows_tensorptrf32gmem_0", "softmax and loss"), ("kernel_cutlass_axpy_tensorptrf32gmem_0", "other")])
 def test_families_are_read_off_names(name, family):
     assert kernel_family(name) == family
 

@@ -34,9 +34,10 @@ KEPT_CACHE_BYTES = 2 * 2**30
 HEADERS = "precompiled_headers"
 """Folder of Inductor's in the temporary folder, whatever TORCHINDUCTOR_CACHE_DIR says (torch/_inductor/codecache.py)."""
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions",
-          "CUDA_CACHE_PATH": "cuda", "CUPY_CACHE_DIR": "cupy", "NUMBA_CACHE_DIR": "numba"}
+          "CUDA_CACHE_PATH": "cuda", "CUPY_CACHE_DIR": "cupy", "NUMBA_CACHE_DIR": "numba",
+          "CUDA_TILE_CACHE_DIR": "cutile", "CUTE_DSL_CACHE_DIR": "cute"}
 """Where compilers keep what they made (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py, torch/utils/cpp_extension.py,
-CUDA's and CuPy's and Numba's manuals)."""
+cutile_cache/_env.py; CUDA's, CuPy's, Numba's and CUTLASS's manuals)."""
 OWN_FOLDERS = ("judge", "probe", "capture", "model")
 WRITING = "no writing outside"
 KNOWN_EXPLOIT = frozenset({"nothing left running", "sealed replies", "files hashed before and after", "timing audited"})

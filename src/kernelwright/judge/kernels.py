@@ -39,6 +39,7 @@ _CUDA = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static
                    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w{1,100})\s*\(")
 _LIBRARY = re.compile(r"TORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*(\w{1,60})\s*,")
 _JIT = ("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit")
+_DSL = ("cuda.tile.kernel", "cutlass.cute.kernel")
 _OPERATOR = ("torch.library.custom_op", "torch.library.triton_op")
 _BUILDERS = ("torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load", "cupy.RawKernel", "cupy.RawModule",
              "torch.cuda._compile_kernel")
@@ -49,6 +50,8 @@ class Defined:
     """What a candidate's own file defines."""
 
     triton: tuple[str, ...] = ()
+    dsl: tuple[str, ...] = ()
+    """Functions that are kernels of cuTile or the CUTLASS DSL."""
     cuda: tuple[str, ...] = ()
     """Names of __global__ functions in its strings."""
     operators: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ class Defined:
     """It compiles C++ or CUDA."""
 
     def __bool__(self) -> bool:
-        return bool(self.triton or self.cuda or self.operators or self.builds)
+        return bool(self.triton or self.dsl or self.cuda or self.operators or self.builds)
 
 
 def defined_by(data: bytes) -> Defined:
@@ -66,12 +69,13 @@ def defined_by(data: bytes) -> Defined:
         source = parsed(data)
     except Unread:
         return Defined()
-    triton, operators, cuda, libraries = [], [], [], []
+    triton, dsl, operators, cuda, libraries = [], [], [], [], []
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef):
             for mark in node.decorator_list:
                 name = source.called(mark) or source.dotted(mark)
                 triton += [node.name] if name in _JIT else []
+                dsl += [node.name] if name in _DSL else []
                 operators += _first_text(mark) if name in _OPERATOR else []
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             cuda += _CUDA.findall(node.value)
@@ -80,7 +84,7 @@ def defined_by(data: bytes) -> Defined:
             libraries += _first_text(node)
     builds = any(source.called(node) in _BUILDERS for node in source.nodes)
     operators += [f"{library}::" for library in libraries]
-    return Defined(_unique(triton), _unique(cuda), _unique(operators), builds)
+    return Defined(_unique(triton), _unique(dsl), _unique(cuda), _unique(operators), builds)
 
 
 def _first_text(call: ast.AST) -> list[str]:
@@ -143,7 +147,7 @@ def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchang
         _, trace = mine.record_window(WINDOW_SAMPLES)
     except WorkerFailed as error:
         return Audit(name=SEEN, result="warned", detail=f"it {error.message}")
-    device = _unique((*defined.triton, *told.triton, *defined.cuda)) if trace.is_cuda else ()
+    device = _unique((*defined.triton, *told.triton, *defined.dsl, *defined.cuda)) if trace.is_cuda else ()
     visible = _unique((*device, *defined.operators, *told.operators))
     if not visible:
         return Audit(name=SEEN, result="not_applicable", detail="its own functions leave no name in a recording of this device")
@@ -162,12 +166,19 @@ def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchang
 
 
 def running(names: Collection[str], trace: Trace) -> list[str]:
-    """Those of the names that a recording has: operators as they are, kernels also as templates, or with the digits that Triton appends."""
+    """Those of the names that a recording has: operators as they are, kernels also as templates, or with the digits that Triton appends,
+    or as cuTile and the CUTLASS DSL spell them."""
     kernels = {trace.device.name(row) for row in range(len(trace.device))}
     operators = {trace.operators.name(row) for row in range(len(trace.operators))}
     return [name for name in names
             if (any(op == name or (name.endswith("::") and op.startswith(name)) for op in operators) if "::" in name
-                else any(re.search(rf"(?<!\w){re.escape(name)}(?![a-zA-Z0-9]|_[a-zA-Z])", kernel) for kernel in kernels))]
+                else any(re.search(_spelt(re.escape(name)), kernel) for kernel in kernels))]
+
+
+def _spelt(name: str) -> str:
+    """Pattern: a name as it is, as cuTile spells it (cuda/tile/compilation/_name_mangling.py: "name_Kt1_A1f32...") and as the CUTLASS DSL
+    does (cutlass/base_dsl/dsl.py: "kernel_cutlass_name_tensorptr...")."""
+    return rf"(?<!\w)(?:{name}(?![a-zA-Z0-9]|_[a-zA-Z])|{name}_Kt\d+_|kernel_cutlass_{name}(?![a-zA-Z0-9]))"
 
 
 def sequence(trace: Trace) -> list[str]:

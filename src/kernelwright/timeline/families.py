@@ -27,6 +27,8 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple((family, re.compile(patt
     ("pooling and resampling", r"pool|upsample|interpolate"),
     ("elementwise", r"elementwise|vectorized|unrolled|triton_poi_|cpp_fused|catarray|copy_|fill|"
                     r"aten::(?:add|sub|mul|div|relu|gelu|silu|sigmoid|tanh|threshold|clamp|where|cat|copy|neg|exp|log|sqrt|rsqrt|pow|native_dropout|zero)")))
+_CUTLASS_DSL = "kernel_cutlass_"
+"""What the CUTLASS DSL puts before the name of each kernel that somebody writes in it (cutlass/base_dsl/dsl.py), whatever it does."""
 _NUMBER = re.compile(r"(?<=_)\d+$")
 _DIGITS = re.compile(r"\d+")
 _SPACES = re.compile(r"\s+")
@@ -37,7 +39,7 @@ MOST_CHARACTERS = 2000
 
 def kernel_family(name: str) -> str:
     """The family of a kernel, a copy or (on the CPU) an operator."""
-    name = name[:MOST_CHARACTERS]
+    name = name[:MOST_CHARACTERS].removeprefix(_CUTLASS_DSL)
     if is_collective(name):
         return "communication"
     if is_copy_work(name):

@@ -1,0 +1,5 @@
+"""PyTorch."""
+
+
+def axpy(x, y):
+    return 2.0 * x + y
