@@ -69,8 +69,8 @@ def host(x): pass
 ], ids=["dsls", "triton", "cuda", "operators", "none", "broken", "import_only"])
 def test_kernels_are_found_in_a_source(text, expected):
     found = defined_by(text.encode())
-    assert found.triton == expected.triton and found.dsl == expected.dsl and set(found.cuda) == set(expected.cuda) and found.builds == expected.builds
-    assert set(found.operators) == set(expected.operators) and bool(found) == bool(expected)
+    assert (found.triton, found.dsl, found.builds) == (expected.triton, expected.dsl, expected.builds)
+    assert (set(found.cuda), set(found.operators), bool(found)) == (set(expected.cuda), set(expected.operators), bool(expected))
 
 
 def recording(tmp_path, *kernels, operators=()):
