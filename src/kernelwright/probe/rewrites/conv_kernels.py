@@ -27,9 +27,9 @@ if triton is not None:
             value = tl.where(value > 6.0, 6.0, value)
         return value
 
-    @triton.jit  # type: ignore[untyped-decorator]
+    @triton.jit
     def rounded(value):  # type: ignore[no-untyped-def]
-        """float32 to the nearest of TF32's 11 bits (cvt.rna.tf32). Tensor cores cut the others off: an error twice as large, towards zero."""
+        """float32 to the nearest of TF32's 11 bits (cvt.rna.tf32). Tensor cores cut the others off: twice the error, towards zero."""
         bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
         return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)
 

@@ -72,8 +72,8 @@ def stage_of(conv: Any, activation: str) -> Stage | None:
 
 def computable(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Whether the kernels take this input."""
-    return (x.is_cuda and x.device == weight.device and x.dtype == weight.dtype and x.dim() == 4 and x.is_contiguous()
-            and 0 < x[:1].numel() < LARGEST_IMAGE)
+    alike = x.is_cuda and x.device == weight.device and x.dtype == weight.dtype
+    return bool(alike and x.dim() == 4 and x.is_contiguous() and 0 < x[:1].numel() < LARGEST_IMAGE)
 
 
 def convolved_size(x: torch.Tensor, geometry: Sequence[int]) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class Convolutions(torch.nn.Module):  # type: ignore[misc]
             return x
         # Past torch's dispatcher where nobody looks on: an operator costs the host more than the kernel does.
         watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
-        operator = torch.ops.separable_convolutions.convolve if watched else convolve
+        operator: Any = torch.ops.separable_convolutions.convolve if watched else convolve
         return operator(x, *self.weights(), self.geometry, *self.activations, self.tile)
 
 

@@ -37,7 +37,7 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
                 raise NotImplementedError("not applicable: a random number drawn while tracing would stay the same in every call")
             writes = (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__iadd__", "__isub__", "__imul__")
             if writes and own is not None and own.untyped_storage().data_ptr() in state:
-                raise NotImplementedError("not applicable: the model changes a tensor of its own in place, which tracing would do once for all")
+                raise NotImplementedError("not applicable: the model writes a tensor of its own, which tracing would do once for all calls")
             return function(*args, **(kwargs or {}))
 
     signature = inspect.signature(model.forward)
