@@ -125,12 +125,25 @@ def test_every_pass_has_its_rewrite_and_every_rewrite_its_pass() -> None:
         assert any(f"def {name}(" in function for function in rewrite_source(name).functions)
 
 
-def test_no_two_rewrites_define_one_name_differently() -> None:
-    seen: dict[str, str] = {}
+def defined(node: ast.stmt) -> list[str]:
+    """What a statement at the top of a file defines: a function, a class, constants, kernels behind `if triton is not None`."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, ast.If):
+        return [name for part in node.body for name in defined(part)]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+
+
+def test_no_two_rewrites_define_one_name_differently_nor_one_of_the_files_own() -> None:
+    own = source(Path("/w.py"), ("no_grad",)).partition("# The rewrites, innermost first.")
+    rest = own[0].partition("# Helpers for nested")[0] + own[2].partition("\ndef build(")[2].join(["def build(", ""])
+    seen = {name: "" for node in ast.parse(rest).body for name in defined(node)}
+    assert {"SHAPES", "DTYPES", "build", "fits", "main"} <= set(seen)
     for path in sorted(REWRITES.glob("*.py")):
         for part in rewrite_source(path.stem).functions if path.stem != "__init__" else ():
             for node in ast.parse(part).body:
-                for name in [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []:
+                for name in defined(node):
                     assert seen.setdefault(name, part) == part, f"{name} of {path.name} would hide another file's"
 
 
@@ -153,6 +166,8 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not any("kernelwright" in name for name in imported) and "type: ignore" not in text
+    from_imports = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert len(from_imports) == len(set(from_imports)), "one line a module"
     assert ("PRECISION" in text) == any(CATALOGUE[name].precision != "equal" for name in names)
 
 

@@ -164,7 +164,15 @@ def _comment(text: str) -> str:
 
 
 def _sorted(lines: Iterable[str]) -> list[str]:
-    return sorted(lines, key=lambda line: (line.startswith("from "), line))
+    """Plain imports first; of those from one module one line."""
+    plain, parts = set(), dict[str, set[str]]()
+    for line in lines:
+        module, _import, names = line.partition(" import ")
+        if names:
+            parts.setdefault(module, set()).update(names.split(", "))
+        else:
+            plain.add(line)
+    return [*sorted(plain), *(f"{module} import {', '.join(sorted(names))}" for module, names in sorted(parts.items()))]
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,7 @@ LARGEST_IMAGE = 2**31
 """Numbers of an image, which kernels count in 32 bits."""
 LIMIT_S = 20.0
 """No further place is tried after so long: each tile is compiled where it has not been yet, in one to two seconds."""
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+TYPES_TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Stage:
@@ -66,7 +66,7 @@ def stage_of(conv: Any, activation: str) -> Stage | None:
     stage = Stage(conv, activation)
     window = conv.kernel_size[0] * conv.kernel_size[1]
     plain = conv.groups == 1 and stage.geometry() == [1, 1, 1, 1, 0, 0, 1, 1]
-    fits = (plain or (stage.depthwise and window <= LARGEST_WINDOW)) and conv.weight.dtype in DTYPES
+    fits = (plain or (stage.depthwise and window <= LARGEST_WINDOW)) and conv.weight.dtype in TYPES_TAKEN
     return stage if fits and conv.padding_mode == "zeros" and conv.weight.is_contiguous() and bool(conv.weight.isfinite().all()) else None
 
 
