@@ -160,7 +160,8 @@ class Stages(FakeStages):
     def setup_s(self, passes) -> float:
         """To build a candidate where the compiler is loaded and kernels are tuned: products are measured, what is compiled is traced."""
         kernels_s = (2.0 if self.kernels else 12.0) if "separable_convolutions" in passes else 0.0  # compiled once, timed each time
-        return 0.1 + kernels_s + (5.0 if "split_products" in passes else 0.0) + (2.5 if any(CATALOGUE[name].carrier for name in passes) else 0.0)
+        products_s = 5.0 if "split_products" in passes else 0.0
+        return 0.1 + kernels_s + products_s + (2.5 if any(CATALOGUE[name].carrier for name in passes) else 0.0)
 
     def screen(self, ask: Ask) -> Screen:
         passes = self.passes_of(ask.file)
