@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,3 +275,42 @@ for channels, out, size, geometry in ((5, 20, (13, 11), [3, 3, 1, 1, 1, 1, 1, 1]
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton")
 def test_the_kernels_in_tritons_interpreter() -> None:
     assert interpreted(INTERPRETED) == ""
+
+
+COMPILED = """
+import re, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from kernelwright.probe.rewrites import conv_kernels
+from kernelwright.probe.rewrites.separable_convolutions import Stage, tiles_of
+kernel, pointers = conv_kernels.pointwise_kernel, 6
+convs = [torch.nn.Conv2d(128, 128, 3, padding=1, groups=128), torch.nn.Conv2d(128, 256, 1)]
+for bm, bn, bk, warps, stages, tf32 in tiles_of([Stage(conv, "relu") for conv in convs], torch.empty(1, 128, 56, 56, device="meta"), True):
+    numbers = dict(zip(kernel.arg_names[pointers:], (128, 256, 56, 56, 3136, 56, 3136, 1, 1, 1, 1, 1, 1)))
+    known = {"KH": 3, "KW": 3, "FIRST": 1, "ACTIVATION": 1, "TF32": bool(tf32), "BM": bm, "BN": bn, "BK": bk}
+    known.update({name: 1 for name, number in numbers.items() if number == 1})
+    types = {name: "constexpr" if name in known else "i32" if name in numbers else "*fp32" for name in kernel.arg_names}
+    even = [place for place, name in enumerate(kernel.arg_names) if types[name] == "*fp32" or numbers.get(name, 1) % 16 == 0]
+    source = ASTSource(kernel, types, constexprs={(kernel.arg_names.index(name),): value for name, value in known.items()},
+                       attrs={(place,): [["tt.divisibility", 16]] for place in even})
+    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "num_stages": stages}).asm["ptx"]
+    assert "wgmma.mma_async" in ptx, "tensor cores"
+    program = f"{triton.__path__[0]}/backends/nvidia/bin/ptxas"
+    said = subprocess.run([program, "-v", "-arch=sm_90a", "-o", "/dev/null", "-"], input=ptx, capture_output=True, text=True).stderr
+    assert re.findall(r"(\\d+) bytes spill stores", said) == ["0"], (bm, bn, said)
+"""
+
+
+def tritons_version() -> tuple[int, ...]:
+    found = metadata.version("triton") if importlib.util.find_spec("triton") is not None else "0.0"
+    return tuple(int(part) for part in found.split(".")[:2])
+
+
+@pytest.mark.skipif(tritons_version() < (3, 6), reason="no Triton whose compiler takes these arguments")
+def test_the_tiles_of_the_fused_kernel_fit_into_the_registers_of_an_h200(tmp_path: Path) -> None:
+    source = str(Path(rewrite.__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", COMPILED, source], capture_output=True, text=True,
+                          env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr

@@ -36,20 +36,21 @@ if triton is not None:
     @triton.jit  # type: ignore[untyped-decorator]
     def depthwise_kernel(x, weight, bias, out, CHANNELS, H, W, PLANE, OW, OUT_PLANE, SH, SW, PH, PW, DH, DW,  # type: ignore[no-untyped-def]
                          KH: tl.constexpr, KW: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
-        """BLOCK places of one plane: x (N, C, H, W), weight (C, KH, KW), bias (C) -> out (N, C, OH, OW). Sums in float32."""
+        """BLOCK places of one plane: x (N, C, H, W), weight (C, KH, KW), bias (C) -> out (N, C, OH, OW). Sums in float32,
+        from the bias on, as torch's own kernel sums them."""
         plane = tl.program_id(0)
         channel = plane % CHANNELS
         place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         row, column = (place // OW) * SH - PH, (place % OW) * SW - PW
         source = x + plane.to(tl.int64) * PLANE
-        total = tl.zeros((BLOCK,), dtype=tl.float32)
+        total = tl.zeros((BLOCK,), dtype=tl.float32) + tl.load(bias + channel).to(tl.float32)
         for i in range(KH):
             for j in tl.static_range(KW):
                 at_row, at_column = row + i * DH, column + j * DW
                 there = (place < OUT_PLANE) & (at_row >= 0) & (at_row < H) & (at_column >= 0) & (at_column < W)
                 value = tl.load(source + at_row * W + at_column, mask=there, other=0.0)
                 total += value.to(tl.float32) * tl.load(weight + (channel * KH + i) * KW + j).to(tl.float32)
-        total = clamped(total + tl.load(bias + channel).to(tl.float32), ACTIVATION)
+        total = clamped(total, ACTIVATION)
         tl.store(out + plane.to(tl.int64) * OUT_PLANE + place, total.to(out.dtype.element_ty), mask=place < OUT_PLANE)
 
     @triton.jit  # type: ignore[untyped-decorator]
@@ -72,7 +73,7 @@ if triton is not None:
         for k in range(0, CI, BK):
             depth = k + tl.arange(0, BK)
             if KH > 0:
-                value = tl.zeros((BK, BN), dtype=tl.float32)
+                value = tl.zeros((BK, BN), dtype=tl.float32) + tl.load(shift + depth, mask=depth < CI, other=0.0).to(tl.float32)[:, None]
                 for i in range(KH):
                     for j in tl.static_range(KW):
                         at_row, at_column = row + i * DH, column + j * DW
@@ -81,8 +82,7 @@ if triton is not None:
                         near = tl.load(source + depth[:, None] * PLANE + (at_row * W + at_column)[None, :],
                                        mask=there[None, :] & (depth[:, None] < CI), other=0.0)
                         value += near.to(tl.float32) * taps[:, None]
-                value = clamped(value + tl.load(shift + depth, mask=depth < CI, other=0.0).to(tl.float32)[:, None], FIRST)
-                right = value.to(x.dtype.element_ty)
+                right = clamped(value, FIRST).to(x.dtype.element_ty)
             else:
                 right = tl.load(source + depth[:, None] * PLANE + place[None, :], mask=inside[None, :] & (depth[:, None] < CI), other=0.0)
             left = tl.load(weight + channels[:, None] * CI + depth[None, :],
