@@ -249,7 +249,7 @@ sys.path.insert(0, sys.argv[1])
 import torch
 from kernelwright.probe.rewrites.separable_convolutions import convolve_in_torch, launched
 torch.manual_seed(0)
-for channels, out, size, geometry in ((5, 20, (13, 11), [3, 3, 1, 1, 1, 1, 1, 1]), (40, 70, (9, 8), [5, 3, 2, 1, 2, 0, 1, 2]),
+for channels, out, size, geometry in ((5, 20, (6, 5), [3, 3, 1, 1, 1, 1, 1, 1]), (20, 24, (7, 6), [5, 3, 2, 1, 2, 0, 1, 2]),
                                       (16, 16, (5, 6), [7, 1, 1, 1, 3, 0, 1, 1])):
     x = torch.randn(1, channels, *size) * 3
     x[0, 0, 2, 2] = float("nan")
@@ -257,10 +257,10 @@ for channels, out, size, geometry in ((5, 20, (13, 11), [3, 3, 1, 1, 1, 1, 1, 1]
     weight, bias = torch.randn(out, channels, 1, 1), torch.randn(out)
     plain = [1, 1, 1, 1, 0, 0, 1, 1]
     for given, tile in (((first, shift, None, None, geometry, "relu6", "none"), [32]),
-                        ((None, None, weight, bias, plain, "none", "relu"), [16, 32, 16, 4, 2, 0]),
-                        ((first, shift, weight, bias, geometry, "relu", "relu6"), [64, 16, 32, 4, 2, 0])):
+                        ((None, None, weight, bias, plain, "none", "relu"), [16, 16, 16, 4, 2, 0]),
+                        ((first, shift, weight, bias, geometry, "relu", "relu6"), [32, 16, 16, 4, 2, 0])):
         torch.testing.assert_close(launched(x, *given, tile), convolve_in_torch(x, *given), rtol=2e-5, atol=2e-5, equal_nan=True)
-        if len(tile) > 1:  # operands to the nearest of TF32's 11 bits: twice as exact as the tensor cores' own cut
+        if len(tile) > 1 and channels == 20:  # operands to the nearest of TF32's 11 bits: twice as exact as the tensor cores' own cut
             x[0, 0, 2, 2] = float("inf")
             given = (*given[:-1], "none")
             narrow = launched(x, *given, [*tile[:-1], 1])
@@ -268,7 +268,11 @@ for channels, out, size, geometry in ((5, 20, (13, 11), [3, 3, 1, 1, 1, 1, 1, 1]
             assert torch.equal(narrow.isinf(), exact.isinf()) and torch.equal(narrow.isnan(), exact.isnan())
             finite = exact.isfinite()
             error = float((narrow - exact)[finite].norm() / exact[finite].norm())
-            assert 5e-5 < error < 3.5e-4, error
+            assert 5e-5 < error < 5e-4, error  # cut off they err by 7e-4
+            given = [part.half() if isinstance(part, torch.Tensor) else part for part in given]
+            x[0, 0, 2, 2] = 0.0
+            found = launched(x.half(), *given, [*tile[:-1], 1])  # cast after its tile was chosen
+            torch.testing.assert_close(found, convolve_in_torch(x.half(), *given), rtol=5e-3, atol=5e-2)
 """
 
 

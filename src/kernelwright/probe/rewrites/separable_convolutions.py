@@ -118,7 +118,7 @@ def launched(
     before, moved = (weight, weight) if first is None else (first, shift)  # the weights stand in for what is not read
     kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
         x, before, moved, weight, bias, out, channels, weight.shape[0], *numbers, **window, FIRST=CLAMPS.index(first_activation),
-        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32), BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
+        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32) and x.dtype == torch.float32, BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
     return out
 
 
