@@ -118,7 +118,8 @@ def launched(
     before, moved = (weight, weight) if first is None else (first, shift)  # the weights stand in for what is not read
     kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
         x, before, moved, weight, bias, out, channels, weight.shape[0], *numbers, **window, FIRST=CLAMPS.index(first_activation),
-        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32) and x.dtype == torch.float32, BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
+        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32) and x.dtype == torch.float32,  # it may have been cast since
+        BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
     return out
 
 
@@ -180,8 +181,8 @@ class Convolutions(torch.nn.Module):  # type: ignore[misc]
             return x
         # Past torch's dispatcher where nobody looks on: an operator costs the host more than the kernel does.
         watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
-        operator: Any = torch.ops.separable_convolutions.convolve if watched else convolve
-        return operator(x, *self.weights(), self.geometry, *self.activations, self.tile)
+        compute: Any = torch.ops.separable_convolutions.convolve if watched else convolve
+        return compute(x, *self.weights(), self.geometry, *self.activations, self.tile)
 
 
 def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
