@@ -108,6 +108,39 @@ def test_random_numbers_and_what_leaves_the_graph_are_not_shared(monkeypatch: py
         Inner(monkeypatch, Parts(forward), remove_redundant_aten)(torch.randn(4, 4))
 
 
+def given_on(_self, x, y):
+    there_and_back = x.double().float()
+    x.copy_(y + 1)
+    y.copy_(there_and_back)
+    return torch.sin(x) + torch.sin(x)
+
+
+def given_on_in_parts(_self, x, y):
+    turned, again = x.double().t().float(), x.double().t().float()
+    x.mul_(2)
+    y.copy_(again.t())
+    return turned + again
+
+
+@pytest.mark.parametrize("forward", [given_on, given_on_in_parts])
+def test_what_an_input_held_before_it_is_written_stays_a_copy(monkeypatch: pytest.MonkeyPatch, forward) -> None:
+    """Both inputs are written at the graph's end, the second with what the first held."""
+    expected, found = ([torch.arange(16.0).view(4, 4), torch.ones(4, 4)] for _ in range(2))
+    value = forward(None, *expected)
+    assert torch.equal(Inner(monkeypatch, Parts(forward), remove_redundant_aten)(*found), value)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+
+
+def test_a_check_is_no_repeated_call() -> None:
+    def checked(x):
+        torch.ops.aten._assert_async.msg(x.isfinite().all(), "finite")
+        return torch.sin(x) + torch.sin(x)
+
+    graph = make_fx(checked, tracing_mode="fake")(torch.ones(3))
+    assert remove_redundant_aten(graph, []) == 1
+    assert [node.name for node in graph.graph.nodes if node.target is torch.ops.aten._assert_async.msg]
+
+
 def test_a_graph_that_goes_backward_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Parts(lambda self, x: self.q(x).square().mean())
     with pytest.raises(NotImplementedError, match="goes backward"):

@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from kernelwright.model.capture import ProbeRequest, ProbeResult
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
+from kernelwright.optimize.needed import defined_names, needed
 from kernelwright.optimize.passes import CATALOGUE
 from warm_start import starter
 
@@ -125,13 +126,22 @@ def test_every_pass_has_its_rewrite_and_every_rewrite_its_pass() -> None:
         assert any(f"def {name}(" in function for function in rewrite_source(name).functions)
 
 
-def test_no_two_rewrites_define_one_name_differently() -> None:
-    seen: dict[str, str] = {}
+def test_what_a_needed_definition_leads_to_is_needed_and_a_text_goes_with_its_statement() -> None:
+    parts = ["A = 1", '"""Of A."""', "B = 2", '"""Of B."""', "def f():\n    return g() + A", "def g():\n    return 0",
+             "def h():\n    return f()", "register(k)", "if A:\n    def k(): ...", "def h2():\n    return h2()"]
+    assert needed(parts, {"f"}) == [parts[place] for place in (0, 1, 4, 5, 7, 8)]
+
+
+def test_no_two_rewrites_define_one_name_nor_one_of_the_files_own() -> None:
+    own = source(Path("/w.py"), ("no_grad",)).partition("# The rewrites, innermost first.")
+    rest = own[0].partition("# Helpers for nested")[0] + own[2].partition("\ndef build(")[2].join(["def build(", ""])
+    seen = {name: "" for node in ast.parse(rest).body for name in defined_names(node)}
+    assert {"SHAPES", "DTYPES", "build", "fits", "main"} <= set(seen)
     for path in sorted(REWRITES.glob("*.py")):
         for part in rewrite_source(path.stem).functions if path.stem != "__init__" else ():
             for node in ast.parse(part).body:
-                for name in [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []:
-                    assert seen.setdefault(name, part) == part, f"{name} of {path.name} would hide another file's"
+                for name in defined_names(node) if not isinstance(node, ast.Try) else []:  # Triton, or None
+                    assert seen.setdefault(name, path.stem) == path.stem, f"{name} of {path.name} would hide another file's"
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
@@ -153,6 +163,12 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
     imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not any("kernelwright" in name for name in imported) and "type: ignore" not in text
+    from_imports = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert len(from_imports) == len(set(from_imports)), "one line a module"
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    entries = {"build", "optimize", "get_model_and_input", "annotations", "torch", "WORKLOAD", "WORKLOAD_VERSION", "PRECISION"}
+    unused = {name for node in tree.body for name in defined_names(node)} - used - entries
+    assert not unused, "nothing is copied that nothing needs"
     assert ("PRECISION" in text) == any(CATALOGUE[name].precision != "equal" for name in names)
 
 

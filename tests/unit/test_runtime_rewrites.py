@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -263,6 +264,27 @@ def test_a_random_number_is_no_constant() -> None:
     with pytest.raises(NotImplementedError, match="random"):
         traced_call(Uses(lambda x: x + torch.rand(2)), (torch.ones(2),), {})
     assert traced_call(Uses(lambda x: x + torch.rand_like(x)), (torch.ones(2),), {}) is not None
+
+
+class Counts(nn.Module):
+    """Its buffer counts the calls."""
+
+    def __init__(self, write: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.write = write
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.write(self.count)
+        return x * self.count
+
+
+@pytest.mark.parametrize("write", [lambda count: count.add_(1), lambda count: count[0].add_(1), lambda count: count.__setitem__(0, 1)])
+def test_a_model_that_writes_its_own_state_is_not_traced(write) -> None:
+    """It would be written while tracing, and never again."""
+    with pytest.raises(NotImplementedError, match="of its own"):
+        traced_call(Counts(write), (torch.ones(2),), {})
+    assert traced_call(Counts(lambda count: torch.zeros(2).fill_(1)), (torch.ones(2),), {}) is not None
 
 
 def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:

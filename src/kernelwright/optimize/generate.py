@@ -20,6 +20,7 @@ from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.resources import resource
 from ..model.workload import ParamValue, Precision, WorkloadFacts, WorkloadRef
+from .needed import mentioned, needed
 from .passes import in_order, with_carrier
 from .passes.base import GRAPH_LEVELS, Pass
 
@@ -83,11 +84,15 @@ def render_source(
     in_graph = [item for item in ordered if item.in_graph]
     helpers = _helper_sources(["trees", *(["graphs"] if in_graph else []), *(name for source in sources for name in source.helpers)])
     imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
-    imports.update(line for source in (*helpers.values(), *sources) for line in source.imports)
     imports.update(_STANDALONE_IMPORTS if standalone else ())
     alters_model = facts.training and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
+    rewrites = [function for source in sources for function in source.functions]
+    own = {"leaves", *(["map_tensors"] if standalone else []), *(["GraphBackend"] if in_graph else [])}
+    from_helpers = needed([function for source in helpers.values() for function in source.functions], own | mentioned(rewrites))
+    names = mentioned([*from_helpers, *rewrites])
+    imports.update(line for source in (*helpers.values(), *sources) for whole in source.imports for line in _used(whole, names))
     params = {name: _literal(value) for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
     return _template().render(
         title=_comment(f"{workload.name}: {', '.join(item.name for item in ordered)}. Written by kernelwright {__version__}."),
@@ -96,8 +101,7 @@ def render_source(
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
-        helpers=[function for source in helpers.values() for function in source.functions],
-        rewrites=[function for source in sources for function in source.functions],
+        helpers=from_helpers, rewrites=rewrites,
         passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier} for item in ordered if not item.in_graph],
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
                   for level in GRAPH_LEVELS} if in_graph else {},
@@ -163,8 +167,24 @@ def _comment(text: str) -> str:
     return line.replace("\\", "/").replace('"', "'")[:200]
 
 
+def _used(line: str, names: set[str]) -> list[str]:
+    """What of an import these names need, a line a name. Submodules of torch stay: their import is what is needed."""
+    module, _import, parts = line.partition(" import ")
+    if not parts:
+        return [line] if line.removeprefix("import ").split(" as ")[-1].split(".")[0] in names else []
+    return [f"{module} import {part}" for part in parts.split(", ") if part.split(" as ")[-1] in names]
+
+
 def _sorted(lines: Iterable[str]) -> list[str]:
-    return sorted(lines, key=lambda line: (line.startswith("from "), line))
+    """Plain imports first; of those from one module one line."""
+    plain, parts = set(), dict[str, set[str]]()
+    for line in lines:
+        module, _import, names = line.partition(" import ")
+        if names:
+            parts.setdefault(module, set()).update(names.split(", "))
+        else:
+            plain.add(line)
+    return [*sorted(plain), *(f"{module} import {', '.join(sorted(names))}" for module, names in sorted(parts.items()))]
 
 
 @lru_cache(maxsize=1)

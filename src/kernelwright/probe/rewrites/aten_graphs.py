@@ -5,6 +5,7 @@ After AOTAutograd such a graph is functional: only the last calls before its end
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -20,10 +21,26 @@ VIEWS = (torch.ops.aten._unsafe_view.default, operator.getitem)
 
 def functional(graph: torch.fx.GraphModule) -> bool:
     """Whether nothing is written before the last calls of the graph, so that calls may be moved and values shared among all others."""
-    found = [node for node in graph.graph.nodes if node.op == "call_function"]
-    while found and may_write(found[-1]):
-        found.pop()
-    return not any(may_write(node) for node in found)
+    last = set(last_writes(graph))
+    return not any(may_write(node) for node in graph.graph.nodes if node.op == "call_function" and node not in last)
+
+
+def last_writes(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The calls at the end of the graph that write, into inputs, what was computed."""
+    calls_made = reversed([node for node in graph.graph.nodes if node.op == "call_function"])
+    return list(itertools.takewhile(may_write, calls_made))
+
+
+def written(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    """The inputs that the last calls write, or read. What shares memory with one must not become what another of them reads."""
+    return {memory_of(node) for call in last_writes(graph) for node in call.all_input_nodes}
+
+
+def memory_of(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose memory this one's value lies in."""
+    while is_view(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def may_write(node: torch.fx.Node) -> bool:
@@ -45,11 +62,12 @@ def schemas(node: torch.fx.Node) -> list[Any]:
 
 
 def repeatable(node: torch.fx.Node) -> bool:
-    """Whether the call gives the same values for the same arguments and does nothing else: an ATen operator without random numbers."""
+    """Whether the call gives the same values for the same arguments and does nothing else: an ATen operator without random numbers that
+    returns something (a check returns nothing)."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return target is operator.getitem
-    return (target.namespace in ("aten", "prims") and not target._schema.is_mutable
+    return (target.namespace in ("aten", "prims") and not target._schema.is_mutable and bool(target._schema.returns)
             and torch.Tag.nondeterministic_seeded not in target.tags and "empty" not in target.__name__)
 
 

@@ -1,7 +1,8 @@
 """Triton kernels of depthwise and 1x1 convolutions on contiguous NCHW tensors. Copied into files that use them.
 
 Numbers and flags alone are passed to them. PLANE, OUT_PLANE: places of an input's and a result's plane, which Triton knows to be multiples
-of 16 only where they are arguments. ACTIVATION: a place in CLAMPS.
+of 16 only where they are arguments. ACTIVATION: a place in CLAMPS. Of a window one row is unrolled: with all of it addresses take more
+registers than there are (sm_90: 1 KiB of spills a thread).
 """
 
 from __future__ import annotations
@@ -26,23 +27,30 @@ if triton is not None:
             value = tl.where(value > 6.0, 6.0, value)
         return value
 
+    @triton.jit
+    def rounded(value):  # type: ignore[no-untyped-def]
+        """float32 to the nearest of TF32's 11 bits (cvt.rna.tf32). Tensor cores cut the others off: twice the error, towards zero."""
+        bits = (value.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        return tl.where(value == value, bits.to(tl.float32, bitcast=True), value)
+
     @triton.jit  # type: ignore[untyped-decorator]
     def depthwise_kernel(x, weight, bias, out, CHANNELS, H, W, PLANE, OW, OUT_PLANE, SH, SW, PH, PW, DH, DW,  # type: ignore[no-untyped-def]
                          KH: tl.constexpr, KW: tl.constexpr, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
-        """BLOCK places of one plane: x (N, C, H, W), weight (C, KH, KW), bias (C) -> out (N, C, OH, OW). Sums in float32."""
+        """BLOCK places of one plane: x (N, C, H, W), weight (C, KH, KW), bias (C) -> out (N, C, OH, OW). Sums in float32,
+        from the bias on, as torch's own kernel sums them."""
         plane = tl.program_id(0)
         channel = plane % CHANNELS
         place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         row, column = (place // OW) * SH - PH, (place % OW) * SW - PW
         source = x + plane.to(tl.int64) * PLANE
-        total = tl.zeros((BLOCK,), dtype=tl.float32)
-        for i in tl.static_range(KH):
+        total = tl.zeros((BLOCK,), dtype=tl.float32) + tl.load(bias + channel).to(tl.float32)
+        for i in range(KH):
             for j in tl.static_range(KW):
                 at_row, at_column = row + i * DH, column + j * DW
                 there = (place < OUT_PLANE) & (at_row >= 0) & (at_row < H) & (at_column >= 0) & (at_column < W)
                 value = tl.load(source + at_row * W + at_column, mask=there, other=0.0)
                 total += value.to(tl.float32) * tl.load(weight + (channel * KH + i) * KW + j).to(tl.float32)
-        total = clamped(total + tl.load(bias + channel).to(tl.float32), ACTIVATION)
+        total = clamped(total, ACTIVATION)
         tl.store(out + plane.to(tl.int64) * OUT_PLANE + place, total.to(out.dtype.element_ty), mask=place < OUT_PLANE)
 
     @triton.jit  # type: ignore[untyped-decorator]
@@ -52,7 +60,7 @@ if triton is not None:
         """BM channels x BN places of one image: weight (CO, CI) times x (N, CI, OUT_PLANE), bias (CO) -> out (N, CO, OH, OW).
 
         KH > 0: x (N, CI, H, W) goes through a depthwise convolution first (depthwise (CI, KH, KW), shift (CI), activation FIRST), whose
-        result never is in memory. TF32: products of float32 by TF32's 11 bits; else by three such products, float32's own exactness.
+        result never is in memory. TF32: products of float32 rounded to TF32's 11 bits; else three such products, float32's own exactness.
         """
         DOT: tl.constexpr = "tf32" if TF32 else "tf32x3"
         image = tl.program_id(2).to(tl.int64)
@@ -65,8 +73,8 @@ if triton is not None:
         for k in range(0, CI, BK):
             depth = k + tl.arange(0, BK)
             if KH > 0:
-                value = tl.zeros((BK, BN), dtype=tl.float32)
-                for i in tl.static_range(KH):
+                value = tl.zeros((BK, BN), dtype=tl.float32) + tl.load(shift + depth, mask=depth < CI, other=0.0).to(tl.float32)[:, None]
+                for i in range(KH):
                     for j in tl.static_range(KW):
                         at_row, at_column = row + i * DH, column + j * DW
                         there = inside & (at_row >= 0) & (at_row < H) & (at_column >= 0) & (at_column < W)
@@ -74,12 +82,13 @@ if triton is not None:
                         near = tl.load(source + depth[:, None] * PLANE + (at_row * W + at_column)[None, :],
                                        mask=there[None, :] & (depth[:, None] < CI), other=0.0)
                         value += near.to(tl.float32) * taps[:, None]
-                value = clamped(value + tl.load(shift + depth, mask=depth < CI, other=0.0).to(tl.float32)[:, None], FIRST)
-                right = value.to(x.dtype.element_ty)
+                right = clamped(value, FIRST).to(x.dtype.element_ty)
             else:
                 right = tl.load(source + depth[:, None] * PLANE + place[None, :], mask=inside[None, :] & (depth[:, None] < CI), other=0.0)
             left = tl.load(weight + channels[:, None] * CI + depth[None, :],
                            mask=(channels[:, None] < CO) & (depth[None, :] < CI), other=0.0)
+            if TF32:
+                left, right = rounded(left), rounded(right)
             total = tl.dot(left, right, total, input_precision=DOT)
         total = clamped(total + tl.load(bias + channels, mask=channels < CO, other=0.0).to(tl.float32)[:, None], ACTIVATION)
         tl.store(out + (image * CO + channels[:, None]) * OUT_PLANE + place[None, :], total.to(out.dtype.element_ty),

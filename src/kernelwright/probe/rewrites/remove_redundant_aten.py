@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .aten_graphs import drop_unused, functional, is_view, repeatable, returned, same_call
+from .aten_graphs import drop_unused, functional, is_view, memory_of, repeatable, returned, same_call, written
 from .graphs import WIDER, call_function, calls, tensor_of
 
 ATEN = torch.ops.aten
@@ -28,14 +28,14 @@ def remove_redundant_aten(graph: torch.fx.GraphModule, _example_inputs: Sequence
     constants not counted: they cost nothing."""
     if not functional(graph):
         return 0
-    removed, kept = 0, returned(graph)
+    removed, kept, inputs_written = 0, returned(graph), written(graph)
     earlier: dict[Any, torch.fx.Node] = {}
     for node in list(graph.graph.nodes):
         if node.op != "call_function" or not repeatable(node):
             continue
         join_permutations(node)
         same = None if node in kept else earlier.get(same_call(node)) or given_back(graph, node)
-        if same is None or layout(same) != layout(node):
+        if same is None or layout(same) != layout(node) or (memory_of(same) in inputs_written and not is_view(node)):
             earlier.setdefault(same_call(node), node)
             continue
         node.replace_all_uses_with(same)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,13 +26,19 @@ FASTER = 1.03
 AS_EXACT = 1.1
 """Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
 BLOCKS = (512, 1024)
-"""Places a program of the depthwise kernel."""
+"""Places a program of the depthwise kernel; fewer where a plane has fewer."""
 TILES = ((128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (256, 64, 32, 8, 3))
 """Channels x places x depth of the 1x1 kernel, warps, stages."""
-PLACES = (32, 64, 128)
-"""Places of a tile that computes the depthwise part too. One stage: what is pipelined is copied to shared memory, each tap of it."""
+PLACES = (32, 64)
+"""Places of a tile that computes the depthwise part too, 16 deep: a thread holds four to eight of its numbers. One stage: what is pipelined
+is copied to shared memory, each tap of it."""
 LARGEST_WINDOW = 49
-"""A depthwise kernel's loop over its window is unrolled."""
+"""Of a depthwise kernel a row of the window is unrolled."""
+LARGEST_IMAGE = 2**31
+"""Numbers of an image, which kernels count in 32 bits."""
+LIMIT_S = 20.0
+"""No further place is tried after so long: each tile is compiled where it has not been yet, in one to two seconds."""
+TYPES_TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Stage:
@@ -59,8 +66,14 @@ def stage_of(conv: Any, activation: str) -> Stage | None:
     stage = Stage(conv, activation)
     window = conv.kernel_size[0] * conv.kernel_size[1]
     plain = conv.groups == 1 and stage.geometry() == [1, 1, 1, 1, 0, 0, 1, 1]
-    fits = plain or (stage.depthwise and window <= LARGEST_WINDOW)
+    fits = (plain or (stage.depthwise and window <= LARGEST_WINDOW)) and conv.weight.dtype in TYPES_TAKEN
     return stage if fits and conv.padding_mode == "zeros" and conv.weight.is_contiguous() and bool(conv.weight.isfinite().all()) else None
+
+
+def computable(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether the kernels take this input."""
+    alike = x.is_cuda and x.device == weight.device and x.dtype == weight.dtype
+    return bool(alike and x.dim() == 4 and x.is_contiguous() and 0 < x[:1].numel() < LARGEST_IMAGE)
 
 
 def convolved_size(x: torch.Tensor, geometry: Sequence[int]) -> tuple[int, int]:
@@ -76,12 +89,13 @@ def convolve(
 ) -> torch.Tensor:
     """A depthwise convolution (first, shift; None: none), then a 1x1 one (weight, bias; None: none), each with its activation.
 
+    x (N, CI, H, W), first (CI, 1, KH, KW), shift (CI), weight (CO, CI, 1, 1), bias (CO) -> (N, CI or CO, OH, OW).
     geometry: of the depthwise one. tile: [BLOCK] without a 1x1 convolution, else BM, BN, BK, warps, stages, TF32.
     """
     if not x.is_cuda:
         return convolve_in_torch(x, first, shift, weight, bias, geometry, first_activation, activation)
     with torch.cuda.device(x.device):  # Triton launches on the current one
-        return launched(x, first, shift, weight, bias, geometry, first_activation, activation, tile)
+        return launched(x.contiguous(), first, shift, weight, bias, geometry, first_activation, activation, tile)
 
 
 def launched(
@@ -104,7 +118,8 @@ def launched(
     before, moved = (weight, weight) if first is None else (first, shift)  # the weights stand in for what is not read
     kernel[(-(-weight.shape[0] // bm), -(-rows * columns // bn), images)](
         x, before, moved, weight, bias, out, channels, weight.shape[0], *numbers, **window, FIRST=CLAMPS.index(first_activation),
-        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32), BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
+        ACTIVATION=CLAMPS.index(activation), TF32=bool(tf32) and x.dtype == torch.float32,  # it may have been cast since
+        BM=bm, BN=bn, BK=bk, num_warps=warps, num_stages=stages)
     return out
 
 
@@ -115,8 +130,8 @@ def convolve_in_torch(
     """The same in plain torch."""
     clamp: dict[str, Callable[..., torch.Tensor]] = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6}
     if first is not None:
-        x = clamp[first_activation](F.conv2d(x, first.unsqueeze(1), shift, *(list(geometry[i : i + 2]) for i in (2, 4, 6)), x.shape[1]))
-    return x if weight is None else clamp[activation](F.conv2d(x, weight[:, :, None, None], bias))
+        x = clamp[first_activation](F.conv2d(x, first, shift, *(list(geometry[i : i + 2]) for i in (2, 4, 6)), x.shape[1]))
+    return x if weight is None else clamp[activation](F.conv2d(x, weight, bias))
 
 
 def convolved_shape(
@@ -140,27 +155,34 @@ class Convolutions(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.stages, self.tile = list(stages), list(tile)
         self.layers = torch.nn.ModuleList(stage.conv for stage in stages)
-        depthwise = next((stage for stage in stages if stage.depthwise), None)
-        plain = next((stage for stage in stages if not stage.depthwise), None)
+        depthwise, plain = (next((stage for stage in stages if stage.depthwise is kind), None) for kind in (True, False))
         self.geometry = depthwise.geometry() if depthwise is not None else [1, 1, 1, 1, 0, 0, 1, 1]
         self.activations = (depthwise.activation if depthwise else "none", plain.activation if plain else "none")
-        for name, stage in (("first", depthwise), ("weight", plain)):
-            weight = None if stage is None else stage.conv.weight.detach()
-            bias = None if stage is None or weight is None else (
-                weight.new_zeros(len(weight)) if stage.conv.bias is None else stage.conv.bias.detach())
-            flat = None if weight is None else weight.reshape(len(weight), -1) if name == "weight" else weight.squeeze(1)
-            self.register_buffer(name, flat, persistent=False)
-            self.register_buffer(f"{name}_bias", bias, persistent=False)
+        for place, stage in enumerate(stages):
+            if stage.conv.bias is None:
+                self.register_buffer(f"zeros_{place}", stage.conv.weight.new_zeros(len(stage.conv.weight)), persistent=False)
+
+    def weights(self) -> list[torch.Tensor | None]:
+        """The arguments first, shift, weight, bias of `convolve`: the layers' own tensors, zeros for a bias that is not there."""
+        parts: list[torch.Tensor | None] = [None] * 4
+        for place, stage in enumerate(self.stages):
+            start = 0 if stage.depthwise else 2
+            bias = getattr(self, f"zeros_{place}") if stage.conv.bias is None else stage.conv.bias
+            parts[start : start + 2] = stage.conv.weight, bias
+        return parts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or self.layers[0].weight.requires_grad)
-        if (x.dtype != self.layers[0].weight.dtype or x.dim() != 4 or not x.is_contiguous() or wants_gradient
+        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(weight.requires_grad for weight in self.parameters()))
+        own = self.layers[0].weight
+        if (x.dtype != own.dtype or x.device != own.device or x.dim() != 4 or not x.is_contiguous() or wants_gradient
                 or torch.is_autocast_enabled(x.device.type)):
             for stage in self.stages:
                 x = stage.library(x)
             return x
-        return torch.ops.separable_convolutions.convolve(
-            x, self.first, self.first_bias, self.weight, self.weight_bias, self.geometry, *self.activations, self.tile)
+        # Past torch's dispatcher where nobody looks on: an operator costs the host more than the kernel does.
+        watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
+        compute: Any = torch.ops.separable_convolutions.convolve if watched else convolve
+        return compute(x, *self.weights(), self.geometry, *self.activations, self.tile)
 
 
 def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
@@ -207,16 +229,18 @@ def chains_of(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Ten
     return chains
 
 
-def tiles_of(stages: Sequence[Stage], tf32: bool) -> list[list[int]]:
-    """Tiles worth trying."""
+def tiles_of(stages: Sequence[Stage], x: torch.Tensor, tf32: bool) -> list[list[int]]:
+    """Tiles worth trying on x, the input of the first stage."""
     last = stages[-1]
     if last.depthwise:
-        return [[block] for block in BLOCKS]
+        rows, columns = convolved_size(x, last.geometry())
+        enough = max(64, 1 << (rows * columns - 1).bit_length())
+        return [[block] for block in sorted({min(block, enough) for block in BLOCKS})]
     wide = min(256, max(64, 1 << (last.conv.out_channels - 1).bit_length()))
     if len(stages) == 2:  # few tiles over the channels: each computes the depthwise part again
-        fitting = [(wide, places, 32, 8 if wide * places > 4096 else 4, 1) for places in PLACES if wide * places <= 2**14]
+        fitting = [(wide, places, 16, 8 if wide * places > 4096 else 4, 1) for places in PLACES]
     else:
-        fitting = [tile for tile in TILES if tile[0] <= wide]
+        fitting = [tile for tile in TILES if wide // 2 <= tile[0] <= wide]
     return [[*tile, int(tf32)] for tile in fitting]
 
 
@@ -229,58 +253,83 @@ def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[f
         wide = copy.deepcopy(stage.conv).double()
         exact = Stage(wide, stage.activation).library(exact)
     most = errors(expected, exact)
-    narrow = torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
+    narrow = not stages[-1].depthwise and torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
     for tf32 in (True, False) if narrow else (False,):
         found = []
-        for tile in tiles_of(stages, tf32):
+        for tile in tiles_of(stages, x, tf32):
             module = Convolutions(stages, tile)
             try:
-                right = all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
-                taken_s = seconds(lambda: module(x)) if right else limit_s  # noqa: B023 called at once
+                if any(error > AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True)):
+                    break  # tiles of one precision add the same products: none of them is compiled in vain
+                taken_s = seconds(lambda: module(x))  # noqa: B023 called at once
             except (RuntimeError, triton.errors.TritonError):  # no room for this tile on the device
                 continue
-            if right and taken_s < limit_s:
+            if taken_s < limit_s:
                 found.append((taken_s, module))
         if found:
             return min(found, key=lambda item: item[0])
-        if stages[-1].depthwise:
-            break
     return None
 
 
-def replacements(chain: Sequence[Place], x: torch.Tensor) -> list[tuple[int, int, Convolutions]]:
-    """(first stage, one behind the last, what takes their place): both stages in one kernel; where that does not pay, each for itself."""
-    inputs, library_s = [x], []
+def library_seconds(chain: Sequence[Place], x: torch.Tensor) -> list[float]:
+    """What the library takes for each stage."""
+    found = []
     for stage, _node, _last in chain:
-        source = inputs[-1]
-        library_s.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
-        inputs.append(stage.library(source))
-    both = best_of([stage for stage, _node, _last in chain], x, sum(library_s) / FASTER) if len(chain) > 1 else None
-    if both is not None:
-        return [(0, len(chain), both[1])]
-    single = [best_of([one[0]], source, limit_s / FASTER) for one, source, limit_s in zip(chain, inputs, library_s, strict=False)]
-    return [(index, index + 1, one[1]) for index, one in enumerate(single) if one is not None]
+        source = x
+        found.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
+        x = stage.library(source)
+    return found
+
+
+def replacements(chain: Sequence[Place], x: torch.Tensor, library_s: Sequence[float]) -> list[tuple[int, int, Convolutions]]:
+    """(first stage, one behind the last, what takes their place): the faster of both stages in one kernel and each for itself.
+
+    library_s: see library_seconds.
+    """
+    stages = [stage for stage, _node, _last in chain]
+    both = best_of(stages, x, sum(library_s) / FASTER) if len(chain) > 1 else None
+    apart_s, single = 0.0, []
+    for index, (stage, limit_s) in enumerate(zip(stages, library_s, strict=True)):
+        found = best_of([stage], x, limit_s / FASTER)
+        single += [(index, index + 1, found[1])] if found is not None else []
+        apart_s += limit_s if found is None else found[0]
+        x = stage.library(x)
+    return single if both is None or apart_s < both[0] else [(0, len(chain), both[1])]
 
 
 def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> int:
-    """Put kernels in the place of convolutions where they are faster. Returns how many."""
-    count = 0
+    """Put kernels in the place of convolutions where they are faster, those first that take the library longest. Returns how many."""
+    count, start = 0, time.perf_counter()
+    timed = []
     for chain in chains_of(graph, seen):
-        with torch.no_grad():
-            chosen = replacements(chain, seen[chain[0][0].conv])
-        for start, end, module in chosen:
-            first, last = chain[start][1], chain[end - 1][2]
-            name = next(name for name in (f"convolutions_{number}" for number in itertools.count()) if not hasattr(graph, name))
-            graph.add_submodule(name, module)
-            with graph.graph.inserting_after(last):
-                new = graph.graph.call_module(name, (first.args[0],))
-            last.replace_all_uses_with(new)
+        x = seen[chain[0][0].conv]
+        with torch.no_grad(), torch.cuda.device_of(x):
+            timed.append((chain, x, library_seconds(chain, x)))
+    for chain, x, library_s in sorted(timed, key=lambda item: -sum(item[2])):
+        if time.perf_counter() - start > LIMIT_S:
+            break
+        with torch.no_grad(), torch.cuda.device_of(x):
+            chosen = replacements(chain, x, library_s)
+        for begin, end, module in chosen:
+            put_in_place(graph, chain[begin:end], module)
             count += 1
     if count:
-        graph.graph.eliminate_dead_code()
         graph.delete_all_unused_submodules()
         graph.recompile()
     return count
+
+
+def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: Convolutions) -> None:
+    """The module stands where the first convolution stood: what it reads may be written over before the last one's turn."""
+    first, last = chain[0][1], chain[-1][2]
+    name = next(name for name in (f"convolutions_{number}" for number in itertools.count()) if not hasattr(graph, name))
+    graph.add_submodule(name, module)
+    with graph.graph.inserting_before(first):
+        new = graph.graph.call_module(name, (first.args[0],))
+    last.replace_all_uses_with(new)
+    for _stage, node, end in reversed(chain):
+        for gone in dict.fromkeys((end, node)):
+            graph.graph.erase_node(gone)
 
 
 def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
@@ -291,15 +340,15 @@ def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise NotImplementedError("not applicable: needs an nn.Module in eval mode")
     twin = traced_call(model, args, kwargs)
     fold_batch_norms(twin)
-    calls: dict[torch.nn.Module, list[torch.Tensor]] = {}
-    watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given[0]))
-               for module in twin.modules() if type(module) is torch.nn.Conv2d]
+    calls: dict[torch.nn.Module, list[tuple[Any, ...]]] = {}
+    watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
+               for module in twin.modules() if stage_of(module, "none") is not None]
     with torch.no_grad():
         twin(*args, **kwargs)
     for watch in watches:
         watch.remove()
-    seen = {module: given[0] for module, given in calls.items()
-            if len(given) == 1 and given[0].dim() == 4 and given[0].is_contiguous() and given[0].dtype == module.weight.dtype}
+    seen = {module: given[0][0] for module, given in calls.items()
+            if len(given) == 1 and len(given[0]) == 1 and computable(given[0][0], module.weight)}
     if not replace_chains(twin, seen):
         raise NotImplementedError("not applicable: no depthwise or 1x1 convolution is faster and as exact in a kernel of its own")
     return twin

@@ -23,6 +23,7 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         raise NotImplementedError("not applicable: only an nn.Module can be traced")
     devices = {leaf.device for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
 
+    state = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     tracer = torch.fx.Tracer()
 
     class Constants(TorchFunctionMode):  # type: ignore[misc]
@@ -34,6 +35,9 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
                 return tracer.create_proxy("call_method", name, args, kwargs or {})
             if name in ("rand", "randn", "randint", "randperm", "normal") and not any(isinstance(part, torch.fx.Proxy) for part in args):
                 raise NotImplementedError("not applicable: a random number drawn while tracing would stay the same in every call")
+            writes = (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__iadd__", "__isub__", "__imul__")
+            if writes and own is not None and own.untyped_storage().data_ptr() in state:
+                raise NotImplementedError("not applicable: the model writes a tensor of its own, which tracing would do once for all calls")
             return function(*args, **(kwargs or {}))
 
     signature = inspect.signature(model.forward)

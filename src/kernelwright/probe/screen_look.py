@@ -1,0 +1,246 @@
+"""Original and candidate of the optimiser's quick screen, side by side in this process: outputs compared roughly, times taken in turns."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from . import judge_candidate, loaders, tree
+from .judge_program import Program, Timer, unwrap
+from .judge_tensors import Leaf, clone_like
+from .screen_statistics import median_interval
+
+Message = dict[str, Any]
+SAMPLE_S = {"cuda": 0.004, "cpu": 0.01}
+"""A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow."""
+RING_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
+MAX_CALLS = 32
+WARM_S = 0.1
+MIN_PAIRS = 3
+PRECISE = 0.005
+"""Timing stops early when the interval's half-width is below this share."""
+FASTER_ALONE = 0.95
+"""The original was timed at the start. Later in a shared process it may have become faster through what candidates left there (cuDNN's
+benchmark cache is one): below this share of its first time, the first time counts."""
+LIMITS = {"equal": 1e-2, "tf32": 1e-2, "bf16": 1e-1}
+"""Relative difference of an output above which a candidate is wrong: ten times what rounding of inputs does, where that is more."""
+NO_LIMIT = 0.5
+"""Where the limit would be above this, outputs say nothing, and are left to the judge."""
+ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
+ROUNDOFF_FACTOR = 10.0
+LEFT_BYTES = 512 * 2**20
+"""A process in which candidates left more is not used further; libraries' workspaces (32 MiB a stream on an H200) stay below."""
+
+
+class Look:
+    """Original and candidates in this process."""
+
+    def __init__(self, workload: loaders.LoadedWorkload, more: Sequence[loaders.Inputs] = ()) -> None:
+        self.workload = workload
+        self.inputs = (workload.args, workload.kwargs)
+        self.more = more
+        """Inputs of other shapes: compared too, and timed in turns with the own ones."""
+        self.original = Program(workload, workload.model)
+        self.start_state = {name: tensor.detach().clone() for name, tensor in self.original.buffers().items()}
+        self.expected: list[Leaf] = []
+        self.comparable = False
+        self.rounding: dict[str, float] = {}
+        self.first_ns: float | None = None
+        self.pair: tuple[Program, Program] | None = None
+        self.altered = False
+        """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
+        self.shared = False
+        """Whether other candidates were here before."""
+
+    def prepare(self, message: Message) -> Message:
+        """Build the candidate (and the one it is timed against), call it, compare."""
+        self.drop({})
+        if not self.expected:
+            self._look_at_original(message["seed"])
+        # Before anything of the candidate runs: it may change the original.
+        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
+        state, start = self._state(), time.perf_counter()
+        reference = self.original
+        if message["against"]:
+            reference = self._built(message["against"], message["seed"])
+            self._call(reference, message["seed"])
+        program = self._built(message["candidate"], message["seed"])
+        got = self._call(program, message["seed"])
+        compares = self.comparable and limit <= NO_LIMIT
+        error, wrong = difference(self.expected, got) if compares else (None, "")
+        for inputs in self.more:  # what compiles for other shapes does so now
+            if reference is not self.original:
+                self._outputs(reference, message["seed"], inputs)
+            theirs = self._outputs(program, message["seed"], inputs)[0]
+            if compares and not wrong:
+                other, wrong = difference(self._outputs(self.original, message["seed"], inputs)[0], theirs)
+                error = max((one for one in (error, other) if one is not None), default=None)
+        self.original.synchronize()
+        build_s = time.perf_counter() - start
+        self.pair = (reference, program)
+        if not wrong and error is not None and not error <= limit:
+            wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
+        self.shared = True
+        self.altered = self._state() != state
+        return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong, "spoiled": self.altered}
+
+    def time(self, message: Message) -> Message:
+        """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
+        assert self.pair is not None
+        one, two = (self._timer(program) for program in self.pair)
+        end, hopeless = time.perf_counter() + message["seconds"], message["hopeless"]
+        ratios: list[float] = []
+        firsts: list[float] = []
+        seconds: list[float] = []
+        stopped = False
+        while not ratios or time.perf_counter() < end:
+            before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
+            if self.altered and self.first_ns is not None and self.pair[0] is self.original:
+                before = last = self.first_ns
+            firsts += [before, last]
+            seconds += [after, again]
+            ratios.append((before + last) / (after + again))
+            stopped = hopeless is not None and max(ratios) < hopeless * (1.0 if len(ratios) >= MIN_PAIRS else 0.5)
+            interval = median_interval(ratios)
+            if stopped or (interval is not None and interval[1] - interval[0] < 2 * PRECISE * interval[0]):
+                break
+        reference, candidate = statistics.median(firsts), statistics.median(seconds)
+        speedup, interval = statistics.median(ratios), median_interval(ratios)
+        if self.pair[0] is self.original and self.first_ns is not None and reference < FASTER_ALONE * self.first_ns:
+            factor = self.first_ns / reference
+            reference, speedup = self.first_ns, speedup * factor
+            interval = None if interval is None else (interval[0] * factor, interval[1] * factor)
+        return {"speedup": speedup, "interval": interval, "pairs": len(ratios), "reference_ns": reference, "candidate_ns": candidate,
+                "hopeless": stopped}
+
+    def compile(self, message: Message) -> Message:
+        """Build and call, so that what compilers made is in their caches."""
+        program = self._built(message["candidate"], message["seed"])
+        self._call(program, message["seed"])
+        self.original.synchronize()
+        return {}
+
+    def drop(self, _message: Message) -> Message:
+        """Forget the candidate. Returns whether it left something behind that the next would meet."""
+        used = self.pair is not None
+        self.pair = None
+        if not used and not self.shared:
+            return {"spoiled": False}
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()
+        gc.collect()
+        if self.workload.device != "cuda":
+            return {"spoiled": False}
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return {"spoiled": torch.cuda.memory_allocated() > self.own_bytes + LEFT_BYTES or self._state() != self.clean}
+
+    def _look_at_original(self, seed: int) -> None:
+        """Its outputs, whether they can be compared (the same twice, no random numbers drawn), and its time before any candidate."""
+        self.expected, drew = self._outputs(self.original, seed)
+        again, _ = self._outputs(self.original, seed)
+        error, wrong = difference(self.expected, again)
+        self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
+        if self.workload.device == "cuda" or self.workload.training:
+            timer = self._timer(self.original)
+            self.first_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
+            del timer
+        if self.workload.device == "cuda":
+            del again
+            gc.collect()
+            self.own_bytes, self.clean = torch.cuda.memory_allocated(), self._state()
+
+    def _rounding(self, precision: str, seed: int) -> float:
+        """How far the original's outputs move when its inputs are rounded to this precision."""
+        if not self.comparable or precision in self.rounding:
+            return self.rounding.get(precision, 0.0)
+        generator = torch.Generator(device=self.workload.device).manual_seed(seed)
+
+        def rounded(tensor: torch.Tensor) -> torch.Tensor:
+            copy = clone_like(tensor)
+            if tensor.is_floating_point():
+                noise = torch.empty(tensor.shape, device=tensor.device).uniform_(-1.0, 1.0, generator=generator)
+                with torch.no_grad():
+                    copy.add_((copy * noise * ROUNDOFF[precision]).to(copy.dtype))
+            return copy
+
+        self.original.restore(self.start_state)
+        moved, _ = self.original.call(tree.map_tensors(rounded, self.inputs), seed)
+        error, _ = difference(self.expected, moved)
+        self.rounding[precision] = error or 0.0
+        return self.rounding[precision]
+
+    def _built(self, path: str, seed: int) -> Program:
+        return Program(self.workload, judge_candidate.build(path, self.workload, seed).call)
+
+    def _call(self, program: Program, seed: int) -> list[Leaf]:
+        return self._outputs(program, seed)[0]
+
+    def _outputs(self, program: Program, seed: int, inputs: loaders.Inputs | None = None) -> tuple[list[Leaf], bool]:
+        """A call's output leaves, copied (a captured graph writes the next ones over them), and whether it drew random numbers."""
+        program.restore(self.start_state)
+        leaves, drew = program.call(tree.map_tensors(clone_like, inputs or self.inputs), seed)
+        return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
+
+    def _timer(self, program: Program) -> Timer:
+        """Warm, with as many calls a sample as make it long enough."""
+        device = self.workload.device
+        program.restore(self.start_state)
+        pool = [self.inputs, *self.more]
+        timer = Timer(program, pool, len(pool))
+        call_s = timer.warm(WARM_S, 2)
+        nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(self.inputs) if isinstance(leaf, torch.Tensor)) or 1
+        calls = max(1, min(int(SAMPLE_S[device] / max(call_s, 1e-9)), MAX_CALLS, RING_BYTES[device] // nbytes))
+        calls = -(-calls // len(pool)) * len(pool)  # each sample has all shapes alike
+        if calls > timer.ring_size:
+            timer = Timer(program, pool, calls)
+            timer.warm(0.0, calls)
+        return timer
+
+    def _state(self) -> list[Any]:
+        """What a candidate could change for those after it: weights' places and layouts, modes, hooks and torch's switches."""
+        model = unwrap(self.workload.model)
+        own: list[Any] = []
+        if isinstance(model, torch.nn.Module):
+            own = [(name, tensor.data_ptr(), tensor.stride(), tensor.dtype, tensor.requires_grad)
+                   for name, tensor in model.named_parameters()]
+            own += [(name, tensor.data_ptr(), tensor.stride()) for name, tensor in model.named_buffers()]
+            own += [(type(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks), "forward" in vars(module))
+                    for module in model.modules()]
+        cudnn = torch.backends.cudnn
+        return [*own, torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic, cudnn.enabled,
+                torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_autocast_enabled(),
+                torch.are_deterministic_algorithms_enabled()]
+
+
+def difference(expected: list[Leaf], got: list[Leaf]) -> tuple[float | None, str]:
+    """(largest ||got - expected|| / ||expected|| over the floating leaves, None without any; what is plainly wrong, or "")."""
+    if [path for path, _ in expected] != [path for path, _ in got]:
+        return None, "its outputs have another structure than the original's"
+    errors: list[float] = []
+    for (path, one), (_, two) in zip(expected, got, strict=True):
+        name = path or "itself"
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return None, f"output {name} is {tuple(two.shape)} {two.dtype}, the original's {tuple(one.shape)} {one.dtype}"
+        if not (one.is_floating_point() or one.is_complex()) or one.layout != torch.strided or not one.numel():
+            continue
+        a, b = (torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in (one, two))
+        finite = a.isfinite()
+        if not bool(torch.equal(finite, b.isfinite())):
+            return None, f"output {name} has other infinities or NaNs than the original's"
+        a, b = (torch.where(finite, leaf.double(), 0.0) for leaf in (a, b))
+        size, off = float(a.norm()), float((a - b).norm())
+        errors.append(off / size if size > 0 else (0.0 if off == 0 else float("inf")))
+    return (max(errors) if errors else None), ""
+
+
+def _sample(timer: Timer) -> float:
+    """Nanoseconds of one call, by events on a GPU."""
+    events, hosts = timer.block(1, 0, timer.ring_size)
+    return float((events or hosts)[0] / timer.ring_size)
