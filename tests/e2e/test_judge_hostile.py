@@ -17,7 +17,6 @@ import pytest
 import kernelwright.judge.run
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge
 from kernelwright.model.workload import WorkloadRef
-from processes import soon
 from warm_start import warm_start
 
 WIDE = Path(__file__).resolve().parents[1] / "data" / "judge" / "wide.py"
@@ -94,8 +93,7 @@ def attacked(session, place, tmp_path):
         candidate.write_text(IMPORTS + TRY + textwrap.dedent(source) + ATTACK)
         before = candidate.read_bytes()
         verdict = judge(session.workload, candidate, session.options.model_copy(update=changes), session=session)
-        own = {os.getpid(), session.worker.process.pid}
-        assert soon(lambda: running_in(place) <= own), verdict.reasons
+        assert running_in(place) <= {os.getpid(), session.worker.process.pid}, verdict.reasons
         assert candidate.read_bytes() == before
         return verdict
 

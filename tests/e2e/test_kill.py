@@ -116,7 +116,7 @@ def processes_of(place: Path) -> dict[int, str]:
     return found
 
 
-def none_left(place: Path, within_s: float = 20.0) -> bool:
+def none_left(place: Path, within_s: float = 5.0) -> bool:
     give_up = time.monotonic() + within_s
     while processes_of(place):
         if time.monotonic() > give_up:

@@ -121,8 +121,8 @@ def test_resume_judges_nothing_twice_and_refuses_other_parameters(place, first):
 
 
 def processes_of(place: Path) -> list[str]:
-    """Command lines of processes that were started with this test's environment, once those that were ended have had their moment."""
-    mark, give_up = str(place / "inductor").encode(), time.monotonic() + 20
+    """Command lines of processes that were started with this test's environment, two seconds after the fact at most."""
+    mark, give_up = str(place / "inductor").encode(), time.monotonic() + 2
     while True:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):

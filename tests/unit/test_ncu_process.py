@@ -19,7 +19,6 @@ from kernelwright.capture.profiled import allowed
 from kernelwright.capture.root import cache_folders
 from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeRequest, ProbeWorkload
-from processes import gone
 from stand_in_ncu import CONNECTED, DENIED, GOOD, NOTE, StandInNcu, good, stand_in_sudo
 
 PYTHON = Interpreter(Path(sys.executable), "2.11.0", "13.0", "--python")
@@ -154,7 +153,10 @@ def test_a_hanging_ncu_is_ended_with_all_that_it_started(tmp_path):
     assert done.denied is not None and done.denied.code == "ncu_timeout" and "in its 1. launch" in done.denied.reason
     assert "--ncu-budget" in done.denied.fix
     pid = int((tmp_path / "pid").read_text())
-    assert gone(pid)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
 def test_metrics_that_this_ncu_does_not_know_are_left_out(tmp_path, report):
