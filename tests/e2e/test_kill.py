@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,6 +91,10 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "chain.py").write_text(CHAIN)
     (tmp_path / "notes.py").write_text(NOTES)
     (tmp_path / "tmp").mkdir()
+    measured = tmp_path / "cache" / "peaks"  # the CPU's peaks, where an earlier test has measured them: tens of seconds
+    measured.mkdir(parents=True)
+    for file in Path(os.environ["KERNELWRIGHT_CACHE"], "peaks").glob("*.json"):
+        shutil.copy(file, measured)
     return tmp_path
 
 
