@@ -191,3 +191,14 @@ def run(workload, stages, said=None, **options):
 
 def rows(outcome) -> dict[str, Experiment]:
     return {row.name: row for row in Ledger(outcome.out_dir / "ledger.jsonl").latest()}
+
+
+def judged_candidates(stages) -> list[str]:
+    return [name for name in stages.judged if not name.startswith("optimized")]
+
+
+def judged_row(index: int, name: str) -> Experiment:
+    return Experiment(index=index, name=name, passes=(name,), precision="equal", candidate_file="c", status="judged")
+
+
+NOISY = verdict("AMBIGUOUS", 1.3, spread=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from kernelwright.capture.clockguard import leases
 from kernelwright.capture.gpu_users import _parent
 from kernelwright.cli.main import main
+from processes import gone, soon
 from stand_in_gpu import ROOT, UUID, StandIn
 
 RESET_WITHIN_S = 2.0
@@ -61,7 +63,7 @@ def script(gpu: StandIn, *argv: str, **variables: str) -> subprocess.CompletedPr
 
 def end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
 
 def took(gpu: StandIn, since: float) -> float:
@@ -72,6 +74,15 @@ def took(gpu: StandIn, since: float) -> float:
 
 def children(pid: int) -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(int(entry.name)) == pid]
+
+
+def watchdogs_of(process: subprocess.Popen[str]) -> list[int]:
+    found = []
+    for pid in children(process.pid):
+        with contextlib.suppress(OSError):  # it may be gone by now
+            if b"clockguard" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 @pytest.fixture
@@ -86,18 +97,11 @@ def test_sigkill_while_the_workload_runs_resets_within_two_seconds(gpu, prefligh
     process = start(gpu, "--clocks", "1500", "--steps", "1000")
     try:
         gpu.wait(1500)
-        deadline = time.monotonic() + 120
-        while not (gpu.folder / "running").exists():
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
+        assert soon(lambda: (gpu.folder / "running").exists() or process.poll() is not None, 120) and process.poll() is None
         since = time.time()
         process.kill()
         assert took(gpu, since) < RESET_WITHIN_S
-        with pytest.raises(ProcessLookupError):
-            while True:  # the watchdog leaves too
-                os.kill(int(gpu.journal()[-1]["pid"]), 0)
-                assert time.time() - since < 20
-                time.sleep(0.05)
+        assert gone([int(gpu.journal()[-1]["pid"])])  # the watchdog leaves too
     finally:
         end(process)
     assert list((gpu.folder / "state" / "clocks").glob("*.json")) == []
@@ -108,7 +112,7 @@ def test_however_it_is_ended_the_clocks_are_reset(gpu, preflight, how):
     process = start(gpu, "--clocks", "1500", "--steps", "1000")
     try:
         gpu.wait(1500)
-        watchdogs = [pid for pid in children(process.pid) if b"clockguard" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        watchdogs = watchdogs_of(process)
         assert len(watchdogs) == 1
         since = time.time()
         if how == "group":
@@ -122,7 +126,7 @@ def test_however_it_is_ended_the_clocks_are_reset(gpu, preflight, how):
         else:
             process.send_signal(getattr(signal, how))
         assert took(gpu, since) < RESET_WITHIN_S
-        code = process.wait(30)
+        code = process.wait(60)
         assert code == (-signal.SIGKILL if how in ("group", "stopped watchdog") else 130)
     finally:
         end(process)

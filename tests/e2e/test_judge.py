@@ -1,5 +1,6 @@
 """The judge on the CPU, for real: two processes, tiny workloads, every verdict; and that nothing is left running."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -18,6 +19,7 @@ from kernelwright.judge import JudgeOptions, OfReference, OutOfTime, ReferenceSe
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.verdict import ACCEPTABLE, Verdict
 from kernelwright.model.workload import WorkloadRef
+from processes import gone, soon, status
 from warm_start import warm_start
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -82,10 +84,8 @@ def processes(words):
 
 
 def parent_of(process):
-    try:
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
+    found = status(process)
+    return found and found[1]
 
 
 def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide, timed):
@@ -117,10 +117,7 @@ def test_while_one_side_is_timed_the_other_is_stopped(wide, timed, monkeypatch):
 
 
 def stopped(process, within_s=5.0):
-    until = time.monotonic() + within_s
-    while (Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "T") and time.monotonic() < until:
-        time.sleep(0.001)  # a signal to a whole group takes its time
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return soon(lambda: status(process)[0] == "T", within_s)  # a signal to a whole group takes its time
 
 
 def test_a_candidate_that_works_twice_is_slower(wide, timed):
@@ -163,16 +160,16 @@ def test_a_hanging_candidate_is_ended_with_its_children(wide, token):
     start = time.monotonic()
     verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=2), session=wide)
     assert verdict.verdict == "FAILED" and "within 2 s" in verdict.reasons[0], verdict.reasons
-    assert time.monotonic() - start < 25
-    assert not processes(token)
+    assert time.monotonic() - start < 60
+    assert soon(lambda: not processes(token))
 
 
 def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide, token):
     """The deadline is far enough for the load, and the candidate has started its child by then."""
     with pytest.raises(OutOfTime) as error:
-        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=time.monotonic() + 4)
+        judge(wide.workload, WIDE / "hangs.py", session=wide, deadline_s=time.monotonic() + 7)
     assert "at its call" in error.value.message  # not while it was loading
-    assert not processes(token)
+    assert soon(lambda: not processes(token))
     assert judge(wide.workload, WIDE / "same.py", options(timing=False), session=wide).correctness.passed
 
 
@@ -180,7 +177,7 @@ def test_a_held_lock_is_not_waited_for_past_the_deadline(wide):
     start = time.monotonic()
     with device_lock("another one"), pytest.raises(OutOfTime, match="another profile"):
         judge(wide.workload, WIDE / "same.py", session=wide, deadline_s=start + 2)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 def test_a_file_without_an_entry_or_without_existence_is_bad_input(wide):
@@ -279,21 +276,17 @@ def test_the_workers_die_with_a_judge_that_is_killed(tmp_path, token):
     ours = {**os.environ, "PYTHONPATH": str(SRC)}
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, env=ours)
     try:
-        until = time.monotonic() + 40
-        while not processes(token) and time.monotonic() < until:
-            time.sleep(0.1)
+        assert soon(lambda: processes(token), 120)
         workers = {worker for worker in processes("start.py judge --role") if parent_of(worker) == process.pid}
         assert len(workers) == 2 and processes(token)
         process.kill()
         process.wait()
-        until = time.monotonic() + 5
-        while workers & set(processes("start.py judge --role")) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert not workers & set(processes("start.py judge --role"))
+        assert gone(workers)
     finally:
         process.kill()
         for child in processes(token):
-            os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
 
 def test_ctrl_c_ends_candidate_and_children(tmp_path, token):
@@ -301,15 +294,13 @@ def test_ctrl_c_ends_candidate_and_children(tmp_path, token):
     process = subprocess.Popen([*command, "--python", sys.executable], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env={**os.environ, "PYTHONPATH": str(SRC)})
     try:
-        until = time.monotonic() + 40
-        while not processes(token) and time.monotonic() < until:
-            time.sleep(0.1)
+        assert soon(lambda: processes(token), 120)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130 and json.loads(out)["error"]["code"] == "interrupted"
-    assert not processes(token)
+    assert soon(lambda: not processes(token))
 
 
 def judged(tmp_path, capsys, candidate, *arguments):

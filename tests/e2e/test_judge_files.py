@@ -6,13 +6,13 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.model.verdict import Verdict
+from processes import soon
 from warm_start import warm_start
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -106,11 +106,9 @@ def test_a_stop_leaves_what_was_judged(tmp_path):
                                env={**os.environ, "PYTHONPATH": str(SRC), "JUDGE_TEST_TOKEN": token})
     try:
         file = tmp_path / "o" / "kernelbench.json"
-        until = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        assert soon(file.exists, 120)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130

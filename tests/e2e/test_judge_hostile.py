@@ -3,13 +3,13 @@
 What a verdict says of its separation is held against what the candidate could really do on this machine.
 """
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 import kernelwright.judge.run
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge
 from kernelwright.model.workload import WorkloadRef
+from processes import soon
 from warm_start import warm_start
 
 WIDE = Path(__file__).resolve().parents[1] / "data" / "judge" / "wide.py"
@@ -93,7 +94,8 @@ def attacked(session, place, tmp_path):
         candidate.write_text(IMPORTS + TRY + textwrap.dedent(source) + ATTACK)
         before = candidate.read_bytes()
         verdict = judge(session.workload, candidate, session.options.model_copy(update=changes), session=session)
-        assert running_in(place) <= {os.getpid(), session.worker.process.pid}, verdict.reasons
+        ours = {os.getpid(), session.worker.process.pid}
+        assert soon(lambda: running_in(place) <= ours), verdict.reasons
         assert candidate.read_bytes() == before
         return verdict
 
@@ -310,19 +312,14 @@ def test_a_daemon_ends_with_a_judge_that_is_killed(tmp_path):
     ours = {**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1]), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, env=ours, cwd=here)
     try:
-        wait_for(lambda: any("the daemon runs" in log.read_text() for log in tmp_path.glob("kernelwright-judge-candidate-*/candidate.log")))
+        logs = "kernelwright-judge-candidate-*/candidate.log"
+        assert soon(lambda: any("the daemon runs" in log.read_text() for log in tmp_path.glob(logs)), 120)
         assert len(running_in(here)) == 5  # judge, reference, supervisor, candidate, daemon
         process.kill()
         process.wait()
-        wait_for(lambda: not running_in(here))
+        assert soon(lambda: not running_in(here), 60)
     finally:
         process.kill()
         for left in running_in(here):
-            os.kill(left, signal.SIGKILL)
-
-
-def wait_for(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)

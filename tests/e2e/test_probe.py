@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernelwright.model.capture import OpRecord, ProbeRequest, ProbeResult
 from kernelwright.readers.lines import read_lines
+from processes import soon
 from warm_start import starter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,9 +198,7 @@ pathlib.Path({str(tmp_path / 'started')!r}).touch()
 time.sleep(600)
 """)
     process = start({"action": "describe", "workload": {"path": str(workload)}, "device": "cpu", "out_dir": str(tmp_path)})
-    while not (tmp_path / "started").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
+    assert soon(lambda: (tmp_path / "started").exists() or process.poll() is not None, 120) and process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert ProbeResult.model_validate_json((tmp_path / "result.json").read_text(encoding="utf-8")).error.code == "interrupted"

@@ -10,6 +10,7 @@ import pytest
 from kernelwright.judge.options import JudgeOptions
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize.screen import Ask, Screener, Unusable
+from processes import gone
 from warm_start import warm_start
 
 WORKLOAD = '''
@@ -86,7 +87,7 @@ def test_a_candidate_never_spoils_the_next_and_all_are_told_apart(place):
         assert side_by_side.speedup < 0.2 and side_by_side.against == "fast"
         again = look("fast")
         assert again.status == "timed" and again.speedup > 3 and screener._worker.pid == process, "one process, loaded once"
-    assert not Path(f"/proc/{process}").exists() and not screener._scratch.folder.exists()
+    assert gone([process]) and not screener._scratch.folder.exists()
 
 
 def test_where_sizes_follow_the_seed_several_are_compared_and_timed(tmp_path):

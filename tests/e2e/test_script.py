@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from contract_format import check_contract
 from kernelwright.cli.main import main
+from processes import soon
 from published_schemas import check_document
 from stop_at_step import STOP_AT_STEP
 from warm_start import starter, warm_start
@@ -282,9 +282,7 @@ except KeyboardInterrupt:
 """)
     process = subprocess.Popen([*VERB, "train.py", "--device", "cpu", "--out", str(out)], cwd=mine, stdout=subprocess.PIPE, text=True,
                                stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not (mine / "ready").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert soon((mine / "ready").exists, 120)
     process.send_signal(signal.SIGINT)
     stdout, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "saved on ctrl-c" in stdout and "interrupted" in err.splitlines()[-1]

@@ -9,11 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from processes import soon
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 INSTALL_TORCH = SRC / "kernelwright" / "setup" / "install_torch.py"
@@ -125,10 +126,7 @@ sys.exit(subprocess.call([sys.executable, "-m", "pip", "--python", sys.argv[4], 
 
     def wait_until_half_made(self) -> None:
         """Until the stamp of a build that is under way is there, and a file of the interpreter beside it."""
-        end = time.monotonic() + 60
-        while not (self.environment / "pyvenv.cfg").exists():
-            assert time.monotonic() < end, "the build did not start"
-            time.sleep(0.01)
+        assert soon((self.environment / "pyvenv.cfg").exists, 60), "the build did not start"
         assert self.stamp()["complete"] is False
 
 

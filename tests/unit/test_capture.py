@@ -19,6 +19,7 @@ from kernelwright.capture.lock import device_lock, holder
 from kernelwright.capture.run import read_result, run_probe
 from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
 from kernelwright.model.errors import BadInput, Interrupted, MachineLacks, WorkloadFailed
+from processes import gone
 
 
 def with_ours() -> dict[str, str]:
@@ -181,13 +182,7 @@ def test_an_endless_workload_ends_with_its_children(stand_in, tmp_path):
             open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
             time.sleep(60)
         """, timeout_s=4)
-    child = int((tmp_path / "child").read_text())
-    for _ in range(100):
-        state = Path(f"/proc/{child}/stat")
-        if not state.exists() or state.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.05)
-    pytest.fail("a child of the workload still runs")
+    assert gone([int((tmp_path / "child").read_text())]), "a child of the workload still runs"
 
 
 def test_the_cpu_run_hides_cuda_and_keeps_the_users_path(monkeypatch):

@@ -20,6 +20,7 @@ from kernelwright.capture.clocks.sampler import Samples
 from kernelwright.capture.gpu_users import gpu_users
 from kernelwright.model.errors import BadInput
 from kernelwright.model.profile import ClockReading
+from processes import soon
 from stand_in_gpu import NVML, UUID, StandIn
 
 
@@ -188,10 +189,7 @@ def test_a_killed_watchdog_is_replaced_and_the_end_resets_anyway(gpu):
         first = clocks._lock._watchdog._process
         first.kill()
         first.wait()
-        deadline = time.monotonic() + 10
-        while clocks._lock._watchdog._process is first and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert clocks._lock._watchdog.alive
+        assert soon(lambda: clocks._lock._watchdog._process is not first and clocks._lock._watchdog.alive)
     assert gpu.gpu()["locked"] is None and "ended from outside" in clocks.reading().note
 
 

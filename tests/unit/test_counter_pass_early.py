@@ -20,16 +20,12 @@ from kernelwright.model.errors import WorkloadFailed
 from kernelwright.pipeline import counters as counter_module
 from kernelwright.pipeline import profile as profile_module
 from ncu_reports import DATA
+from processes import soon
 from stand_in_ncu import StandInNcu, good
-
-PATIENCE_S = 20.0
 
 
 def until(true, what):
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < PATIENCE_S, what
-        time.sleep(0.01)
+    assert soon(true, 60), what
 
 
 class Early(Bench):
@@ -90,8 +86,7 @@ def test_a_first_process_that_fails_takes_the_counter_process_with_it(tmp_path, 
     raw = tmp_path / "out" / "raw"
     assert not (raw / "counters" / "go").exists() and not (raw / "counters.ncu-rep").exists()
     here = str(raw / "counters" / "request.json").encode()
-    running = [folder for folder in Path("/proc").glob("[0-9]*/cmdline") if _holds(folder, here)]
-    assert running == []
+    assert soon(lambda: not any(_holds(folder, here) for folder in Path("/proc").glob("[0-9]*/cmdline")))
 
 
 def _holds(file, words):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +17,7 @@ from kernelwright.judge.confine import supported
 from kernelwright.judge.options import Deadline
 from kernelwright.judge.spare import Spare
 from kernelwright.model.workload import WorkloadRef
+from processes import alive, gone, soon, status
 from warm_start import warm_start
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
@@ -44,20 +44,6 @@ def session():
         yield session
 
 
-def alive(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
-def soon(holds, seconds=15.0):
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.02)
-    return holds()
-
-
 def both(one):
     """A spare's supervisor and its worker, once that has reported."""
     assert soon(lambda: (one.worker.hear(), one.confinement.report is not None)[1])
@@ -81,7 +67,7 @@ def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(ses
     assert verdict.correctness.passed and verdict.verdict == new.verdict
     assert verdict.separation == new.separation and "no writing outside" in {item.name for item in verdict.separation.held}
     supervisor, worker = waiting.worker.process.pid, waiting.confinement.report.pid
-    assert not alive(supervisor) and not alive(worker) and not waiting.folder.exists()
+    assert gone((supervisor, worker)) and not waiting.folder.exists()
     assert session._spare not in (None, waiting)  # the next one's, started meanwhile
 
 
@@ -127,16 +113,13 @@ def test_it_is_stopped_while_something_is_timed_and_ends_with_its_session(sessio
     session.prepare()
     supervisor, worker = both(session._spare)
 
-    def state():
-        return Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
-
     with session.quiet():
-        assert soon(lambda: state() == "T")
-        assert Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[0] != "T"  # it must be able to end the worker
-    assert soon(lambda: state() != "T")
+        assert soon(lambda: status(worker)[0] == "T")
+        assert status(supervisor)[0] != "T"  # it must be able to end the worker
+    assert soon(lambda: status(worker)[0] != "T")
     with session.quiet():
         session.close()  # an end in the midst of a timing
-    assert not alive(supervisor) and not alive(worker)
+    assert gone((supervisor, worker))
 
 
 def test_it_is_gone_when_the_judge_was_killed_even_while_it_is_stopped(tmp_path):
@@ -160,7 +143,7 @@ def test_it_is_gone_when_the_judge_was_killed_even_while_it_is_stopped(tmp_path)
         judge_process.send_signal(signal.SIGKILL)
         judge_process.wait()
         judge_process.stdout.close()
-    assert soon(lambda: not any(alive(number) for number in numbers)), "a process outlived the judge"
+    assert gone(numbers), "a process outlived the judge"
 
 
 def test_only_our_own_candidates_get_one_and_only_where_it_is_confined():

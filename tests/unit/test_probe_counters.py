@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ import torch
 
 from kernelwright.probe import counters
 from kernelwright.probe.failures import ProbeFailure
+from processes import alive, gone, soon
 
 START = Path(counters.__file__).with_name("start.py")
 
@@ -75,51 +75,44 @@ def test_on_the_cpu_there_are_none():
 
 UNDER = """
 import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "KERNELWRIGHT_UNDER": "ncu"})
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], env={**os.environ, "KERNELWRIGHT_UNDER": "ncu"})
 print(child.pid, flush=True)
-time.sleep(20)
+time.sleep(60)
 """
 STARTER = """
 import os, subprocess, sys, time
 os.environ["KERNELWRIGHT_STARTER"] = f"{os.getpid()} {os.readlink('/proc/self/ns/pid')}"
 profiler = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
 print(profiler.pid, flush=True)
-time.sleep(20)
+time.sleep(60)
 """
 PROBE = f"""
-import importlib.util, time
+import importlib.util, sys, time
 spec = importlib.util.spec_from_file_location("start", {str(START)!r})
 start = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(start)
 start.WATCH_S = 0.05
 start.die_with_parent()
-time.sleep(20)
+open(sys.argv[1], "w").close()
+time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("killed", ["starter", "profiler"])
-def test_the_probe_ends_when_the_starter_or_the_profiler_above_it_was_killed(killed):
+def test_the_probe_ends_when_the_starter_or_the_profiler_above_it_was_killed(killed, tmp_path):
     """The profiler stays when the starter alone is killed: a real one ends with its program."""
-    starter = subprocess.Popen([sys.executable, "-c", STARTER, UNDER, PROBE], stdout=subprocess.PIPE)
+    watched = tmp_path / "watched"
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, UNDER, PROBE, watched], stdout=subprocess.PIPE)
     assert starter.stdout is not None
     profiler, probe = int(starter.stdout.readline()), int(starter.stdout.readline())
     try:
-        time.sleep(0.5)
-        assert running(probe)
+        assert soon(watched.exists)
+        assert alive(probe)
         os.kill(starter.pid if killed == "starter" else profiler, signal.SIGKILL)
-        deadline = time.monotonic() + 15
-        while running(probe) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not running(probe)
+        assert gone([probe])
     finally:
         for pid in (starter.pid, profiler):
-            if running(pid):
+            if alive(pid):
                 os.kill(pid, signal.SIGKILL)
         starter.wait()
-
-
-def running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        starter.stdout.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from kernelwright.capture.interpreter import Interpreter
 from kernelwright.model.capture import ProbeRequest, ProbeScript, ProbeWorkload
 from kernelwright.model.errors import BadInput, KernelwrightError, WorkloadFailed
 from kernelwright.pipeline.ranks import _said
+from processes import in_groups, soon
 
 STAND_IN = """#!{python} -S
 import json, os, signal, sys, time
@@ -30,27 +30,6 @@ exec(request["script"]["argv"][int(os.environ["RANK"])])
 HANG = "time.sleep(600)"
 WELL = "leave()"
 AFTER_RANK_1 = "[time.sleep(0.02) for _ in range(1500) if not os.path.exists(request['out_dir'][:-1] + '1/result.json')]; time.sleep(0.05)"
-
-
-def living(groups: set[int]) -> list[str]:
-    """Processes of these groups that are no zombies."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _parent, group = stat.read_text().rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if state != "Z" and int(group) in groups:
-            found.append(stat.parent.name)
-    return found
-
-
-def left_alive(groups: set[int]) -> list[str]:
-    """living, once what was killed has had its moment: a process that nobody waits for dies when it is next scheduled."""
-    until = time.monotonic() + 10
-    while (found := living(groups)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture
@@ -79,7 +58,7 @@ def run(tmp_path, monkeypatch):
                                    say=lambda line: None, stdout_to_stderr=False)
         finally:
             assert len(started) == len(plans) and all(process.returncode is not None for process in started)
-            assert not left_alive({process.pid for process in started})
+            assert soon(lambda: not in_groups(process.pid for process in started))
 
     return run
 
