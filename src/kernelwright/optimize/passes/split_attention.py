@@ -8,8 +8,8 @@ from .sdpa_backend import ATTENTION
 from .shares import worth
 
 FASTEST = 3.0
-"""At best. torch's kernel takes three TF32 products for one, and so do these of float16, which tensor cores do twice as fast (H200 datasheet:
-989 and 494 TFLOP/s); the rest is room for their newer instructions, which torch's float32 kernel does not use."""
+"""At best. torch's kernel takes three TF32 products for one, and this one three of float16, which tensor cores do twice as fast (H200
+datasheet: 989 and 494 TFLOP/s); the rest is room for their newer instructions, which torch's float32 kernel does not use."""
 
 
 def _refuse(context: Context) -> str | None:
@@ -23,7 +23,8 @@ def _predict(context: Context) -> Prediction:
     if share_pct is None:
         return Prediction("float32 attention: share not measured")
     left = 1.0 - min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
-    return Prediction(f"float32 attention holds {share_pct:.0f}% of the measured time", (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
+    words = f"float32 attention holds {share_pct:.0f}% of the measured time"
+    return Prediction(words, (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
 
 
 PASS = Pass(

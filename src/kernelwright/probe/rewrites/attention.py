@@ -34,9 +34,9 @@ def can_attend(
     given = (query, key, value)
     if dropout_p or any(tensor.is_nested or tensor.dim() != 4 or tensor.dtype != torch.float32 for tensor in given):
         return False
-    if query.requires_grad or key.requires_grad or value.requires_grad or (mask is not None and mask.requires_grad):
-        if torch.is_grad_enabled():
-            return False
+    tracked = query.requires_grad or key.requires_grad or value.requires_grad or (mask is not None and mask.requires_grad)
+    if tracked and torch.is_grad_enabled():
+        return False
     if torch.is_autocast_enabled(query.device.type) or len({tensor.device for tensor in given}) != 1:
         return False
     batch, heads, rows, depth = query.shape

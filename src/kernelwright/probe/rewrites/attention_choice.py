@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +54,7 @@ class AttentionCall:
         if not can_attend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
             raise NotImplementedError("not applicable: an attention that the kernel does not compute")
         self.query, self.key, self.value, self.mask, self.is_causal = query, key, value, attn_mask, is_causal
-        self.options = {"scale": scale, **({"enable_gqa": True} if enable_gqa else {})}
+        self.options: dict[str, Any] = {"scale": scale, **({"enable_gqa": True} if enable_gqa else {})}
         self.scale = 1.0 / math.sqrt(query.shape[3]) if scale is None else scale
         self.out = self.library()
 
@@ -64,7 +65,7 @@ class AttentionCall:
     @property
     def work(self) -> int:
         """Multiplications of one of the two products."""
-        return self.query.numel() * self.key.shape[2]
+        return int(self.query.numel() * self.key.shape[2])
 
     @property
     def rows_first(self) -> bool:

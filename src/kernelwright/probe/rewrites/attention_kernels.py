@@ -110,10 +110,7 @@ if triton is not None:
             kept = tl.exp2(top - shift)
             top = new_top
             total = total * kept + tl.sum(weights, axis=1)
-            if EDGE or NARROW:
-                value = tl.load(v_rows + at * v_row, mask=inside, other=0.0)
-            else:
-                value = tl.load(v_rows + at * v_row)
+            value = tl.load(v_rows + at * v_row, mask=inside, other=0.0) if EDGE or NARROW else tl.load(v_rows + at * v_row)
             p_hi, p_lo, p_lowest = narrow_parts(weights, MODE)
             if MODE == 1:
                 power, inverse = power_for(value, 0)

@@ -65,11 +65,11 @@ class ChoosingRun(torch.fx.Interpreter):  # type: ignore[misc]
     def __init__(self, graph: torch.fx.GraphModule, choose: Callable[[AttentionCall], Attention | None]) -> None:
         super().__init__(graph)
         self.choose = choose
+        self.decided: SplitAttention | None = None
         self.chosen: dict[torch.fx.Node, SplitAttention] = {}
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Each attention that the kernel can compute is decided here."""
-        self.decided: SplitAttention | None = None
         if target is F.scaled_dot_product_attention:
             try:
                 call = AttentionCall(*args, **kwargs)
@@ -82,10 +82,9 @@ class ChoosingRun(torch.fx.Interpreter):  # type: ignore[misc]
 
     def run_node(self, node: torch.fx.Node) -> Any:
         """Notes which node was decided on."""
-        self.decided = None
         value = super().run_node(node)
         if self.decided is not None:
-            self.chosen[node] = self.decided
+            self.chosen[node], self.decided = self.decided, None
         return value
 
 
