@@ -24,6 +24,7 @@ from .product_choice import need_tensor_cores
 from .tracing import traced_call
 from .trees import leaves
 
+NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -93,6 +94,7 @@ def with_attention(
 ) -> torch.fx.GraphModule | None:
     """A traced copy of a module (weights and submodules shared) whose attentions are those chosen; None where none was."""
     graph = traced_call(module, *call)
+    named_as_in(graph, module)
     run = ChoosingRun(graph, choose)
     names = iter(name for name in (f"attention_{number}" for number in itertools.count()) if not hasattr(graph, name))
     run.run(*by_position(graph, call))
@@ -106,10 +108,23 @@ def with_attention(
     if not run.chosen:
         return None
     graph.recompile()
-    for name, value in vars(module).items():  # what others read of the module
-        if not name.startswith("_") and not hasattr(graph, name):
-            setattr(graph, name, value)
+    read = {name: value for name, value in vars(module).items() if not name.startswith("_") and not hasattr(graph, name)}
+    for name, value in read.items():  # what others read of the module
+        setattr(graph, name, value)
+    graph.meta["_user_preserved_attributes"] = read  # torch.fx's own name: a copy of the module has them too
     return graph
+
+
+def named_as_in(graph: torch.fx.GraphModule, module: torch.nn.Module) -> None:
+    """Gives a traced module's arguments the names and defaults that the module's own have: others may call it by name, or leave some out."""
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    parameters = [item for item in inspect.signature(module.forward).parameters.values() if item.kind in NAMED]
+    if len(placeholders) != len(parameters):
+        raise NotImplementedError("not applicable: torch.fx can't trace a module with attention that takes any number of arguments")
+    for node, parameter in zip(placeholders, parameters, strict=True):
+        node.target = parameter.name
+        node.args = () if parameter.default is parameter.empty else (parameter.default,)
+    graph.recompile()
 
 
 def by_position(graph: torch.fx.GraphModule, call: ModuleCall) -> list[Any]:
