@@ -17,7 +17,14 @@ from torch import nn
 from kernelwright.probe.rewrites import attention as attention_file
 from kernelwright.probe.rewrites import attention_choice
 from kernelwright.probe.rewrites.attention import TERMS, Attention, SplitAttention, attend_in_torch, attention_named, can_attend
-from kernelwright.probe.rewrites.attention_choice import KEPT, TILE_NUMBERS, AttentionCall, AttentionChooser, attention_tiles, exact_attention
+from kernelwright.probe.rewrites.attention_choice import (
+    KEPT,
+    TILE_NUMBERS,
+    AttentionCall,
+    AttentionChooser,
+    attention_tiles,
+    exact_attention,
+)
 from kernelwright.probe.rewrites.measuring import errors
 from kernelwright.probe.rewrites.product_choice import choices_file, kept_choices
 from kernelwright.probe.rewrites.split_attention import noted_calls, replaced_attention, same_constants, split_attention
@@ -104,9 +111,11 @@ def test_what_is_not_finite_gives_nan_to_those_that_see_it(value: float) -> None
 REFUSED = {
     "dropout": {"dropout_p": 0.1}, "causal and a mask": {"is_causal": True, "mask": torch.zeros(4, 4)},
     "half": {"q": torch.randn(1, 2, 4, 8).half()}, "three dimensions": {"q": torch.randn(2, 4, 8)}, "a wide head": {"d": 160},
-    "other heads": {"q": torch.randn(1, 4, 4, 8)}, "no query": {"q": torch.randn(1, 2, 0, 8)}, "half a mask": {"mask": torch.zeros(4, 4).half()},
+    "other heads": {"q": torch.randn(1, 4, 4, 8)}, "no query": {"q": torch.randn(1, 2, 0, 8)},
+    "half a mask": {"mask": torch.zeros(4, 4).half()},
     "a mask that does not fit": {"mask": torch.zeros(3, 4)}, "another depth of values": {"v": torch.randn(1, 2, 4, 16)},
-    "heads that do not divide": {"q": torch.randn(1, 3, 4, 8), "gqa": True}, "gradients": {"q": torch.randn(1, 2, 4, 8, requires_grad=True)},
+    "heads that do not divide": {"q": torch.randn(1, 3, 4, 8), "gqa": True},
+    "gradients": {"q": torch.randn(1, 2, 4, 8, requires_grad=True)},
 }
 
 
@@ -192,7 +201,7 @@ def test_where_nothing_is_faster_the_model_is_refused() -> None:
         replaced_attention(model, (x, mask), {}, lambda call: None)
     with pytest.raises(NotImplementedError, match="no float32 attention"):
         replaced_attention(nn.Linear(32, 4), (x,), {}, lambda call: Attention("fp16x3", TILE))
-    with pytest.raises(NotImplementedError, match="random|trace"):
+    with pytest.raises(NotImplementedError, match="can't trace"):
         replaced_attention(Branching().eval(), (x,), {}, lambda call: Attention("fp16x3", TILE))
 
 
@@ -223,7 +232,8 @@ def test_a_second_file_with_the_same_operator_can_be_loaded_beside() -> None:
     spec.loader.exec_module(again)
     q = torch.randn(1, 2, 8, 16)
     for file in (attention_file, again):
-        torch.testing.assert_close(file.SplitAttention(file.Attention("fp16x3", TILE), True)(q, q, q), F.scaled_dot_product_attention(q, q, q))
+        found = file.SplitAttention(file.Attention("fp16x3", TILE), True)(q, q, q)
+        torch.testing.assert_close(found, F.scaled_dot_product_attention(q, q, q))
 
 
 def test_an_attention_is_known_by_its_name_and_a_copy_has_no_compiled_kernels() -> None:
@@ -301,21 +311,20 @@ def check(mode, q, k, v, mask=None, causal=False, scale=0.2, rows_first=True, ti
     ours = run(mode, q, k, v, mask, causal, scale, rows_first, tile)
     assert errors(ours, exact)[0] < 5e-7, (mode, q.shape, k.shape, causal, errors(ours, exact))
 for mode in ("fp16x3", "tf32x3"):  # the interpreter multiplies bfloat16 as whole numbers
-    q, k, v = (torch.randn(1, size, 2, 16).transpose(1, 2) for size in (20, 40, 40))
-    check(mode, q * 1e3, k * 1e-3, v * 1e-4)
-    check(mode, q, k, v, causal=True, rows_first=False)
+    q, k, v = (torch.randn(1, size, 1, 16).transpose(1, 2) for size in (20, 40, 40))
+    check(mode, q * 1e3, k * 1e-3, v * 1e-4, tile=(32, 16, 4, 1, 0))
 mode = "fp16x3"
-q, k, v = (torch.randn(2, heads, size, 20)[..., :18] for heads, size in ((4, 33), (2, 37), (2, 37)))
-check(mode, q, k, v, causal=True)
-check(mode, q, k[:, :, :32], v[:, :, :32], tile=(16, 32, 4, 1, 0))
-check(mode, q[:, :, :9], k, v, causal=True, tile=(32, 16, 4, 1, 0))
-check(mode, q, k[:, :1].expand(2, 4, 37, 18), v[:, :1].expand(2, 4, 37, 18))
-seen = torch.rand(2, 1, 33, 37) > 0.5
-seen[1, 0, 5] = False
-check(mode, q, k, v, seen)
+check(mode, q, k, v, causal=True, rows_first=False)
+q, k, v = (torch.randn(1, heads, size, 20)[..., :18] for heads, size in ((2, 33), (1, 37), (1, 37)))
+check(mode, q, k, v, causal=True, tile=(64, 32, 4, 1, 0))
+check(mode, q, k[:, :, :32], v[:, :, :32], tile=(64, 16, 4, 1, 0))
+check(mode, q[:, :, :9], k.expand(1, 2, 37, 18), v.expand(1, 2, 37, 18), causal=True, tile=(16, 16, 4, 1, 0))
+seen = torch.rand(2, 33, 37) > 0.5
+seen[1, 5] = False
+check(mode, q, k, v, seen, tile=(64, 32, 4, 1, 0))
 added = torch.randn(33, 37)
 added[3, :30], added[4], added[5] = -float("inf"), -float("inf"), torch.finfo(torch.float32).min
-check(mode, q, k, v, added)
+check(mode, q, k, v, added, tile=(64, 32, 4, 1, 0))
 q[0, 1, 2, 3] = float("inf")
 out, plain = (found(mode, q, k, v, None, False, 0.2, True) for found in (run, lambda mode, q, k, v, *rest: F.scaled_dot_product_attention(
     q, k, v, scale=0.2, enable_gqa=True)))

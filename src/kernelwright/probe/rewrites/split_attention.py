@@ -116,7 +116,7 @@ def with_attention(
 
 
 def named_as_in(graph: torch.fx.GraphModule, module: torch.nn.Module) -> None:
-    """Gives a traced module's arguments the names and defaults that the module's own have: others may call it by name, or leave some out."""
+    """Gives a traced module's arguments the names and defaults of the module's own: others may call by name, or leave some out."""
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     parameters = [item for item in inspect.signature(module.forward).parameters.values() if item.kind in NAMED]
     if len(placeholders) != len(parameters):
