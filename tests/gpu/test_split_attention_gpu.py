@@ -49,7 +49,7 @@ def test_every_mode_errs_by_no_more_than_float32(mode: str, shape: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("factors", [(1e3, 1e-3, 1.0), (1e-3, 1e-3, 1e3), (30.0, 30.0, 1e-3), (1e-18, 1e18, 1e18), (0.0, 1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("factors", [(1e3, 1e-3, 1.0), (1e-3, 1e-3, 1e3), (30.0, 3.0, 1e-3), (1e-18, 1e18, 1e18), (0.0, 1.0, 1.0)], ids=str)
 def test_magnitudes(factors: tuple[float, float, float]) -> None:
     given = [tensor * factor for tensor, factor in zip(tensors(2, 4, 256, 256, 64), factors, strict=True)]
     given[1] = given[1] + given[1].abs().amax()  # shifted: all scores are large
@@ -88,7 +88,7 @@ def test_what_is_not_finite_stands_where_torch_has_it(value: float) -> None:
         given[place][0, 1, 5, 3] = value
         call = AttentionCall(*given)
         ours = call.ours(Attention("fp16x3", [64, 32, 4, 2, 0]))
-        print(f"{value} in {'query key value'.split()[place]}: NaN ours {int(ours.isnan().sum())}, torch {int(call.out.isnan().sum())}")
+        print(f"{value} in {['query', 'key', 'value'][place]}: NaN ours {int(ours.isnan().sum())}, torch {int(call.out.isnan().sum())}")
         assert ours[0, 0].isfinite().all() and call.out[0, 0].isfinite().all()
         assert (ours.isfinite() <= call.out.isfinite()).all(), "nothing finite where torch has none"
 

@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize.generate import render_source, write_source
+from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.probe.rewrites import attention as attention_file
 from kernelwright.probe.rewrites import attention_choice
 from kernelwright.probe.rewrites.attention import TERMS, Attention, SplitAttention, attend_in_torch, attention_named, can_attend
@@ -28,6 +32,7 @@ from kernelwright.probe.rewrites.attention_choice import (
 from kernelwright.probe.rewrites.measuring import errors
 from kernelwright.probe.rewrites.product_choice import choices_file, kept_choices
 from kernelwright.probe.rewrites.split_attention import noted_calls, replaced_attention, same_constants, split_attention
+from optimizing import context, facts
 from triton_interpreter import interpreted
 
 TILE = [64, 32, 4, 2, 0]
@@ -291,6 +296,52 @@ def test_refused_without_a_gpu() -> None:
         pytest.skip("has a GPU")
     with pytest.raises(NotImplementedError, match="needs Triton and a GPU"):
         split_attention(nn.Linear(8, 8), (torch.randn(2, 8),), {})
+
+
+@pytest.mark.parametrize(("operators", "changes", "why"), [
+    (("aten::_scaled_dot_product_efficient_attention", "aten::addmm"), {}, None),
+    (("aten::addmm",), {}, "no scaled_dot_product_attention"),
+    (("aten::_scaled_dot_product_efficient_attention",), {"dtype": "bfloat16"}, "bfloat16"),
+    (("aten::_scaled_dot_product_efficient_attention",), {"device": "cpu"}, "CUDA"),
+    (("aten::_scaled_dot_product_efficient_attention",), {"training": True}, "training"),
+])
+def test_the_pass_applies_to_float32_attention_that_holds_some_time(operators: tuple[str, ...], changes: dict[str, Any], why: str) -> None:
+    given = context(**{"operators": operators, "dtype": "float32", **changes})
+    refusal = CATALOGUE["split_attention"].refusal(given)
+    assert (refusal is None) if why is None else why in (refusal or "")
+
+
+def test_it_is_not_tried_where_attention_holds_little() -> None:
+    given = context(operators=("aten::_scaled_dot_product_efficient_attention",))
+    timeline = given.profile.timeline.model_copy(update={"measured_ns": 30_000_000})
+    little = Context(given.facts, given.environment, given.profile.model_copy(update={"timeline": timeline}))
+    assert "hold 2%" in (CATALOGUE["split_attention"].refusal(little) or "")
+
+
+def test_it_predicts_from_the_share_of_attention() -> None:
+    found = CATALOGUE["split_attention"].predict(context(operators=("aten::_scaled_dot_product_efficient_attention", "aten::addmm")))
+    share = int(found.words.split("holds ")[1].split("%")[0]) / 100
+    assert found.gain is not None and found.gain[0] == 1.0
+    assert found.gain[1] == pytest.approx(1 / (1 - share * 2 / 3), rel=0.02)
+
+
+def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
+    passes = [CATALOGUE[name] for name in ("split_products", "split_attention", "fuse_parallel_linears", "cuda_graph")]
+    text = render_source(WorkloadRef(path=Path("/w.py"), name="w"), facts(), passes, device="cpu")
+    build = text[text.index("def build"):]
+    order = [build.index(f"fast = {name}(") for name in ("split_attention", "split_products", "cuda_graph")]
+    assert order == sorted(order), "traced before its layers are replaced by what can't be"
+    path = write_source(tmp_path / "generated_attention.py", text)
+    spec = importlib.util.spec_from_file_location("generated_attention", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model, x, mask = net()
+    fast = module.replaced_attention(model, (x, mask), {}, lambda call: module.Attention("fp16x3", TILE))
+    both = module.with_products(fast, (x, mask), {}, lambda layer, given: module.Product("fp16x3", [64, 64, 64, 4, 3, 1]))
+    assert sum(isinstance(layer, module.ProductLinear) for layer in both.modules()) == 4
+    assert sum(isinstance(layer, module.SplitAttention) for layer in both.modules()) == 2
+    with torch.no_grad():
+        torch.testing.assert_close(both(x, mask), model(x, mask))
 
 
 INTERPRETED = """

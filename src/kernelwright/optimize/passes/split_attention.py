@@ -29,7 +29,7 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="split_attention", layer=LAYER_FOLD, level="module", dimension="attention", cost="compile",
-    training=False, refuse=_refuse, predict=_predict, measures=True,
+    training=False, refuse=_refuse, predict=_predict, fixes_addresses=True, measures=True,
     conflicts=frozenset({"sdpa_backend", "bf16", "bf16_autocast", "selective_bf16", "selective_fp16", "separable_convolutions"}),
     why="Attention as sums of narrow products on tensor cores: each place was measured, and no less exact than torch's float32 kernel.",
 )
