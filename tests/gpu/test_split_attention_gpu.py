@@ -44,7 +44,7 @@ def test_every_mode_errs_by_no_more_than_float32(mode: str, shape: str) -> None:
         times = f"{seconds(lambda: call.ours(how)) * 1e6:.1f} us, torch {library_s * 1e6:.1f} us"  # noqa: B023 called at once
         print(f"{shape} {how.name}: {times}; error {ours[0]:.1e} largest {ours[1]:.1e}, torch {library[0]:.1e} {library[1]:.1e}")
         assert ours[0] <= 1.2 * library[0], (how.name, ours, library)
-        if mode == "fp16x3":
+        if sizes[2] > 1:
             assert call.ours(how).stride() == call.out.stride()
 
 
