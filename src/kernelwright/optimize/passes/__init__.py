@@ -59,6 +59,7 @@ NAMES = (
     "selective_bf16",
     "selective_fp16",
     "separable_convolutions",
+    "split_attention",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,30 +53,30 @@ def need_tensor_cores() -> None:
         raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
 
 
-def choices_file() -> Path:
+def choices_file(name: str = "tensor_core_products") -> Path:
     """Where choices are kept from one process to the next: beside Triton's own compiled kernels."""
     folder = os.environ.get("TRITON_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".triton", "cache")
-    return Path(folder) / "tensor_core_products.json"
+    return Path(folder) / f"{name}.json"
 
 
-def kept_choices() -> dict[str, list[tuple[str, list[int]]]]:
-    """{key: [(mode, tile), ...]}; empty where there is no such file, or none that is in order."""
+def kept_choices(name: str = "tensor_core_products", sizes: Sequence[int] = (0, 7)) -> dict[str, list[tuple[str, list[int]]]]:
+    """{key: [(mode, tile), ...]}; empty where there is no such file, or none that is in order: tiles of so many numbers."""
     try:
-        stored = json.loads(choices_file().read_text()[:1_000_000])
+        stored = json.loads(choices_file(name).read_text()[:1_000_000])
         kept = {str(key): [(str(mode), [int(number) for number in tile]) for mode, tile in rows] for key, rows in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    in_order = all(mode in MODES and len(tile) in (0, 7) for rows in kept.values() for mode, tile in rows)
+    in_order = all(mode in MODES and len(tile) in sizes for rows in kept.values() for mode, tile in rows)
     return kept if in_order else {}
 
 
-def keep_choice(key: str, found: Sequence[Product]) -> None:
-    """Adds one choice to the file; where it can't be written, the next process measures again."""
-    file = choices_file()
+def keep_choice(key: str, found: Sequence[Any], name: str = "tensor_core_products", sizes: Sequence[int] = (0, 7)) -> None:
+    """Adds one choice (each with a mode and a tile) to the file; where it can't be written, the next process measures again."""
+    file = choices_file(name)
     temporary = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**kept_choices(), key: [(how.mode, how.tile) for how in found]}))
+        temporary.write_text(json.dumps({**kept_choices(name, sizes), key: [(how.mode, how.tile) for how in found]}))
         os.replace(temporary, file)
     except OSError:
         return

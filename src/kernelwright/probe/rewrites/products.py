@@ -96,7 +96,7 @@ class Launch:
     of later launches must be aligned as those of the first. Where a tool has put itself in place of Triton's launch, that one is used.
     """
 
-    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: Sequence[int], **flags: Any) -> None:
+    def __init__(self, kernel: Any, grid: tuple[int, ...], numbers: Sequence[float], **flags: Any) -> None:
         self.kernel, self.grid, self.numbers, self.flags = kernel, (*grid, 1, 1)[:3], tuple(numbers), flags
         self.launch: Callable[..., Any] = self.first
         self.rest: tuple[Any, ...] = ()
