@@ -132,9 +132,11 @@ class AttentionChooser:
             timed = []
             for tile in attention_tiles(call.query.shape[3], mode):
                 taken_s = self.time(call, how := Attention(mode, tile))
+                if math.isfinite(taken_s) and not self.as_exact(call, how):
+                    break  # tiles of a mode add the same products: none of them is compiled in vain
                 if taken_s < limit_s:
                     timed.append((taken_s, how))
-            found = [how for _taken_s, how in sorted(timed, key=lambda item: item[0]) if self.as_exact(call, how)]
+            found = [how for _taken_s, how in sorted(timed, key=lambda item: item[0])]
             if found:
                 return found
         return []
