@@ -2,9 +2,11 @@
 
   python bench/optimize_table.py --device cuda --precisions equal,tf32,bf16 --shared --budget 120 --limit-s 560 --append
   python bench/optimize_table.py --device cpu --budget 60 --workloads mlp_activations
+  python bench/optimize_table.py --device cuda --budget 60,180,480 --no-ladder --limit-s 590 --append --out build/budgets.json
 
 Each row is written when it is done (--out FILE.json, and FILE.md with the tables and geometric means beside it); --append goes on with
-what is missing, so that the seven can be spread over several commands, and --limit-s ends a command in time. --warm runs each twice.
+what is missing and tries again what failed, so that the seven can be spread over several commands, and --limit-s ends a command in time.
+--warm runs each twice; several --budget values show what each buys.
 With --check, exit 1 when a row is slower than the original or a mean is below --least / --least-over.
 """
 

@@ -159,7 +159,9 @@ class Worker:
         """Stop its process group until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes
         nothing from the other side meanwhile. Never its supervisor, which ends it when this process is killed."""
         known = not self._supervised or (self.confinement is not None and self.confinement.report is not None)
-        self._paused = self._paused or (known and self.process.poll() is None and self.signal(signal.SIGSTOP))
+        if not self._paused and known and self.process.poll() is None:
+            self._paused = True  # before it is: an interrupt between the two must not leave it stopped
+            self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Undo `pause`. Safe to repeat."""
