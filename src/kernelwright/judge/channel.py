@@ -156,8 +156,8 @@ class Worker:
         self._close_pipes("_status")
 
     def pause(self) -> None:
-        """Stop its process group until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes
-        nothing from the other side meanwhile. Never its supervisor, which ends it when this process is killed."""
+        """Stop it until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes nothing from the
+        other side meanwhile. Never its supervisor, which ends it when this process is killed."""
         known = not self._supervised or (self.confinement is not None and self.confinement.report is not None)
         if not self._paused and known and self.process.poll() is None:
             self._paused = True  # before it is: an interrupt between the two must not leave it stopped
@@ -170,9 +170,10 @@ class Worker:
             self.signal(signal.SIGCONT)
 
     def signal(self, number: int) -> bool:
-        """Send its process group a signal (signal(7)); False where it is gone."""
+        """Send it a signal (signal(7)), with its process group where a supervisor would end that: others' children, compile workers say,
+        would stay stopped for ever when this process is killed. False where it is gone."""
         try:
-            os.killpg(self.pid, number)
+            (os.killpg if self._supervised else os.kill)(self.pid, number)
         except (ProcessLookupError, PermissionError):
             return False
         return True
