@@ -152,6 +152,8 @@ class Bench:
         before, after = statistics.median(seen) if seen else None, None
         if timing is not None:
             before, after = timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3
+        if not self.args.ladder:
+            beyond, beyond_interval = None, None
         return {
             "workload": workload.name, "asked": asked, "precision": level, "kept": name,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
@@ -222,8 +224,8 @@ class Bench:
         """The same again, with what the first run taught; what was compiled is forgotten."""
         shutil.rmtree(folder.parent / "inductor", ignore_errors=True)
         again, _ = self._optimised(workload, precision, budget_s, folder.with_name(folder.name + "-warm"))
-        target = SAME_RESULT * min(cold.speedup, again.speedup)
-        first, second = (reached_s(out.out_dir, target) for out in (cold, again))
+        target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
+        first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
 
 
@@ -285,12 +287,15 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         if "error" in row:
             lines.append(f"| {row['workload']} | failed: {_cell(row['error'])} | | | | | | | | | |")
             continue
+        over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
-                     f"{_x(row['over'], row['over_interval'])} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
+                     f"{over_it} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
                      f"{row['most'] or 'n/a'} | {_cell(row['kept'])} |")
     if good:
-        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup", "over")}
+        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}
+        whole = [row["over"] for row in good if row["over"] is not None]  # without its ladder a row is over nothing
+        means["over"] = _x(geometric_mean(whole)) + ("" if len(whole) == len(good) else f" of {len(whole)}") if whole else "n/a"
         lines.append(f"| geometric mean of {len(good)} | | | {means['speedup']} | | {means['rung_speedup']} | {means['over']} | | | | |")
     warm = [row["warm"] for row in good if row.get("warm")]
     shares = [one["share"] for one in warm if one["share"] is not None]

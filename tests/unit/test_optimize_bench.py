@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -190,3 +191,20 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
                        result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
     assert "| one | equal | 60 | 58.0 | yes | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
     assert "| one | equal | 180 | 181.0 | NO | 8.00x" in page and "1 of 2 within their budget" in page
+
+
+def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
+    slow = run(tmp_path / "cold", [screened("cuda_graph", 3.0, 30)])
+    bench = rows.Bench.__new__(rows.Bench)
+    for best, reached in ((1.5, None), (3.0, 3.0)):
+        fast = run(tmp_path / f"warm{best}", [screened("cuda_graph", best, 1)])
+        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, best=best, fast=fast: (SimpleNamespace(out_dir=fast, speedup=best), 1.0))
+        warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
+        assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
+    nothing = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=1.0, kept=()))
+    assert nothing["share"] is None, "nothing was found that could be found sooner"
+
+
+def test_a_row_without_its_ladder_is_over_nothing():
+    page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 1.0, over=None)])
+    assert "| geometric mean of 2 | | | 4.00x | | 1.00x | 2.00x of 1 |" in page
