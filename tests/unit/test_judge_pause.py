@@ -47,9 +47,9 @@ def test_without_a_supervisor_only_the_process_is_stopped(worker):
 def test_an_interrupt_while_it_is_stopped_does_not_leave_it_so(worker, monkeypatch):
     send = Worker.signal
 
-    def interrupted(self, number):
+    def interrupted(self, number, **whom):
         monkeypatch.setattr(Worker, "signal", send)
-        send(self, number)
+        send(self, number, **whom)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Worker, "signal", interrupted)
