@@ -186,11 +186,13 @@ def test_a_budget_that_is_none_is_refused(budget, tmp_path, monkeypatch):
 
 
 def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_them():
-    run = {"candidates": 30, "wall_s": 58.0, "per_minute": 31.0}
-    page = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | {"wall_s": 181.0}),
+    run = {"candidates": 30, "used_s": 50.0, "wall_s": 58.0, "per_minute": 31.0}
+    over = {"used_s": 180.6, "wall_s": 200.0}
+    page = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | over),
                        result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
-    assert "| one | equal | 60 | 58.0 | yes | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
-    assert "| one | equal | 180 | 181.0 | NO | 8.00x" in page and "1 of 2 within their budget" in page
+    assert "| one | equal | 60 | 50.0 | yes | 58.0 | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
+    assert "| one | equal | 180 | 180.6 | NO | 200.0 | 8.00x" in page
+    assert "Within the budget: 1 of 2 searches, 1 of 2 in all." in page
 
 
 def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
