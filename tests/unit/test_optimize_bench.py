@@ -134,6 +134,10 @@ def test_what_is_in_the_file_is_not_measured_again(tmp_path, monkeypatch):
     monkeypatch.setattr(rows.Bench, "_measured", lambda *_: pytest.fail("it was measured"))
     assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check"]) == 0
     assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check", "--least", "3"]) == 1
+    file.write_text(json.dumps({"rows": [result("gpt2", 2.0, 1.0), result("gpt2", 8.0, 1.0, asked="bf16", precision="bf16")]}))
+    both = ["--workloads", "gpt2", "--append", "--out", str(file), "--check", "--precisions", "equal,bf16"]
+    assert table.main([*both, "--least", "2"]) == 0
+    assert table.main([*both, "--least", "3"]) == 1, "the mean of one precision is not lifted by another's"
     assert table.main(["--workloads", "conv_block", "--append", "--limit-s", "1", "--out", str(file)]) == 0, "no time for it"
 
 
