@@ -3,7 +3,7 @@
 Prints a table of the verdicts with the tier of separation that held, and ends with status 1 where an exploit was accepted or an honest
 candidate misjudged. `--record` also keeps the run in docs/judge-runs/ (after every candidate; `--limit-s` ends it in time, and the next
 command goes on with those that are left, as long as src and tests are the same) and writes docs/judge-exploits.md and docs/judge-honest.md;
-`--pages` writes these alone. `--copy FOLDER` keeps the runs there too. Needs kernelwright importable.
+`--pages` writes these alone. `--copy FOLDER` keeps the runs there too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 
 import judge_exploits  # noqa: E402
 import judge_honest  # noqa: E402
