@@ -300,7 +300,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         whole = [row["over"] for row in good if row["over"] is not None]  # without its ladder a row is over nothing
         means["over"] = _x(geometric_mean(whole)) + ("" if len(whole) == len(good) else f" of {len(whole)}") if whole else "n/a"
         lines.append(f"| geometric mean of {len(good)} | | | {means['speedup']} | | {means['rung_speedup']} | {means['over']} | | | | |")
-    warm = [row["warm"] for row in good if row.get("warm")]
+    warm = [row["warm"] for row in good if row.get("warm") and row["warm"]["cold_s"] is not None]  # else there is nothing to reach
     shares = [one["share"] for one in warm if one["share"] is not None]
     if warm:
         lines += ["", f"Again with what the first run taught: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "

@@ -214,3 +214,13 @@ def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_
 def test_a_row_without_its_ladder_is_over_nothing():
     page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 1.0, over=None)])
     assert "| geometric mean of 2 | | | 4.00x | | 1.00x | 2.00x of 1 |" in page
+
+
+def test_only_what_the_first_run_found_can_be_reached_again():
+    def warm(cold_s, warm_s):
+        return {"warm": {"speedup": 2.0, "cold_s": cold_s, "warm_s": warm_s, "share": warm_s / cold_s if warm_s else None}}
+
+    page = rows.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
+                       result("three", 1.0, 1.0, **warm(None, None))])
+    assert "in 0.25 of the time (geometric mean of 1 of 2)" in page
+    assert "Again" not in rows.table([result("three", 1.0, 1.0, **warm(None, None))])
