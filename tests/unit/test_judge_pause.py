@@ -38,7 +38,7 @@ def test_without_a_supervisor_only_the_process_is_stopped(worker):
     """When the judge is killed meanwhile, the process dies with it (PR_SET_PDEATHSIG); its children would stay stopped for ever."""
     child = int(worker.process.stdout.readline())
     worker.pause()
-    assert becomes(worker.process.pid, "T") and state(child) == "S"
+    assert becomes(worker.process.pid, "T") and becomes(child, "S")
     worker.resume()
     assert becomes(worker.process.pid, "S")
 
