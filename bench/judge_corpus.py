@@ -2,79 +2,107 @@
 
 Prints a table of the verdicts with the tier of separation that held, and ends with status 1 where an exploit was accepted or an honest
 candidate misjudged. `--record` also keeps the run in docs/judge-runs/ (after every candidate; `--limit-s` ends it in time, and the next
-command goes on with those that are left) and writes docs/judge-exploits.md and docs/judge-honest.md; `--pages` writes these alone.
-Needs kernelwright importable.
+command goes on with those that are left, as long as src and tests are the same) and writes docs/judge-exploits.md and docs/judge-honest.md;
+`--pages` writes these alone. `--copy FOLDER` keeps the runs there too.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 
 import judge_exploits  # noqa: E402
 import judge_honest  # noqa: E402
 import judge_runs  # noqa: E402
 from judge_corpus import Sessions, said  # noqa: E402
+from kernelwright.model.errors import KernelwrightError, MachineLacks  # noqa: E402
 from kernelwright.model.verdict import Verdict  # noqa: E402
 
+Judged = tuple[Verdict, str]
+"""A verdict and what is wrong with it."""
+SOURCES = ("src", "tests", "examples")
 PAGES = {"judge-exploits.md": judge_exploits.page, "judge-honest.md": judge_honest.page}
 
 
-def exploits(sessions: Sessions, device: str, done: set[str]) -> Iterator[tuple[str, Verdict, str]]:
-    """(name, verdict, what is wrong with it) of every exploit that is not done."""
-    with tempfile.TemporaryDirectory() as folder:
-        for exploit in judge_exploits.GPU_EXPLOITS if device == "cuda" else judge_exploits.EXPLOITS:
-            if exploit.name not in done:
-                workload, candidate = exploit.files
-                verdict = sessions.judge(workload, Path(shutil.copy(candidate, folder)))  # a copy: some change their own file
-                yield exploit.name, verdict, judge_exploits.problem(exploit, verdict)
+def exploits(sessions: Sessions, device: str) -> Iterator[tuple[str, Callable[[], Judged]]]:
+    """(name, its judgement) of every exploit."""
+    def judged(exploit: judge_exploits.Exploit) -> Judged:
+        workload, candidate = exploit.files
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = sessions.judge(workload, Path(shutil.copy(candidate, folder)))  # a copy: some change their own file
+            return verdict, judge_exploits.problem(exploit, verdict)
+
+    for exploit in judge_exploits.GPU_EXPLOITS if device == "cuda" else judge_exploits.EXPLOITS:
+        yield exploit.name, partial(judged, exploit)
 
 
-def honest(sessions: Sessions, device: str, done: set[str]) -> Iterator[tuple[str, Verdict, str]]:
-    """(name, verdict, what is wrong with it) of every honest candidate that is not done."""
+def honest(sessions: Sessions, device: str) -> Iterator[tuple[str, Callable[[], Judged]]]:
+    """(name, its judgement) of every honest candidate."""
     for candidate in judge_honest.GPU_HONEST if device == "cuda" else judge_honest.HONEST:
-        if candidate.key not in done:
-            yield candidate.key, *judge_honest.judged(candidate, sessions)
+        yield candidate.key, partial(judge_honest.judged, candidate, sessions)
 
 
-def run(corpus: str, device: str, max_timing_s: float, until_s: float, record: bool) -> int:
-    """Judge one corpus until the clock (time.monotonic, s) says until_s; returns how many verdicts were not as they must be."""
-    kept = judge_runs.Run(corpus, device, datetime.datetime.now(datetime.timezone.utc).date().isoformat(), _commit())
+def run(corpus: str, device: str, max_timing_s: float, until_s: float, record: bool, copy: Path | None = None) -> int:
+    """Judge one corpus until the clock (time.monotonic, s) says until_s; returns how many verdicts were not as they must be, those that an
+    earlier command recorded too."""
+    kept = judge_runs.Run(corpus, device, datetime.datetime.now(datetime.timezone.utc).date().isoformat(), _sources())
     earlier = judge_runs.read(corpus, device)
-    if record and (earlier.date, earlier.commit) == (kept.date, kept.commit):
+    if record and earlier.commit == kept.commit:
         kept = earlier
-    wrong, begin = 0, time.monotonic()
+    begin = time.monotonic()
     print(f"\n## {corpus}\n\n| Candidate | Verdict | Tier | Took | | Says |\n|---|---|---|---|---|---|")
     with Sessions(max_timing_s, device) as sessions:
-        for name, verdict, problem in (exploits if corpus == "exploits" else honest)(sessions, device, set(kept.rows)):
-            kept.add(name, verdict, problem)
-            wrong += bool(problem)
-            words = (said(verdict).splitlines() or [""])[0][:160]
-            cells = (name, verdict.verdict, kept.rows[name].tier, f"{verdict.elapsed_s:.1f} s", problem or "as it must", words)
-            print(f"| {' | '.join(cells)} |", flush=True)
-            if record:
-                kept.write()
+        for name, judged in (exploits if corpus == "exploits" else honest)(sessions, device):
+            if name in kept.rows and kept.rows[name].verdict != judge_runs.NONE:
+                continue
             if time.monotonic() > until_s:
                 print("\nout of time; the same command goes on with those that are left", flush=True)
                 break
-    print(f"\n{wrong} not as they must be, {time.monotonic() - begin:.0f} s")
-    return wrong
+            try:
+                verdict, problem = judged()
+            except MachineLacks:  # so would the others
+                raise
+            except KernelwrightError as error:  # the others are judged all the same
+                kept.failed(name, error.line())
+                words = ""
+            else:
+                kept.add(name, verdict, problem)
+                words = (said(verdict).splitlines() or [""])[0][:160]
+            row = kept.rows[name]
+            print(f"| {name} | {row.verdict} | {row.tier} | {row.elapsed_s:.1f} s | {row.wrong or 'as it must'} | {words} |", flush=True)
+            if record:
+                kept.write(copy)
+    if record and kept.rows:
+        kept.write(copy)
+    print(f"\n{len(kept.rows)} judged, {kept.wrong} not as they must be, {time.monotonic() - begin:.0f} s")
+    return kept.wrong
 
 
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "an export"
+def _sources() -> str:
+    """The commit that last changed what is judged or what judges; where there is none, or files were changed since, a digest of those."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("log", "-1", "--format=%h", "--", *SOURCES)
+    if commit and not git("status", "--porcelain", "--", *SOURCES):
+        return commit
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"sources {digest.hexdigest()[:12]}"
 
 
 def main() -> int:
@@ -83,6 +111,7 @@ def main() -> int:
     parser.add_argument("corpora", nargs="*", choices=["exploits", "honest", []], help="exploits, honest; both when left out")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: the candidates that need a GPU (default: cpu)")
     parser.add_argument("--record", action="store_true", help="keep the run in docs/judge-runs and write the pages")
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="with --record: keep the runs here too, after every candidate")
     parser.add_argument("--pages", action="store_true", help="write the pages in docs, judge nothing")
     parser.add_argument("--max-timing", type=float, metavar="SECONDS", help="longest timing of one judgement (default: 1; 2 on a GPU)")
     parser.add_argument("--limit-s", type=float, default=float("inf"), metavar="SECONDS", help="begin no judgement after so long")
@@ -93,7 +122,12 @@ def main() -> int:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
         until_s = time.monotonic() + args.limit_s
         timing_s = args.max_timing or (2.0 if args.device == "cuda" else 1.0)
-        wrong = sum(run(corpus, args.device, timing_s, until_s, args.record) for corpus in args.corpora or ["exploits", "honest"])
+        try:
+            wrong = sum(run(corpus, args.device, timing_s, until_s, args.record, args.copy)
+                        for corpus in args.corpora or ["exploits", "honest"])
+        except MachineLacks as error:
+            print(error.line(), file=sys.stderr)
+            return error.exit_code
     if args.pages or args.record:
         for name, page in PAGES.items():
             (ROOT / "docs" / name).write_text(page(), encoding="utf-8")

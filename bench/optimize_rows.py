@@ -29,6 +29,7 @@ from kernelwright.judge import JudgeOptions, ReferenceSession, judge  # noqa: E4
 from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
 from kernelwright.model.capture import ProbeResult  # noqa: E402
 from kernelwright.model.errors import KernelwrightError  # noqa: E402
+from kernelwright.model.files import write_json_atomic, write_text_atomic  # noqa: E402
 from kernelwright.model.profile import Profile  # noqa: E402
 from kernelwright.model.verdict import Experiment, Verdict  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
@@ -59,54 +60,78 @@ class Bench:
     def __init__(self, args: argparse.Namespace, benchmark: str) -> None:
         self.args = args
         self.stop_at_s = time.monotonic() + args.limit_s
-        self.longest_s = args.budget + CLOSING_S + LADDER_S
+        self.taken_s: dict[float, float] = {}
+        """Budget -> the longest that a workload took in this command."""
         self.document: dict[str, Any] = {"benchmark": benchmark, "machine": platform.node(), "device": args.device, "rows": []}
         if args.append and args.out.exists():
             self.document = json.loads(args.out.read_text())
+            if self.document.get("device", args.device) != args.device:
+                raise SystemExit(f"{args.out} was made with --device {self.document['device']} (fix: another --out)")
 
     def run(self, workloads: Sequence[WorkloadRef]) -> None:
-        """Measure what is missing, until the limit."""
-        done = {(row["workload"], row["asked"], row["budget_s"]) for row in self.document["rows"]}
+        """Measure what is missing, then again what failed before, until the limit."""
         asked = [self.args.precisions[-1]] if self.args.shared else self.args.precisions
-        for workload in workloads:
-            for precision in asked:
-                if (workload.name, precision, self.args.budget) in done:
-                    continue
-                if time.monotonic() + self.longest_s > self.stop_at_s:
-                    _say("stopped before --limit-s; continue with --append")
-                    return
-                start = time.monotonic()
-                self.document["rows"] += self._measured(workload, precision)
-                self.longest_s = max(self.longest_s if len(self.document["rows"]) > 1 else 0.0, time.monotonic() - start)
-                self.write()
+        wanted = [(workload, precision, budget_s) for workload in workloads for precision in asked for budget_s in self.args.budget]
+        untried = [one for one in wanted if not self._known(*one)]
+        failed = [one for one in wanted if any("error" in row for row in self._known(*one))]
+        short = [one for one in wanted if one not in untried and one not in failed and not self._is_whole(*one)]
+        for one in (*untried, *short, *failed):
+            if time.monotonic() + self._expected_s(one[2]) > self.stop_at_s:
+                _say("stopped before --limit-s; continue with --append")
+                return
+            start = time.monotonic()
+            found = self._measured(*one)
+            earlier = self._known(*one)
+            self.document["rows"] = [row for row in self.document["rows"] if row not in earlier] + found
+            self.taken_s[one[2]] = max(self.taken_s.get(one[2], 0.0), time.monotonic() - start)
+            self.write()
+
+    def _known(self, workload: WorkloadRef, asked: Precision, budget_s: float) -> list[dict[str, Any]]:
+        wanted = (workload.name, asked, budget_s)
+        return [row for row in self.document["rows"] if (row["workload"], row["asked"], row["budget_s"]) == wanted]
+
+    def _is_whole(self, workload: WorkloadRef, asked: Precision, budget_s: float) -> bool:
+        """Whether the file has every precision of it, and the warm run where one is asked for."""
+        known = self._known(workload, asked, budget_s)
+        levels = set(self.args.precisions) if self.args.shared else {asked}
+        return levels <= {row["precision"] for row in known} and (not self.args.warm or any(row.get("warm") for row in known))
+
+    def _expected_s(self, budget_s: float) -> float:
+        """What a workload takes: as long as the longest so far, before the first no less than this."""
+        runs = 2 if self.args.warm else 1
+        return self.taken_s.get(budget_s, runs * (budget_s + CLOSING_S) + LADDER_S * self.args.ladder)
 
     def write(self) -> None:
         """The document so far, and its table beside it."""
-        self.args.out.parent.mkdir(parents=True, exist_ok=True)
-        self.args.out.write_text(json.dumps(self.document, indent=1) + "\n")
-        self.args.out.with_suffix(".md").write_text(table(self.document["rows"]))
+        write_json_atomic(self.args.out, self.document)
+        write_text_atomic(self.args.out.with_suffix(".md"), table(self.document["rows"]))
 
-    def _measured(self, workload: WorkloadRef, precision: Precision) -> list[dict[str, Any]]:
-        folder = self.args.out.parent / "optimize" / workload.name / f"{precision}-{self.args.budget:g}s"
+    def _measured(self, workload: WorkloadRef, precision: Precision, budget_s: float) -> list[dict[str, Any]]:
+        folder = self.args.out.parent / "optimize" / workload.name / f"{precision}-{budget_s:g}s"
         shutil.rmtree(folder, ignore_errors=True)
         levels = self.args.precisions if self.args.shared else [precision]
         try:
             with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
-                outcome = self._optimised(workload, precision, folder)
+                outcome, wall_s = self._optimised(workload, precision, budget_s, folder)
                 judged: dict[str, Experiment] = {}
                 found = [self._row(workload, precision, level, outcome, judged) for level in levels]
+                for row in found:
+                    row |= {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
                 if self.args.warm:
-                    found[-1]["warm"] = self._warm(workload, precision, folder, outcome)
+                    found[-1]["warm"] = self._warm(workload, precision, budget_s, folder, outcome)
                 return found
         except KernelwrightError as error:
             _say(f"{workload.name} {precision}: {error.line()}")
-            return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": self.args.budget, "error": error.line()}
+            return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s, "error": error.line()}
                     for level in levels]
 
-    def _optimised(self, workload: WorkloadRef, precision: Precision, folder: Path) -> Outcome:
-        _say(f"== {workload.name} at {precision}, {self.args.budget:g} s")
-        options = OptimizeOptions(budget_s=self.args.budget, precision=precision, device=self.args.device, python=self.args.python)
-        return optimize(workload, options, folder, say=_say)
+    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path) -> tuple[Outcome, float]:
+        """(the run, its wall seconds from the first to the last: baseline, search, confirmation, closing profile, report)."""
+        _say(f"== {workload.name} at {precision}, {budget_s:g} s")
+        options = OptimizeOptions(budget_s=budget_s, precision=precision, device=self.args.device, python=self.args.python)
+        start = time.monotonic()
+        outcome = optimize(workload, options, folder, say=_say)
+        return outcome, time.monotonic() - start
 
     def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, judged: dict[str, Experiment],
              ) -> dict[str, Any]:
@@ -127,15 +152,17 @@ class Bench:
         before, after = statistics.median(seen) if seen else None, None
         if timing is not None:
             before, after = timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3
+        if not self.args.ladder:
+            beyond, beyond_interval = None, None
         return {
-            "workload": workload.name, "asked": asked, "precision": level, "budget_s": self.args.budget, "kept": name,
+            "workload": workload.name, "asked": asked, "precision": level, "kept": name,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
             "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
             "rung": rung.name + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
             "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
             "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None, "most": reached.get("most"),
-            "used_s": round(report["used_s"], 1), "pace": report["pace"], "bought": report["bought"],
+            "used_s": round(report["used_s"], 2), "pace": report["pace"], "bought": report["bought"],
             "device_name": report["state"]["device_name"], "torch": report["state"]["torch_version"],
         }
 
@@ -171,6 +198,9 @@ class Bench:
                 row = known.get(item.name)
                 if refusal(item, context) is not None or (row is not None and row.verdict is not None and row.verdict.speedup is not None):
                     continue
+                if not self.args.ladder:
+                    missing.append(f"{item.name}: not judged (--no-ladder)")
+                    continue
                 passes = [CATALOGUE[name] for name in item.passes]
                 source = render_source(workload, context.facts, passes, device=context.environment.device)
                 try:
@@ -190,12 +220,12 @@ class Bench:
         return JudgeOptions(precision=level, device=self.args.device, python=self.args.python, max_timing_s=timing_s, compile_cache="user",
                             conditions=(), cross_check=False, confirm=False)
 
-    def _warm(self, workload: WorkloadRef, precision: Precision, folder: Path, cold: Outcome) -> dict[str, Any]:
+    def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
         """The same again, with what the first run taught; what was compiled is forgotten."""
         shutil.rmtree(folder.parent / "inductor", ignore_errors=True)
-        again = self._optimised(workload, precision, folder.with_name(folder.name + "-warm"))
-        target = SAME_RESULT * min(cold.speedup, again.speedup)
-        first, second = (reached_s(out.out_dir, target) for out in (cold, again))
+        again, _ = self._optimised(workload, precision, budget_s, folder.with_name(folder.name + "-warm"))
+        target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
+        first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
 
 
@@ -211,13 +241,44 @@ def reached_s(folder: Path, target: float) -> float | None:
     return min(times, default=None)
 
 
+def _looked(folder: Path, wall_s: float) -> dict[str, Any]:
+    """Candidates that were screened or judged in a run, and how many a minute of its wall time."""
+    names = {row.name for row in Ledger(folder / "ledger.jsonl").rows
+             if not row.tags.get("role") and (row.verdict is not None or row.screen is not None)}
+    return {"candidates": len(names), "per_minute": 60 * len(names) / wall_s}
+
+
 def table(rows: Iterable[dict[str, Any]]) -> str:
-    """All rows in Markdown, one table a precision and budget, with geometric means."""
+    """All rows in Markdown, one table a precision and budget, with geometric means; then what the budgets bought, a row a run."""
+    rows = list(rows)
     groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["precision"], row["budget_s"]), []).append(row)
-    return "\n".join(_group(precision, budget, found) for (precision, budget), found in sorted(
-        groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1])))
+    pages = [_group(precision, budget, found) for (precision, budget), found in sorted(
+        groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1]))]
+    return "\n".join([*pages, _budgets(rows)])
+
+
+def _budgets(rows: Sequence[dict[str, Any]]) -> str:
+    """One row a run: what its budget bought and whether it was held. Of a shared run the precision that was asked for."""
+    runs = [row for row in rows if "wall_s" in row and row["precision"] == row["asked"]]
+    if not runs:
+        return ""
+    lines = ["### What a budget buys", "", "Seconds are wall time. A budget holds from the start to the last judgement, the "
+             "baseline's profile included; in all: with the closing profile and the report.", "",
+             "| workload | precision | budget s | search s | held | in all s | kept speed-up [95%] | kept | candidates | a minute in all |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
+    for row in sorted(runs, key=lambda row: (row["workload"], PRECISION_ORDER.index(row["asked"]), row["budget_s"])):
+        lines.append(f"| {row['workload']} | {row['asked']} | {row['budget_s']:g} | {row['used_s']:.1f} | "
+                     f"{'yes' if row['used_s'] <= row['budget_s'] else 'NO'} | {row['wall_s']:.1f} | "
+                     f"{_x(row['speedup'], row['interval'])} | "
+                     f"{_cell(row['kept'])} | {row['candidates']} | {row['per_minute']:.1f} |")
+    held, whole = (sum(row[key] <= row["budget_s"] for row in runs) for key in ("used_s", "wall_s"))
+    means = [f"{budget_s:g} s {_x(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
+             for budget_s in sorted({row["budget_s"] for row in runs})
+             if (found := [row for row in runs if row["budget_s"] == budget_s])]
+    said = f"Within the budget: {held} of {len(runs)} searches, {whole} of {len(runs)} in all."
+    return "\n".join([*lines, "", f"{said} Geometric means: {', '.join(means)}.", ""])
 
 
 def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
@@ -229,14 +290,17 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         if "error" in row:
             lines.append(f"| {row['workload']} | failed: {_cell(row['error'])} | | | | | | | | | |")
             continue
+        over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
-                     f"{_x(row['over'], row['over_interval'])} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
+                     f"{over_it} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
                      f"{row['most'] or 'n/a'} | {_cell(row['kept'])} |")
     if good:
-        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup", "over")}
+        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}
+        whole = [row["over"] for row in good if row["over"] is not None]  # without its ladder a row is over nothing
+        means["over"] = _x(geometric_mean(whole)) + ("" if len(whole) == len(good) else f" of {len(whole)}") if whole else "n/a"
         lines.append(f"| geometric mean of {len(good)} | | | {means['speedup']} | | {means['rung_speedup']} | {means['over']} | | | | |")
-    warm = [row["warm"] for row in good if row.get("warm")]
+    warm = [row["warm"] for row in good if row.get("warm") and row["warm"]["cold_s"] is not None]  # else there is nothing to reach
     shares = [one["share"] for one in warm if one["share"] is not None]
     if warm:
         lines += ["", f"Again with what the first run taught: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "
@@ -255,13 +319,22 @@ def add_options(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--precisions", type=lambda text: text.split(","), default=["equal"],
                         help="comma-separated, from equal, tf32, bf16; a run each (default: equal)")
     parser.add_argument("--shared", action="store_true", help="one run at the lowest of --precisions; the others' best are judged anew")
-    parser.add_argument("--budget", type=float, default=120.0, metavar="S", help="of one run, seconds (default: 120)")
+    parser.add_argument("--budget", type=_budgets_s, default=[120.0], metavar="S[,S...]",
+                        help="of one run, seconds; several: a run each (default: 120)")
+    parser.add_argument("--no-ladder", dest="ladder", action="store_false", help="don't judge the ladder rows that a search left unjudged")
     parser.add_argument("--warm", action="store_true", help="each run twice, from an empty cache and with what the first one taught")
     parser.add_argument("--append", action="store_true", help="continue the file of --out")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no run that would not be done after this many seconds")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--python", help="interpreter with torch (default: found)")
     parser.add_argument("--out", type=Path, default=Path(out))
+
+
+def _budgets_s(text: str) -> list[float]:
+    found = sorted({float(one) for one in text.split(",")})
+    if not all(0 < one < math.inf for one in found):
+        raise ValueError(text)
+    return found
 
 
 def checked(args: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:

@@ -2,10 +2,12 @@
 
   python bench/optimize_table.py --device cuda --precisions equal,tf32,bf16 --shared --budget 120 --limit-s 560 --append
   python bench/optimize_table.py --device cpu --budget 60 --workloads mlp_activations
+  python bench/optimize_table.py --device cuda --budget 60,180,480 --no-ladder --limit-s 590 --append --out build/budgets.json
 
 Each row is written when it is done (--out FILE.json, and FILE.md with the tables and geometric means beside it); --append goes on with
-what is missing, so that the seven can be spread over several commands, and --limit-s ends a command in time. --warm runs each twice.
-With --check, exit 1 when a row is slower than the original or a mean is below --least / --least-over.
+what is missing and tries again what failed, so that the seven can be spread over several commands, and --limit-s ends a command in time.
+--warm runs each twice; several --budget values show what each buys.
+With --check, exit 1 when a row is slower than the original or the mean of a precision is below --least / --least-over.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [name for name in args.workloads if name not in EXAMPLES]
     if unknown:
         parser.error(f"no example {unknown[0]!r}; there are: {', '.join(EXAMPLES)}")
+    if args.check and not args.ladder:
+        parser.error("--check needs the ladder (fix: leave out --no-ladder)")
     bench = rows.Bench(args, "optimize_table")
     bench.run([rows.WorkloadRef(path=rows.ROOT / "examples" / f"{name}.py", name=name) for name in args.workloads])
     bench.write()
@@ -44,9 +48,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _reached(found: list[dict], args: argparse.Namespace) -> bool:
     good = [row for row in found if "error" not in row and row["precision"] in args.precisions]
-    return (len(good) == len(found) and all(row["speedup"] >= 1.0 for row in good)
-            and rows.geometric_mean(row["speedup"] for row in good) >= args.least
-            and rows.geometric_mean(row["over"] for row in good) >= args.least_over)
+    groups = [[row for row in good if (row["precision"], row["budget_s"]) == key]
+              for key in {(row["precision"], row["budget_s"]) for row in good}]  # a mean over several precisions would hide one of them
+    return (len(good) == len(found) > 0 and all(row["speedup"] >= 1.0 and row["over"] is not None for row in good)
+            and all(rows.geometric_mean(row[key] for row in group) >= least
+                    for group in groups for key, least in (("speedup", args.least), ("over", args.least_over))))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelwright.model.files import write_json_atomic
 from kernelwright.model.verdict import Verdict
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "judge-runs"
+NONE = "none"
 NOT_RUN = "not run yet"
 
 
@@ -53,10 +55,19 @@ class Run:
         self.device_name, self.torch_version = verdict.device_name or self.device_name, verdict.torch_version or self.torch_version
         self.rows[name] = Row(verdict.verdict, tier, wrong, round(verdict.elapsed_s, 1))
 
-    def write(self) -> None:
-        """Replace its file."""
-        FOLDER.mkdir(exist_ok=True)
-        self.path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+    @property
+    def wrong(self) -> int:
+        """How many verdicts were not as they must be."""
+        return sum(bool(row.wrong) for row in self.rows.values())
+
+    def failed(self, name: str, why: str) -> None:
+        """There was no verdict: the reference failed. It is judged again when the run goes on."""
+        self.rows[name] = Row(NONE, "n/a", why, 0.0)
+
+    def write(self, copy: Path | None = None) -> None:
+        """Replace its file, and its namesake in the folder `copy`."""
+        for path in (self.path, *([copy / self.path.name] if copy else [])):
+            write_json_atomic(path, asdict(self))
 
     def cells(self, name: str) -> str:
         """Two cells of a table: the verdict that the candidate got, the tier that held."""

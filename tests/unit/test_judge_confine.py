@@ -50,6 +50,8 @@ def test_the_filter_refuses_what_it_names_and_lets_the_rest_through(machine, mon
     def call(numbers, *arguments):
         return filtered(machine, numbers[which], *arguments)
 
+    for numbers in confine_seccomp.LEAVING:
+        assert call(numbers) == 0, "it seems to leave the process group that the judge stops, and does not"
     for name, numbers in confine_seccomp.REFUSED.items():
         assert call(numbers) in (errno.EPERM, errno.EACCES), name
     for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_NETLINK, 40):

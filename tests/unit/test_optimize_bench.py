@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -133,4 +134,93 @@ def test_what_is_in_the_file_is_not_measured_again(tmp_path, monkeypatch):
     monkeypatch.setattr(rows.Bench, "_measured", lambda *_: pytest.fail("it was measured"))
     assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check"]) == 0
     assert table.main(["--workloads", "gpt2", "--append", "--out", str(file), "--check", "--least", "3"]) == 1
+    file.write_text(json.dumps({"rows": [result("gpt2", 2.0, 1.0), result("gpt2", 8.0, 1.0, asked="bf16", precision="bf16")]}))
+    both = ["--workloads", "gpt2", "--append", "--out", str(file), "--check", "--precisions", "equal,bf16"]
+    assert table.main([*both, "--least", "2"]) == 0
+    assert table.main([*both, "--least", "3"]) == 1, "the mean of one precision is not lifted by another's"
     assert table.main(["--workloads", "conv_block", "--append", "--limit-s", "1", "--out", str(file)]) == 0, "no time for it"
+
+
+def bench_of(tmp_path, monkeypatch, *options: str, taken: list | None = None):
+    """optimize_table's run with nothing measured; taken: gets (workload, precision, budget) of what would be."""
+    table = load("optimize_table")
+    table.rows = rows  # one module, so that a patch reaches it
+
+    def measured(bench, workload, precision, budget_s):
+        taken.append((workload.name, precision, budget_s))
+        levels = bench.args.precisions if bench.args.shared else [precision]
+        return [result(workload.name, 2.0, 1.0, asked=precision, precision=level, budget_s=budget_s) for level in levels]
+
+    monkeypatch.setattr(rows.Bench, "_measured", measured)
+    return table.main(["--out", str(tmp_path / "t.json"), "--append", *options])
+
+
+def test_each_budget_is_a_run_and_what_failed_is_tried_again_after_the_others(tmp_path, monkeypatch):
+    failed = {key: result("mlp_activations", 2.0, 1.0, budget_s=60.0)[key] for key in ("workload", "asked", "precision", "budget_s")}
+    (tmp_path / "t.json").write_text(json.dumps({"device": "cpu", "rows": [{**failed, "error": "a blip"}]}))
+    taken: list = []
+    options = ("--workloads", "mlp_activations", "--budget", "480,60,180", "--device", "cpu")
+    bench_of(tmp_path, monkeypatch, *options, taken=taken)
+    assert taken == [("mlp_activations", "equal", budget_s) for budget_s in (180.0, 480.0, 60.0)]
+    found = json.loads((tmp_path / "t.json").read_text())["rows"]
+    assert sorted(row["budget_s"] for row in found) == [60.0, 180.0, 480.0] and not any("error" in row for row in found)
+    bench_of(tmp_path, monkeypatch, *options, taken=taken)
+    assert len(taken) == 3
+
+
+def test_a_shared_run_is_not_done_before_each_of_its_precisions_is_there(tmp_path, monkeypatch):
+    (tmp_path / "t.json").write_text(json.dumps({"device": "auto", "rows": [result("gpt2", 2.0, 1.0, asked="bf16", precision="bf16")]}))
+    taken: list = []
+    for _ in range(2):
+        bench_of(tmp_path, monkeypatch, "--workloads", "gpt2", "--shared", "--precisions", "equal,bf16", taken=taken)
+    assert taken == [("gpt2", "bf16", 120.0)]
+    assert [row["precision"] for row in json.loads((tmp_path / "t.json").read_text())["rows"]] == ["equal", "bf16"]
+
+
+def test_a_file_of_another_device_is_not_continued(tmp_path, monkeypatch):
+    (tmp_path / "t.json").write_text(json.dumps({"device": "cuda", "rows": []}))
+    with pytest.raises(SystemExit, match="--device cuda"):
+        bench_of(tmp_path, monkeypatch, "--device", "cpu", taken=[])
+
+
+@pytest.mark.parametrize("budget", ["0", "-5", "nan", "60,inf", "", "a"])
+def test_a_budget_that_is_none_is_refused(budget, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="2"):
+        bench_of(tmp_path, monkeypatch, "--budget", budget, taken=[])
+
+
+def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_them():
+    run = {"candidates": 30, "used_s": 50.0, "wall_s": 58.0, "per_minute": 31.0}
+    over = {"used_s": 180.6, "wall_s": 200.0}
+    page = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | over),
+                       result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
+    assert "| one | equal | 60 | 50.0 | yes | 58.0 | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
+    assert "| one | equal | 180 | 180.6 | NO | 200.0 | 8.00x" in page
+    assert "Within the budget: 1 of 2 searches, 1 of 2 in all." in page
+
+
+def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
+    slow = run(tmp_path / "cold", [screened("cuda_graph", 3.0, 30)])
+    bench = rows.Bench.__new__(rows.Bench)
+    for best, reached in ((1.5, None), (3.0, 3.0)):
+        fast = run(tmp_path / f"warm{best}", [screened("cuda_graph", best, 1)])
+        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, best=best, fast=fast: (SimpleNamespace(out_dir=fast, speedup=best), 1.0))
+        warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
+        assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
+    nothing = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=1.0, kept=()))
+    assert nothing["share"] is None, "nothing was found that could be found sooner"
+
+
+def test_a_row_without_its_ladder_is_over_nothing():
+    page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 1.0, over=None)])
+    assert "| geometric mean of 2 | | | 4.00x | | 1.00x | 2.00x of 1 |" in page
+
+
+def test_only_what_the_first_run_found_can_be_reached_again():
+    def warm(cold_s, warm_s):
+        return {"warm": {"speedup": 2.0, "cold_s": cold_s, "warm_s": warm_s, "share": warm_s / cold_s if warm_s else None}}
+
+    page = rows.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
+                       result("three", 1.0, 1.0, **warm(None, None))])
+    assert "in 0.25 of the time (geometric mean of 1 of 2)" in page
+    assert "Again" not in rows.table([result("three", 1.0, 1.0, **warm(None, None))])

@@ -111,6 +111,7 @@ def test_a_generation_loop_that_reads_values_is_not_captured_and_one_that_does_n
     ({"already_compiled": True}, "Already compiled: ", set()),
     ({"already_compiled": True, "compiled_inside": True}, "Already compiled, from inside", {"compile_default", "compile_max_autotune"}),
     ({"dtype": "bfloat16"}, "Already in bfloat16", {"tf32", "bf16", "bf16_autocast"}),
+    ({"training": True}, "Training step: a call is its forward and backward together", {"cuda_graph", "fold_conv_bn", "no_grad"}),
 ])
 def test_what_was_done_already_is_said_and_not_done_again(changes, word, gone):
     [words] = recognised(context(**changes))

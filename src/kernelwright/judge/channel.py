@@ -156,21 +156,24 @@ class Worker:
         self._close_pipes("_status")
 
     def pause(self) -> None:
-        """Stop its process group until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes
-        nothing from the other side meanwhile. Never its supervisor, which ends it when this process is killed."""
+        """Stop it until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes nothing from the
+        other side meanwhile. With its group, but never its supervisor, which ends both when this process is killed; where there is no
+        supervisor, it alone: its children, compile workers say, would stay stopped for ever."""
         known = not self._supervised or (self.confinement is not None and self.confinement.report is not None)
-        self._paused = self._paused or (known and self.process.poll() is None and self.signal(signal.SIGSTOP))
+        if not self._paused and known and self.process.poll() is None:
+            self._paused = True  # before it is: an interrupt between the two must not leave it stopped
+            self.signal(signal.SIGSTOP, alone=not self._supervised)
 
     def resume(self) -> None:
         """Undo `pause`. Safe to repeat."""
         if self._paused:
             self._paused = False
-            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGCONT, alone=not self._supervised)
 
-    def signal(self, number: int) -> bool:
-        """Send its process group a signal (signal(7)); False where it is gone."""
+    def signal(self, number: int, *, alone: bool = False) -> bool:
+        """Send its process group, or it alone, a signal (signal(7)); False where it is gone."""
         try:
-            os.killpg(self.pid, number)
+            (os.kill if alone else os.killpg)(self.pid, number)
         except (ProcessLookupError, PermissionError):
             return False
         return True

@@ -10,6 +10,7 @@ MOST_SHAPES = 4
 """Shapes that are named of one input."""
 ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; " \
     "torch.compile makes one program for all sizes."
+TRAINING = "a call is its forward and backward together; passes that hold for inference alone were left out."
 NARROW = ("bfloat16", "float16")
 CAPTURED = "the host reads nothing on the way, so it can be captured whole."
 NOT_CAPTURED = "a CUDA graph of the whole call is left out."
@@ -18,6 +19,8 @@ NOT_CAPTURED = "a CUDA graph of the whole call is left out."
 def recognised(context: Context) -> list[str]:
     """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop."""
     facts, found = context.facts, []
+    if facts.training:
+        found.append(f"Training step: {TRAINING}")
     if facts.compiled_inside:
         found.append("Already compiled, from inside: that can't be taken off, so no compile mode was tried.")
     elif facts.already_compiled:

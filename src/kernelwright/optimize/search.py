@@ -31,6 +31,8 @@ JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
+ENDING_S = 1.0
+"""Kept of the time for a judgement: one that is ended for want of time takes a moment to end (0.5 s on two busy cores)."""
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
@@ -101,7 +103,7 @@ class Search:
         own (out of memory beside the candidate, a crash): a failed row too, and twice in a row the end of the search."""
         start = self.budget.clock()
         try:
-            verdict = self.judge(file, row.precision, seconds, effort)
+            verdict = self.judge(file, row.precision, max(0.0, seconds - ENDING_S), effort)
         except OutOfTime as error:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:

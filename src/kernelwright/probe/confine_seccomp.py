@@ -52,6 +52,9 @@ SCHEDULING = ((203, 122), (314, 274), (142, 118), (144, 119))
 """sched_setaffinity, sched_setattr, sched_setparam, sched_setscheduler: the first argument says whose."""
 PRIORITY = ((141, 140), (251, 30))
 """setpriority, ioprio_set: the second argument says whose."""
+LEAVING = ((112, 157), (109, 154))
+"""setsid, setpgid: they say that they did it, and did nothing. The judge stops the process group while the other side is timed, and who
+left it would run on; refused, they would break ninja, which puts each compiler into a group of its own."""
 SECCOMP = (317, 277)
 
 
@@ -99,6 +102,8 @@ def program(machine: str, own: int, protected: Sequence[int]) -> list[Instructio
         out += _block(call[which], scheduling)
     for call in PRIORITY:
         out += _block(call[which], _self_only(ARGS + 8, own))
+    for call in LEAVING:
+        out += [(JEQ, 0, 1, call[which]), (RET, 0, 0, RET_ERRNO)]
     return [*out, (RET, 0, 0, RET_ALLOW)]
 
 

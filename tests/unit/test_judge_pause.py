@@ -1,0 +1,60 @@
+"""What the judge stops while the other side is timed, and that it never stays stopped."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge.channel import Worker
+
+
+def state(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def becomes(process: int, *states: str) -> bool:
+    until = time.monotonic() + 5
+    while state(process) not in states and time.monotonic() < until:
+        time.sleep(0.01)
+    return state(process) in states
+
+
+@pytest.fixture
+def worker():
+    """A worker without a supervisor whose program has a child of its own, as Inductor's compile workers are."""
+    found = Worker.__new__(Worker)
+    found._supervised, found._paused, found.confinement = False, False, None
+    found.process = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True)
+    yield found
+    os.killpg(found.process.pid, signal.SIGKILL)
+    found.process.communicate()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_without_a_supervisor_only_the_process_is_stopped(worker):
+    """When the judge is killed meanwhile, the process dies with it (PR_SET_PDEATHSIG); its children would stay stopped for ever."""
+    child = int(worker.process.stdout.readline())
+    worker.pause()
+    assert becomes(worker.process.pid, "T") and becomes(child, "S")
+    worker.resume()
+    assert becomes(worker.process.pid, "S")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_an_interrupt_while_it_is_stopped_does_not_leave_it_so(worker, monkeypatch):
+    send = Worker.signal
+
+    def interrupted(self, number, **whom):
+        monkeypatch.setattr(Worker, "signal", send)
+        send(self, number, **whom)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Worker, "signal", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worker.pause()
+    assert becomes(worker.process.pid, "T")
+    worker.resume()
+    assert becomes(worker.process.pid, "S")
