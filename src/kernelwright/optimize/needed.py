@@ -4,6 +4,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+
+class Statement(NamedTuple):
+    """What a statement of the top level says of names."""
+
+    defines: frozenset[str]
+    mentions: frozenset[str]
+    documents: bool
+    """It is a text alone."""
+
+
+@cache
+def read(text: str) -> Statement:
+    """The rewrites are few, and every candidate is made of them: each is read once."""
+    tree = ast.parse(text)
+    return Statement(frozenset(name for node in tree.body for name in defined_names(node)),
+                     frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)),
+                     len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant))
 
 
 def needed(definitions: Sequence[str], roots: Iterable[str]) -> list[str]:
@@ -11,21 +31,18 @@ def needed(definitions: Sequence[str], roots: Iterable[str]) -> list[str]:
 
     A statement that defines nothing stays (it registers an operator, say); a text alone documents the statement before it.
     """
-    parsed = [ast.parse(text).body for text in definitions]
-    defines = [{name for node in body for name in defined_names(node)} for body in parsed]
-    mentions = [mentioned([text]) for text in definitions]
-    documents = [len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) for body in parsed]
-    kept = {place for place, names in enumerate(defines) if not names and not documents[place]}
-    wanted = set(roots).union(*(mentions[place] for place in kept))
-    while more := {place for place, names in enumerate(defines) if place not in kept and names & wanted}:
+    found = [read(text) for text in definitions]
+    kept = {place for place, one in enumerate(found) if not one.defines and not one.documents}
+    wanted = set(roots).union(*(found[place].mentions for place in kept))
+    while more := {place for place, one in enumerate(found) if place not in kept and one.defines & wanted}:
         kept |= more
-        wanted = wanted.union(*(mentions[place] for place in more))
-    return [text for place, text in enumerate(definitions) if (place - 1 if documents[place] else place) in kept]
+        wanted = wanted.union(*(found[place].mentions for place in more))
+    return [text for place, text in enumerate(definitions) if (place - 1 if found[place].documents else place) in kept]
 
 
 def mentioned(texts: Iterable[str]) -> set[str]:
     """Every name that the statements mention."""
-    return {name.id for text in texts for name in ast.walk(ast.parse(text)) if isinstance(name, ast.Name)}
+    return {name for text in texts for name in read(text).mentions}
 
 
 def defined_names(node: ast.stmt) -> list[str]:
