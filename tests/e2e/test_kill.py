@@ -19,8 +19,8 @@ import pytest
 from processes import soon
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 9
-LATE = 3
+KILLS = 12
+LATE = 4
 """So many of the kills, at random places among them, come just after the run got on: else a run of half a minute that is killed every
 other second never would. The others come up to EARLY_S after the start, while a run reads what it finds and starts its processes."""
 EARLY_S = 2.5

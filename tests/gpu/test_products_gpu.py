@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from example_models import example
 from kernelwright.probe.rewrites.compile_default import compile_default
 from kernelwright.probe.rewrites.compile_reduce_overhead import compile_reduce_overhead
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
@@ -25,7 +24,6 @@ from kernelwright.probe.rewrites.split_products import split_products
 
 triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 COMPENSATED = ("fp16x3", "bf16x6", "bf16x9", "tf32x3")
 TILES = ([], [64, 64, 64, 4, 3, 1, 0], [64, 64, 64, 4, 3, 3, 0], [128, 128, 64, 8, 3, 1, 0], [64, 64, 64, 4, 3, 1, 1],
          [128, 128, 32, 8, 3, 2, 1])
@@ -136,13 +134,6 @@ def captured(call, x: torch.Tensor) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph):
         call(x)
     return graph
-
-
-def example(name: str):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_model_and_input()
 
 
 @torch.no_grad()

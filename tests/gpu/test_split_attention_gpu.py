@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from example_models import example
 from kernelwright.probe.rewrites.attention import Attention, SplitAttention
 from kernelwright.probe.rewrites.attention_choice import AttentionCall, AttentionChooser, attention_tiles
 from kernelwright.probe.rewrites.compile_default import compile_default
@@ -20,7 +20,6 @@ from kernelwright.probe.rewrites.split_products import split_products
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODES = ("fp16x3", "bf16x6", "bf16x9", "tf32x3")
 SHAPES = {"the example": (8, 8, 512, 512, 64, False), "gpt2": (4, 12, 128, 128, 64, True), "odd": (2, 3, 77, 130, 40, False),
           "odd and causal": (1, 3, 130, 77, 80, True), "one query": (2, 4, 1, 300, 128, False), "long": (1, 2, 2048, 2048, 128, True)}
@@ -91,13 +90,6 @@ def test_what_is_not_finite_stands_where_torch_has_it(value: float) -> None:
         print(f"{value} in {['query', 'key', 'value'][place]}: NaN ours {int(ours.isnan().sum())}, torch {int(call.out.isnan().sum())}")
         assert ours[0, 0].isfinite().all() and call.out[0, 0].isfinite().all()
         assert (ours.isfinite() <= call.out.isfinite()).all(), "nothing finite where torch has none"
-
-
-def example(name: str):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_model_and_input()
 
 
 @torch.no_grad()
