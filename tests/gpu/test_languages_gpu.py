@@ -63,7 +63,7 @@ def test_its_kernel_is_timed_and_named(project, version):
 
 
 def test_the_judge_sees_its_kernel_and_finds_it_right(project, version):
-    workload = WorkloadRef(path=project / "axpy.py", import_from=(project / "build",))
+    workload = WorkloadRef(path=project / "axpy.py", name="axpy", import_from=(project / "build",))
     verdict = judge(workload, project / f"axpy_{version}.py", JudgeOptions())
     seen = next(row for row in verdict.audits if row.name == "kernels seen")
     print(version, verdict.verdict, verdict.speedup, [(row.name, row.result, row.detail) for row in verdict.audits])

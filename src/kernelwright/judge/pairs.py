@@ -9,6 +9,7 @@ pairs cannot measure their own spread, so what was measured once for each kind o
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -20,6 +21,9 @@ MAX_PAIRS = 3
 PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.01}
 """Standard deviation of the log speed-up of a program against itself between pairs of processes, at least (docs/judge-timing.md has the
 measurements)."""
+SHARE_OF_SCATTER = {"cuda": 0.5, "cpu": 0.25}
+"""Where quads scatter, pairs differ by at least this share of one quad's standard deviation: other programs' work comes in stretches, and
+lies on the two processes unevenly."""
 MARGIN = {"cuda": 0.0, "cpu": PROCESS_DIFFERENCE}
 """FASTER and SLOWER need an interval beyond 1 +- this: on a CPU pairs differ by more than the least spread where the machine is shared, and
 the candidate's process may differ from the reference's by what it allocated before (measured on two shared cores, a program against itself:
@@ -42,11 +46,13 @@ class Pair:
 
     log_speedup: float
     standard_error: float
+    scatter: float = 0.0
+    """Standard deviation of one quad."""
 
     @classmethod
     def of(cls, found: Estimate) -> Pair:
         """From the estimate that the timing ended with."""
-        return cls(math.log(found.speedup), found.standard_error)
+        return cls(math.log(found.speedup), found.standard_error, found.scatter)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ def pool(pairs: Sequence[Pair], device: str, alpha: float) -> Pooled:
 
     FASTER or SLOWER: the interval lies beyond 1 +- MARGIN, further where it is WILD. SAME: it lies within EQUIVALENCE. Else AMBIGUOUS.
     """
-    spread = max(PAIR_SPREAD[device] ** 2, _spread_squared(pairs))
+    least = max(PAIR_SPREAD[device], SHARE_OF_SCATTER[device] * statistics.median(pair.scatter for pair in pairs))
+    spread = max(least**2, _spread_squared(pairs))
     weights = [1 / (pair.standard_error**2 + spread) for pair in pairs]
     mean = sum(weight * pair.log_speedup for weight, pair in zip(weights, pairs, strict=True)) / sum(weights)
     error = 1 / math.sqrt(sum(weights))

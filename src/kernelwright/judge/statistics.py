@@ -63,6 +63,8 @@ class Estimate:
     level: float
     """Two-sided level of this look's interval, e.g. 0.99."""
     method: str
+    scatter: float = 0.0
+    """Standard deviation of one quad's value (where ranks are used: as the interval's width shows it)."""
 
 
 def quad_values(reference_ns: Sequence[float], candidate_ns: Sequence[float]) -> Floats:
@@ -105,8 +107,9 @@ def estimate(values: Floats, looks: int, alpha: float = ALPHA) -> Estimate:
         method = "Hodges-Lehmann with Wilcoxon signed ranks on ABBA/BAAB log ratios"
     smallest = _smallest_effect_pct(low, high, alpha, int(values.size) - 1 if index is None else None)
     error = (high - low) / 2 / NormalDist().inv_cdf(1 - alpha / 2) if index is not None else _heavy_error(values)
+    scatter = error * math.sqrt(values.size) if index is not None else float(values.std(ddof=1))
     return Estimate(math.exp(centre), math.exp(low), math.exp(high), error, smallest, int(values.size),
-                    1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%")
+                    1 - alpha, f"{method}; {looks} planned looks, each at {100 * (1 - alpha):.3g}%", scatter)
 
 
 def decide(interval: Estimate) -> Decision:

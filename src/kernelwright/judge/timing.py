@@ -37,6 +37,8 @@ MAX_LONGER = 5
 MAX_SAMPLES = 50
 MIN_BLOCK_S = {"cuda": 5e-3, "cpu": 2.5e-3}
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
+SAME_CORES_QUADS = 4
+"""On a GPU another core is drawn for both sides' launches after so many quads: a core that just woke is slow for some milliseconds."""
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
 CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
@@ -169,13 +171,13 @@ def compare(
     told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
     device = told[0].device
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
-    with same_cores([who.worker.pid for who in sides], threads):
+    with same_cores([who.worker.pid for who in sides], threads) as draw_cores:
         plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
         warmed = time.monotonic()
         with SmClocks(device) as watched:
             try:
                 timed = _run(sides, plan, pool, max_timing_s, alpha, export, watched.during if device == "cuda" else nothing_watched,
-                             alone=alone)
+                             draw_cores, alone=alone)
             finally:
                 for who in sides:
                     who.worker.resume()
@@ -195,7 +197,7 @@ def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: 
     Raises WorkerFailed, OutOfTime.
     """
     budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
-    with same_cores([who.worker.process.pid for who in (reference, candidate)], timed.threads):
+    with same_cores([who.worker.pid for who in (reference, candidate)], timed.threads):
         timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed), pauses=any(timed.threads))
     note = conditions.slower_cold(timed.decision, timed.conditions)
     return [note] if note else []
@@ -225,7 +227,7 @@ def _cross_check(timed: Timed, sides: tuple[Exchange, Exchange]) -> None:
 
 def _run(
     sides: tuple[Exchange, Exchange], plan: Plan, pool: int, max_timing_s: float, alpha: float, export: Export | None, watch: Watch,
-    *, alone: bool = False,
+    draw_cores: Callable[[], None], *, alone: bool = False,
 ) -> Timed:
     begin = time.monotonic()
     stop_at_s = begin + max_timing_s
@@ -238,6 +240,8 @@ def _run(
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
             quad = len(blocks[0]) // 2
+            if quad % SAME_CORES_QUADS == 0:
+                draw_cores()
             cut = _cut(plan, sides) if quad in drawn else None
             order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
             for side in order_of_sides:

@@ -84,10 +84,10 @@ class Attention:
             with torch.cuda.device(query.device):
                 return self.computed(query, key, value, mask, is_causal, scale, rows_first)
         query, key, value = (tensor if tensor.stride(3) == 1 else tensor.contiguous() for tensor in (query, key, value))
-        batch, heads, rows, _depth = query.shape
+        batch, heads, rows, depth = query.shape
         if mask is not None:
             mask = mask.expand(batch, heads, rows, key.shape[2])
-        out = allocator(query.device)(query.shape, result_strides(query, rows_first), torch.float32)
+        out = allocator(query.device)((batch, heads, rows, depth), result_strides(query, rows_first), torch.float32)
         given = (query, key, value, query if mask is None else mask, out)
         unaligned = functools.reduce(lambda bits, tensor: bits | tensor.data_ptr(), given, 0) & 15
         known = (*(tensor.shape + tensor.stride() for tensor in given), mask is None or mask.dtype, is_causal, scale, query.get_device())
