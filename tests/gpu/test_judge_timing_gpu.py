@@ -132,7 +132,7 @@ def test_memory_that_was_not_written_is_poisoned(session, tmp_path):
 
 @pytest.mark.parametrize("text", [LYING_EVENTS, HIDDEN_STREAM], ids=["events_divided", "side_stream"])
 def test_a_timer_that_misses_time_gains_nothing(session, tmp_path, text):
-    verdict = judged(session, tmp_path, text, confirm=False)
+    verdict = judged(session, tmp_path, text)
     assert verdict.verdict != "FASTER" and (verdict.speedup is None or verdict.speedup < 1.25), verdict.reasons
 
 

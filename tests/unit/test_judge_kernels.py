@@ -199,6 +199,32 @@ def test_functions_of_an_extension_are_withheld(monkeypatch):
     assert module.scale(x, out).tolist() == [3, 3] and out.tolist() == [2, 2]
 
 
+def test_a_function_that_writes_through_raw_pointers_is_left_out(monkeypatch):
+    """The tensors that it writes can't be put back: called, the output would be right, and the candidate accused of a ghost."""
+    own, module, called = OwnKernels(), types.ModuleType("mine"), []
+    module.__file__ = "/somewhere/build/mine.so"
+    module.launch = lambda *addresses: called.append(addresses)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    withholding = Withholding(own)
+    withholding.start(["mine.launch"])
+    assert module.launch(torch.ones(2).data_ptr(), 2) is None and called == [] and withholding.counts["mine.launch"] == 1
+
+
+def test_what_writes_nothing_that_is_seen_is_no_evidence(monkeypatch):
+    own, module, hidden = OwnKernels(), types.ModuleType("mine"), torch.zeros(2)
+    module.__file__ = "/somewhere/build/mine.so"
+    module.through_plan = lambda x: hidden.copy_(x) is None or None
+    module.in_lists = lambda tensors: tensors[0].copy_(tensors[1]) is None or None
+    monkeypatch.setitem(sys.modules, "mine", module)
+    withholding = Withholding(own)
+    withholding.start(["mine.through_plan", "mine.in_lists"])
+    module.through_plan(torch.ones(2))
+    out = torch.full((2,), float("nan"))
+    module.in_lists([out, torch.ones(2)])
+    assert hidden.tolist() == [1, 1] and out.isnan().all()
+    assert dict(withholding.counts) == {"mine.through_plan": 0, "mine.in_lists": 1}
+
+
 def test_what_a_compiler_left_is_not_its_own(monkeypatch, tmp_path):
     own = OwnKernels()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))

@@ -125,8 +125,7 @@ def test_pairs_that_agree_by_chance_on_an_overloaded_machine_decide_nothing():
     """Seen with six busy programs on two cores: the same program on both sides."""
     first = [3.25, 2.79, 1.7, 1.4, 0.14, 1.21, 1.06, 0.85, 2.22, 1.56, 2.11, 1.88, -1.33, 3.15, 1.31, -5.71]
     drawn = [Pair.of(estimate(np.asarray(values), 5)) for values in (first, [1.53, 2.2, 3.41])]
-    assert pool(drawn, "cpu", ALPHA).decision == "AMBIGUOUS"
-    said = pool([Pair(pair.log_speedup, pair.standard_error) for pair in drawn], "cpu", ALPHA)
+    said = pool(drawn, "cpu", ALPHA)
     assert said.low > 1.01 and said.decision == "AMBIGUOUS"
     assert pool([Pair(1.6, 0.15), Pair(1.5, 0.15)], "cpu", ALPHA).decision == "FASTER"
 

@@ -140,7 +140,8 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing, "_cut", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
-    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched, lambda: None)
+    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
+                        lambda: None)
     assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in words_of(timed)
 
 

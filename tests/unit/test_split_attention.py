@@ -36,6 +36,8 @@ from optimizing import context, facts
 from triton_interpreter import interpreted
 
 TILE = [64, 32, 4, 2, 0]
+LEAST_ERROR = {"tf32x3": 2.0**-21}
+"""The product of two lower parts that is left out (2^-11 each at most), and the rounding of both lower parts (2^-23 each)."""
 
 
 def exact_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float) -> torch.Tensor:
@@ -59,7 +61,7 @@ def test_errs_like_float32(
     exact = exact_of(q, k, v, None, causal, scale)
     ours = errors(attend_in_torch(mode, q, k, v, None, causal, scale), exact)[0]
     library = errors(F.scaled_dot_product_attention(q, k, v, None, 0.0, causal, scale=scale), exact)[0]
-    assert ours <= max(1.5 * library, 4e-7)
+    assert ours <= max(1.5 * library, LEAST_ERROR.get(mode, 4e-7))
 
 
 def test_leaving_out_a_small_product_shows() -> None:

@@ -202,7 +202,8 @@ def _replay(names: tuple[str, ...], mine: Exchange, rounds: Rounds) -> tuple[Aud
     try:
         launched, right = _without(names, mine, rounds, 0)
         if not launched:
-            return row("not_applicable", "its kernels were not launched one by one (not at all, or from a CUDA graph)"), None
+            return row("not_applicable", "its kernels were not launched one by one (not at all, or from a CUDA graph), "
+                                         "or wrote to none of the tensors that they were given"), None
         if right is None:
             return row("not_applicable", "the reference's own output is the same on other inputs"), None
         if right and _without(names, mine, rounds, 1)[1]:

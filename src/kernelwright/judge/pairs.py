@@ -21,7 +21,7 @@ MAX_PAIRS = 3
 PAIR_SPREAD = {"cuda": 0.0075, "cpu": 0.01}
 """Standard deviation of the log speed-up of a program against itself between pairs of processes, at least (docs/judge-timing.md has the
 measurements)."""
-SHARE_OF_SCATTER = {"cuda": 0.5, "cpu": 0.25}
+SHARE_OF_SCATTER = {"cuda": 0.5, "cpu": 0.0}
 """Where quads scatter, pairs differ by at least this share of one quad's standard deviation: other programs' work comes in stretches, and
 lies on the two processes unevenly."""
 MARGIN = {"cuda": 0.0, "cpu": PROCESS_DIFFERENCE}

@@ -59,8 +59,9 @@ class OwnKernels:
 class Withholding:
     """From `start` on, own kernels of these names are not launched, or what they gave is made useless. It ends with the process.
 
-    A Triton launch is left out. An operator or an extension's function runs; then what it returned is filled with NaN (zeros where the
-    dtype has none), and what it wrote to its arguments is taken back. What a CUDA graph holds was launched at capture: it is not withheld.
+    A Triton launch is left out, and so is a function of an extension that is given no tensors: it may write through raw pointers. An
+    operator or another function runs; then what it returned is filled with NaN (zeros where the dtype has none), and what it wrote to its
+    arguments is taken back; it counts only where that is something. What a CUDA graph holds was launched at capture: it is not withheld.
     """
 
     def __init__(self, own: OwnKernels) -> None:
@@ -99,23 +100,28 @@ class Withholding:
 
     def _wrapped(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.spoil(name, function, args, kwargs) if name in self.names else function(*args, **kwargs)
+            if name not in self.names:
+                return function(*args, **kwargs)
+            if _tensors((args, kwargs)):
+                return self.spoil(name, function, args, kwargs)
+            self.counts[name] += 1
+            return None
 
         return call
 
     def spoil(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Call it, and leave nothing of what it computed."""
-        self.counts[name] += 1
-        given = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
+        given = _tensors((args, kwargs))
         before = [tensor.detach().clone() for tensor in given]
         with torch.no_grad():
             result = function(*args, **kwargs)
-            outputs = result if isinstance(result, (tuple, list)) else [result]
+            outputs = _tensors(result)
+            written = any(_differ(tensor, old) for tensor, old in zip(given, before, strict=True))
             for tensor in outputs:
-                if isinstance(tensor, torch.Tensor):
-                    tensor.detach().fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 0)
+                tensor.detach().fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 0)
             for tensor, old in zip(given, before, strict=True):
                 tensor.detach().copy_(old)
+        self.counts[name] += bool(outputs) or written
         return result
 
 
@@ -153,6 +159,22 @@ def _compilers_folders() -> tuple[str, ...]:
     """Where Inductor and Triton keep what they compile (torch/_inductor/runtime/cache_dir_utils.py, triton/runtime/cache.py)."""
     folders = [os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TRITON_HOME")]
     return (os.path.join(tempfile.gettempdir(), "torchinductor_"), os.path.expanduser("~/.triton"), *(item for item in folders if item))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Those in nested lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for item in held for tensor in _tensors(item)]
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether any bit is another."""
+    try:
+        return not torch.equal(*(tensor.detach().contiguous().view(-1).view(torch.uint8) for tensor in (one, other)))
+    except RuntimeError:  # no plain tensors
+        return True
 
 
 def _functions(module: ModuleType) -> list[str]:
