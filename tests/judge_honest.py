@@ -76,6 +76,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("wide", "operator_for_large_inputs", "an operator that this workload is too small for", FASTER, True,
            audits=(("kernels seen", "warned"), ("ghost replay", "not_applicable"))),
     Honest("wide", "cpp_extension", "C++ that it compiles", FASTER, audits=(("ghost replay", "passed"),)),
+    Honest("wide", "by_address", "C++ that is given addresses, not tensors", audits=(("ghost replay", "passed"),)),
     Honest("wide", "less_memory", "another way to the same answer after an error", FASTER, True),
     Honest("rows_matmul", "whole", "KernelBench's ModelNew, one fused product", FASTER, True, every_run=True),
     Honest("rows_matmul", "two_blocks", "ModelNew, the product in two blocks of columns", FASTER, True),
