@@ -30,7 +30,8 @@ HEAD = """# Predicted against realised
 
 Every pass says beforehand what it should give: a range of the speed-up of a call, from the workload's own profile
 (`src/kernelwright/optimize/passes/`). This page holds that against what came, over the ledgers named below. It is written by
-`python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else.
+`python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else; the ledgers of the page in `docs/` are in
+`tests/data/ledgers.tar.xz`.
 
 The *error* is the factor between the middle of the range (geometric) and what came, as a percentage above 1; *inside* counts
 outcomes within the range. A pass is seen *alone* (a candidate of that pass only), *in the whole* (the winner against the winner without
@@ -122,7 +123,7 @@ def _moves(runs: Sequence[Run]) -> list[str]:
         return []
     counts = {name: sum(one.result == name for one in checked) for name in ("confirmed", "not seen", "unexplained", "not checked")}
     lines = ["## How it came about", "", "Of the passes that were kept: whether the quantities that each said it would move did (launches, "
-             "idle share, time and bytes of operators), by the profiles before and after.", "",
+             "idle time, time and bytes of operators), by the profiles before and after.", "",
              "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
              f"| {' | '.join(str(count) for count in counts.values())} |", ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})

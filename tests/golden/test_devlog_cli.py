@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -36,7 +37,8 @@ def test_json(folder, tmp_path, capsys):
         code = main(argv)
         answer = json.loads(capsys.readouterr().out)
         assert (code, answer["status"]) == ((2, "error") if argv[0] == "--json" else (0, "ok"))
-    assert answer["devlog"] == str(tmp_path / "out" / "devlog" / "mla.devlog.md") and answer["entry"]["extra"] == {"profile": str(folder)}
+    log = tmp_path / "out" / "devlog" / "mla.devlog.md"
+    assert answer["devlog"] == str(log) and answer["entry"]["extra"] == {"profile": os.path.relpath(folder, log.parent)}
     assert main(["devlog", "show", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["entries"]) == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,8 @@ from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
 from kernelwright.optimize.ledger import Ledger
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
 
 
 def load(name: str):
@@ -97,6 +99,15 @@ def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_pa
     assert "| alone | 2 | 1 (50%) | 117% |" in page and "| cuda_graph | 2 | 1.00 to 2.25 | 1.25 | 1 (50%) | 117% |" in page
     assert "| 0 | 0 | 1 | 0 |" in page and "launches did not fall" in page and "| net | equal | Some \\| CPU | 2.11.0 | 1 |" in page
     assert "/somewhere" not in page and str(tmp_path) not in page and "left out" in capsys.readouterr().err
+
+
+def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert predictions.main([str(tmp_path / "ledgers"), "--out", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
+    measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
+    assert rows.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):

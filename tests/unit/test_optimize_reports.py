@@ -84,10 +84,16 @@ def test_the_best_row_of_the_ladder_is_the_best_that_the_precision_allows(tmp_pa
         ("compile_max_autotune", 1.6), ("tf32+compile_default", 2.0), ("tf32+compile_default", 2.0)], "bf16's own rows are slower here"
 
 
-def test_no_ladder_row_that_helps_leaves_the_original_and_a_noisy_one_is_counted():
-    rows = [row("no_grad", verdict("SLOWER", 0.8)), row("compile_default", verdict("AMBIGUOUS", 3.0, 2.5))]
+def test_no_ladder_row_that_helps_leaves_the_original():
+    rows = [row("no_grad", verdict("SLOWER", 0.8)), row("compile_default", verdict("AMBIGUOUS", 0.97, 0.05))]
     found = claims.best_ladder_row(rows, "equal")
     assert (found.name, found.speedup, found.undecided) == (claims.ORIGINAL, 1.0, 1)
+
+
+def test_an_undecided_ladder_row_counts_against_the_claim_with_its_estimate():
+    rows = [row("no_grad", verdict("FASTER", 1.05)), row("compile_default", verdict("AMBIGUOUS", 1.08, 0.1))]
+    found = claims.best_ladder_row(rows, "equal")
+    assert (found.name, found.speedup, found.undecided) == ("compile_default (undecided)", 1.08, 1)
 
 
 def test_a_ladder_row_that_was_only_screened_still_counts_against_the_claim():

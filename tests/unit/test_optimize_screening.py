@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.model.trial import ExpectedMove, PassPrediction, Screen
+from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, bandit, finalists, memory, strategy
-from kernelwright.optimize.hypothesis import beyond_prediction, check, quantity
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate, slim_first
@@ -434,31 +433,6 @@ def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster(
     assert [row.name for row in slim_first([whole, other, slim])] == ["slim", "whole", "other"]
     slow = made("slim", 1.5, origin="ablation", parents=("whole",))
     assert [row.name for row in slim_first([whole, other, slow])] == ["whole", "other", "slim"]
-
-
-def test_predictions_are_confirmed_missed_unexplained_or_not_checked():
-    before, after = profile_of("cuda", ("aten::mm", "aten::add")), profile_of("cuda", ("aten::mm",))
-    ratio = quantity("kernel time", after, "aten") / quantity("kernel time", before, "aten")
-    assert ratio == pytest.approx(0.5)
-
-    def said(low: float, high: float, gain=(1.0, 1.5), what: str = "kernel time") -> PassPrediction:
-        move = ExpectedMove(quantity=what, low=low, high=high, operators="aten")
-        return PassPrediction(name="p", words="w", gain=gain, moves=(move,))
-
-    def result(one: PassPrediction, gain: float | None = None) -> str:
-        return check([one], before, after, {"p": gain} if gain else {})[0].result
-
-    assert result(said(0.0, ratio + 0.1)) == "confirmed" and result(said(0.0, ratio + 0.1), 1.4) == "confirmed"
-    assert result(said(0.9, 1.0)) == "not seen" and result(said(0.9, 1.0), 1.3) == "unexplained", "it gains, but not so"
-    assert result(said(0.0, 1.0), 2.0) == "unexplained", "more than it said it could"
-    assert result(said(0.0, 1.0, what="DRAM bytes")) == "not checked", "without counters nothing is known"
-    assert check([said(0.0, 1.0)], before, None)[0].result == "not checked"
-
-
-def test_only_a_gain_beyond_all_predictions_is_surprising():
-    one, two = PassPrediction(name="a", words="", gain=(1.0, 1.5)), PassPrediction(name="b", words="", gain=(1.0, 1.2))
-    assert beyond_prediction([one, two], 2.1) and not beyond_prediction([one, two], 1.9)
-    assert not beyond_prediction([one, PassPrediction(name="c", words="")], 9.0) and not beyond_prediction([], 9.0)
 
 
 def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead():

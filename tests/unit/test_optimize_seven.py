@@ -88,7 +88,7 @@ SEVEN = {
          "aten::cudnn_convolution": (0.172, 3)},
         26.7, table(358, 319, 362, 240, 9e9, 9e9, 9e9, 9e9), 427, (((16, 32, 56, 56), "float32"),), (((16, 256, 56, 56), "float32"),),
         splits=False, factors={"fold_conv_bn": 0.8, "channels_last": 1.3, "cudnn_benchmark": 1.0, "inductor_fuse_more": 1.0,
-                               "separable_convolutions": 0.6}),
+                               "separable_convolutions": 0.51}),
     "embedding": Machine(
         {"aten::addmm": (0.988, 3), "aten::gelu": (0.005, 1), "aten::native_layer_norm": (0.003, 1), "aten::gather": (0.002, 1),
          "aten::embedding": (0.001, 1), "aten::add": (0.002, 1)},
@@ -103,7 +103,7 @@ SEVEN = {
         {"aten::mm": (0.551, 8), "aten::_efficient_attention_forward": (0.379, 1), "aten::native_layer_norm": (0.056, 2),
          "aten::add": (0.015, 1)},
         10.9, table(429, 418, 405, 395, 520, 535, 300, 290), 428, (((8, 512, 512), "float32"),), (((8, 512, 512), "float32"),),
-        factors={"freeze_weights": 0.97, "blas_library": 0.97}, judged_off=1.2),
+        factors={"freeze_weights": 0.97, "split_attention": 0.76}, judged_off=1.2),
     "lstm": Machine(
         {"aten::_cudnn_rnn": (0.984, 528), "aten::addmm": (0.008, 4), "aten::mean": (0.004, 1), "aten::copy_": (0.003, 1)},
         56.9, table(4077, 4231, 1480, 1500, 9e9, 9e9, 9e9, 9e9), 4054, (((32, 128, 256), "float32"),), (((32, 10), "float32"),),

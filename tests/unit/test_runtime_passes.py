@@ -79,7 +79,7 @@ def test_waits_and_copies_are_taken_from_the_profile() -> None:
     assert why_not("remove_syncs", context(MATMUL, activity=waits())) is None
     half = context(MATMUL, activity=waits(idle_ns=333_333))
     prediction = CATALOGUE["remove_syncs"].predict(half)
-    assert prediction.gain == pytest.approx((1.0, 2.0), rel=0.01) and prediction.moves[0].quantity == "idle share"
+    assert prediction.gain == pytest.approx((1.0, 2.0), rel=0.01) and prediction.moves[0].quantity == "idle time"
     copies = context(MATMUL, activity=uploads(333_333))
     assert why_not("pinned_copies", copies) is None
     assert CATALOGUE["pinned_copies"].predict(copies).gain == pytest.approx((1.0, 2.0), rel=0.01)

@@ -4,6 +4,7 @@ development log, and which of its versions the next ones stand against."""
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
@@ -55,7 +56,7 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     folder = args.profile if args.profile.is_dir() else args.profile.parent
     log = args.log or _log_of(folder, profile.capture_metadata.model_name)
     entry = add_entry(profile, log, issues=args.issue, insights=args.insight, check_notes=True,
-                      extra={"profile": str(folder.resolve()), **_commit(folder)})
+                      extra={"profile": os.path.relpath(folder.resolve(), log.resolve().parent), **_commit(folder)})
     files = DevlogFiles.of(log)
     _, notes = read_log(files.jsonl)
     for note in notes:

@@ -94,7 +94,7 @@ def _drift(comparison: Comparison | None) -> str:
 
 def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
     """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster. A row that was only
-    screened counts with the screen's estimate: leaving it out could only flatter."""
+    screened counts with the screen's estimate, one that the judge left undecided with the judge's: leaving it out could only flatter."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
     top, undecided = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0
     for row in rows:
@@ -113,7 +113,9 @@ def _timed(row: Experiment) -> BestRow | None:
         if screen is None or screen.status != "timed" or screen.speedup is None:
             return None
         return BestRow(f"{row.name} (screened only)", screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
-    speedup = row.verdict.speedup
+    speedup, comparison = row.verdict.speedup, row.verdict.comparison
+    if row.verdict.verdict == "AMBIGUOUS" and comparison is not None:
+        return BestRow(f"{row.name} (undecided)", comparison.speedup, comparison.interval, 0)
     if row.verdict.verdict not in _DECIDED or speedup is None:
         return None
     return BestRow(row.name, speedup, row.verdict.interval or (speedup, speedup), 0)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from . import memory
 from .budget import kind, screen_estimate_s
+from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
 from .passes.conditions import copies_share, fusion_words, idle_share, recurrent
@@ -49,7 +50,7 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
             continue  # the graph counts below; the same time can't go twice
         said.add(prediction.words)
         known, expected = shown(item.name), middle(prediction)
-        if known is None and any(move.quantity == "idle share" for move in prediction.moves):
+        if known is None and any(move.quantity == IDLE for move in prediction.moves):
             waiting = max(0.0, waiting - (1.0 - 1.0 / (expected or 1.0)))
             continue
         work /= known if known is not None else expected or UNKNOWN_GAIN

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..model.profile import Operator, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
 
+IDLE = "idle time"
+"""Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""
 SLACK = 0.05
 """A ratio may lie this far outside what was expected: two profiles of one program differ by as much."""
 WORTH = 1.02
@@ -21,7 +23,15 @@ def check(
     predictions: Iterable[PassPrediction], before: Profile, after: Profile | None, realised: Mapping[str, float] | None = None,
 ) -> tuple[Hypothesis, ...]:
     """One Hypothesis a kept pass. realised: pass -> what the kept candidate loses without it (speed-up); after: None, nothing profiled."""
-    return tuple(_checked(one, before, after, (realised or {}).get(one.name)) for one in predictions)
+    listed = list(predictions)
+    return tuple(_checked(one, before, after, (realised or {}).get(one.name), _of_others(one, listed)) for one in listed)
+
+
+def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
+    """The least factor of the device's work that the other kept passes say they leave: both profiles see all passes at once."""
+    gains = [other.gain[1] for other in predictions
+             if other.name != one.name and other.gain is not None and not any(move.quantity == IDLE for move in other.moves)]
+    return math.prod(1.0 / max(gain, 1.0) for gain in gains)
 
 
 def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> bool:
@@ -37,8 +47,11 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
     timeline = profile.timeline
     if timeline is None or timeline.steps <= 0:
         return None
-    if name == "idle share":
-        return timeline.idle_share_pct if not operators else None
+    if name == IDLE:
+        share = timeline.idle_share_pct
+        if operators or share is None or share >= 100:
+            return None
+        return timeline.busy_ns / timeline.steps * share / (100 - share)
     if name == "launches" and not operators:
         return timeline.launches / timeline.steps
     chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)]
@@ -69,8 +82,9 @@ def _tensor_core_share(operators: Sequence[Operator]) -> float | None:
     return sum((share or 0.0) * duration for share, duration in found) / total
 
 
-def seen(move: ExpectedMove, before: Profile, after: Profile | None) -> SeenMove:
-    """A move beside what the profiles say."""
+def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0) -> SeenMove:
+    """A move beside what the profiles say. of_others: the least factor that other passes may have added to it."""
+    move = move.model_copy(update={"low": move.low * of_others})
     old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
     ratio = new / old if old is not None and new is not None and old > 0 else None
@@ -79,8 +93,8 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None) -> SeenMove
                     result="not measured" if ratio is None else "seen" if fits else "not seen")
 
 
-def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None) -> Hypothesis:
-    moves = tuple(seen(move, before, after) for move in one.moves)
+def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float) -> Hypothesis:
+    moves = tuple(seen(move, before, after, of_others if move.quantity == "kernel time" else 1.0) for move in one.moves)
     result: HypothesisResult
     results = {move.result for move in moves} - {"not measured"}
     pays = gain is not None and gain >= WORTH

@@ -78,7 +78,7 @@ def launch_words(context: Context) -> Prediction:
         return Prediction("removes launches; idle share not measured")
     idle = timeline.idle_share_pct
     gain = (1.0, 100.0 / (100.0 - idle)) if idle < 100.0 else None
-    return Prediction(f"removes launches; the device idles {idle:.0f}% of the span", gain, (Move("idle share", 0.0, 0.5),))
+    return Prediction(f"removes launches; the device idles {idle:.0f}% of the span", gain, (Move("idle time", 0.0, 0.5),))
 
 
 def call_ns(context: Context) -> float | None:
@@ -122,7 +122,7 @@ def graph_words(context: Context) -> Prediction:
         return launch_words(context)
     words = f"one launch; the device idles {100 * idle:.0f}% of the span"
     words += f", copies of inputs and outputs take {100 * copies:.0f}% of it" if copies >= 0.01 else ""
-    return Prediction(words, (1.0 / (1.0 + copies), 1.0 / (1.0 - idle + copies)), (Move("idle share", 0.0, 0.5),))
+    return Prediction(words, (1.0 / (1.0 + copies), 1.0 / (1.0 - idle + copies)), (Move("idle time", 0.0, 0.5),))
 
 
 def recurrent(context: Context) -> bool:

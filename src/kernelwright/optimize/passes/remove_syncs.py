@@ -15,7 +15,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     guess = at_most(waiting_pct(context), "idle time after waits of the host")
-    return Prediction(guess.words, guess.gain, (Move("idle share", 0.0, 0.9),)) if guess.gain else guess
+    return Prediction(guess.words, guess.gain, (Move("idle time", 0.0, 0.9),)) if guess.gain else guess
 
 
 PASS = Pass(

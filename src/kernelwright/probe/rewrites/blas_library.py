@@ -40,6 +40,6 @@ def blas_library(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     usual = prefer()
     times = {library: milliseconds(under(library)) for library in ("cublas", "cublaslt")}
     best = min(times, key=lambda library: times[library])
-    if times[best] >= 0.99 * milliseconds(under(usual)):
-        raise NotImplementedError("not applicable: neither library is 1% faster than the present choice")
+    if times[best] >= 0.97 * milliseconds(under(usual)):  # less may be noise, and the next process would choose otherwise
+        raise NotImplementedError("not applicable: neither library is 3% faster than the present choice")
     return under(best)

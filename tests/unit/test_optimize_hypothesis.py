@@ -1,0 +1,65 @@
+"""Predictions of passes against the profiles before and after."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.model.profile import Profile
+from kernelwright.model.trial import ExpectedMove, PassPrediction
+from kernelwright.optimize.hypothesis import IDLE, beyond_prediction, check, quantity
+from optimizing import profile_of
+
+
+def test_predictions_are_confirmed_missed_unexplained_or_not_checked():
+    before, after = profile_of("cuda", ("aten::mm", "aten::add")), profile_of("cuda", ("aten::mm",))
+    ratio = quantity("kernel time", after, "aten") / quantity("kernel time", before, "aten")
+    assert ratio == pytest.approx(0.5)
+
+    def said(low: float, high: float, gain=(1.0, 1.5), what: str = "kernel time") -> PassPrediction:
+        move = ExpectedMove(quantity=what, low=low, high=high, operators="aten")
+        return PassPrediction(name="p", words="w", gain=gain, moves=(move,))
+
+    def result(one: PassPrediction, gain: float | None = None) -> str:
+        return check([one], before, after, {"p": gain} if gain else {})[0].result
+
+    assert result(said(0.0, ratio + 0.1)) == "confirmed" and result(said(0.0, ratio + 0.1), 1.4) == "confirmed"
+    assert result(said(0.9, 1.0)) == "not seen" and result(said(0.9, 1.0), 1.3) == "unexplained", "it gains, but not so"
+    assert result(said(0.0, 1.0), 2.0) == "unexplained", "more than it said it could"
+    assert result(said(0.0, 1.0, what="DRAM bytes")) == "not checked", "without counters nothing is known"
+    assert check([said(0.0, 1.0)], before, None)[0].result == "not checked"
+
+
+def test_only_a_gain_beyond_all_predictions_is_surprising():
+    one, two = PassPrediction(name="a", words="", gain=(1.0, 1.5)), PassPrediction(name="b", words="", gain=(1.0, 1.2))
+    assert beyond_prediction([one, two], 2.1) and not beyond_prediction([one, two], 1.9)
+    assert not beyond_prediction([one, PassPrediction(name="c", words="")], 9.0) and not beyond_prediction([], 9.0)
+
+
+def waiting(busy_us: float, idle_share_pct: float | None) -> Profile:
+    """One step in which the device works so long and does nothing for that share of the call."""
+    profile = profile_of("cuda", ("aten::mm",))
+    assert profile.timeline is not None
+    changes = {"steps": 1, "busy_ns": round(busy_us * 1e3), "measured_ns": round(busy_us * 1e3), "idle_share_pct": idle_share_pct}
+    return profile.model_copy(update={"timeline": profile.timeline.model_copy(update=changes)})
+
+
+def test_idle_time_is_of_a_call_whatever_becomes_of_the_work():
+    """Seen on an H200: 110 us of 456 us idle, then 65 us of 211 us: less waiting, though its share rose from 24% to 31%."""
+    before, after = waiting(346.0, 24.0), waiting(146.0, 31.0)
+    assert quantity(IDLE, before) == pytest.approx(109.3e3, rel=0.01) and quantity(IDLE, after) == pytest.approx(65.6e3, rel=0.01)
+    graph = PassPrediction(name="cuda_graph", words="w", gain=(1.0, 1.3), moves=(ExpectedMove(quantity=IDLE, low=0.0, high=0.7),))
+    assert check([graph], before, after)[0].result == "confirmed"
+    assert quantity(IDLE, waiting(10.0, None)) is None and quantity(IDLE, waiting(0.0, 100.0)) is None
+    assert quantity(IDLE, before, "aten") is None, "no operator's own"
+
+
+def test_what_other_kept_passes_said_of_the_device_s_work_may_be_in_the_kernel_time_too():
+    before, after = waiting(300.0, 10.0), waiting(141.0, 10.0)
+    attention = PassPrediction(name="attention", words="w", gain=(1.0, 1.34),
+                               moves=(ExpectedMove(quantity="kernel time", low=0.75, high=1.0),))
+    products, graph = (PassPrediction(name=name, words="w", gain=(1.0, 1.7), moves=(ExpectedMove(quantity=what, low=0.0, high=9.0),))
+                       for name, what in (("products", "launches"), ("graph", IDLE)))
+    assert check([attention], before, after)[0].result == "not seen"
+    assert check([attention, graph], before, after)[0].result == "not seen", "a graph takes nothing from the kernels"
+    together = check([attention, products, graph], before, after)[0]
+    assert together.result == "confirmed" and together.moves[0].low == pytest.approx(0.75 / 1.7)
