@@ -222,7 +222,18 @@ def test_what_writes_nothing_that_is_seen_is_no_evidence(monkeypatch):
     out = torch.full((2,), float("nan"))
     module.in_lists([out, torch.ones(2)])
     assert hidden.tolist() == [1, 1] and out.isnan().all()
-    assert dict(withholding.counts) == {"mine.through_plan": 0, "mine.in_lists": 1}
+    assert dict(withholding.counts) == {"mine.in_lists": 1} and withholding.unseen == {"mine.through_plan"}
+
+
+def test_a_helper_that_returns_a_number_hides_no_ghost(monkeypatch):
+    own, module = OwnKernels(), types.ModuleType("mine")
+    module.__file__ = "/somewhere/build/mine.so"
+    module.block, module.fused = lambda: 128, lambda x: x * 2
+    monkeypatch.setitem(sys.modules, "mine", module)
+    withholding = Withholding(own)
+    withholding.start(["mine.block", "mine.fused"])
+    assert module.block() == 128 and module.fused(torch.ones(1)).isnan().all()
+    assert dict(withholding.counts) == {"mine.fused": 1} and withholding.unseen == {"mine.block"}
 
 
 def test_what_a_compiler_left_is_not_its_own(monkeypatch, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from kernelwright.judge import statistics, timing
 from kernelwright.judge.outcome import words as words_of
+from kernelwright.judge.pairs import Pair
 from kernelwright.judge.sm_clocks import nothing_watched
 from kernelwright.judge.statistics import (
     MIN_QUADS,
@@ -129,7 +130,7 @@ def test_a_longer_timing_has_more_quads_of_the_same_length():
 ])
 def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_it_ended(monkeypatch, block_s, noise, stopped, pairs):
     """Planned from a busy warm-up: calls of 50 ms, which then take less."""
-    clock, rng = [0.0], np.random.default_rng(7)
+    clock, draws, rng = [0.0], [], np.random.default_rng(7)
 
     def block(who, plan, first, cut=None):
         clock[0] += block_s
@@ -141,7 +142,8 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
     timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
-                        lambda: None)
+                        lambda: draws.append(clock[0]))
+    assert len(draws) == math.ceil(timed.comparison.pairs / 2 / timing.SAME_CORES_QUADS), "another core every few quads"
     assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in words_of(timed)
 
 
@@ -185,3 +187,10 @@ def test_an_interval_beyond_1_that_is_ambiguous_says_why() -> None:
     assert "which excludes 1; but the effect of 185.0% is below the smallest one that this much noise would reliably show, 243.0%" in words
     assert "excludes 1" not in words_of(_timed(1.05, (0.9, 1.2), 20.0, "AMBIGUOUS"))
     assert "excludes 1" not in words_of(_timed(2.0, (1.9, 2.1), 5.0, "FASTER"))
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_the_scatter_is_that_of_one_quad_and_reaches_the_pairs(count):
+    values = np.random.default_rng(3).normal(0.0, 0.04, count)
+    found = estimate(values, 1)
+    assert found.scatter == pytest.approx(values.std(ddof=1), rel=0.3) and Pair.of(found).scatter == found.scatter

@@ -202,8 +202,11 @@ def _replay(names: tuple[str, ...], mine: Exchange, rounds: Rounds) -> tuple[Aud
     try:
         launched, right = _without(names, mine, rounds, 0)
         if not launched:
-            return row("not_applicable", "its kernels were not launched one by one (not at all, or from a CUDA graph), "
-                                         "or wrote to none of the tensors that they were given"), None
+            unseen = [name for name in mine.ask("withheld", Withheld).unseen if name in names]
+            if unseen:
+                return row("warned", f"{_listed(unseen)} returned no tensor and changed none that was given: whether it computes anything "
+                                     "that is used can't be told"), None
+            return row("not_applicable", "its kernels were not launched one by one (not at all, or from a CUDA graph)"), None
         if right is None:
             return row("not_applicable", "the reference's own output is the same on other inputs"), None
         if right and _without(names, mine, rounds, 1)[1]:

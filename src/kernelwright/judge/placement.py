@@ -36,7 +36,7 @@ def same_cores(processes: Sequence[int], threads: Sequence[int]) -> Iterator[Cal
         yield draw if on_gpu else _nothing
     finally:
         for process in processes:
-            _bind(process, allowed, main_only=on_gpu)
+            _bind(process, allowed, main_only=False)  # a thread that was born meanwhile too
 
 
 def _nothing() -> None:

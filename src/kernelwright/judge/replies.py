@@ -125,6 +125,8 @@ class Withheld(Reply):
     """op withheld: launches left out, or results made useless, by kernel."""
 
     counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=200)]
+    unseen: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=200)]
+    """Called, and nothing that they returned or wrote could be seen."""
 
 
 class ConditionReady(Reply):

@@ -28,10 +28,10 @@ def check(
 
 
 def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
-    """The least factor of the device's work that the other kept passes say they leave: both profiles see all passes at once."""
-    gains = [other.gain[1] for other in predictions
-             if other.name != one.name and other.gain is not None and not any(move.quantity == IDLE for move in other.moves)]
-    return math.prod(1.0 / max(gain, 1.0) for gain in gains)
+    """The least factor of the device's work that the other kept passes say they leave: both profiles see all passes at once. 0 where one of
+    them gives no number."""
+    others = [other for other in predictions if other.name != one.name and not any(move.quantity == IDLE for move in other.moves)]
+    return math.prod(0.0 if other.gain is None else 1.0 / max(other.gain[1], 1.0) for other in others)
 
 
 def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> bool:
@@ -94,7 +94,8 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
 
 
 def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float) -> Hypothesis:
-    moves = tuple(seen(move, before, after, of_others if move.quantity == "kernel time" else 1.0) for move in one.moves)
+    moves = tuple(seen(move, before, after, of_others if (move.quantity, move.operators) == ("kernel time", "") else 1.0)
+                  for move in one.moves)
     result: HypothesisResult
     results = {move.result for move in moves} - {"not measured"}
     pays = gain is not None and gain >= WORTH

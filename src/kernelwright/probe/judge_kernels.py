@@ -59,21 +59,23 @@ class OwnKernels:
 class Withholding:
     """From `start` on, own kernels of these names are not launched, or what they gave is made useless. It ends with the process.
 
-    A Triton launch is left out, and so is a function of an extension that is given no tensors: it may write through raw pointers. An
-    operator or another function runs; then what it returned is filled with NaN (zeros where the dtype has none), and what it wrote to its
-    arguments is taken back; it counts only where that is something. What a CUDA graph holds was launched at capture: it is not withheld.
+    A Triton launch is left out, and so is a call of an extension's function that is given an address. An operator or another function
+    runs; then what it returned is filled with NaN (zeros where the dtype has none), and what it wrote to its arguments is taken back; where
+    that is nothing it counts as unseen. What a CUDA graph holds was launched at capture: it is not withheld.
     """
 
     def __init__(self, own: OwnKernels) -> None:
         self.own = own
         self.names: frozenset[str] = frozenset()
         self.counts: Counter[str] = Counter()
+        self.unseen: set[str] = set()
+        """Those that were called, and neither returned a tensor nor changed one that they were given."""
         self._mode: _Withhold | None = None
 
     def start(self, names: list[str]) -> None:
         """Withhold these from now on, instead of those before; the counts start again."""
         first = not self.names
-        self.names, self.counts = frozenset(names), Counter()
+        self.names, self.counts, self.unseen = frozenset(names), Counter(), set()
         if not first:
             return
         jit = sys.modules.get("triton.runtime.jit")
@@ -102,7 +104,7 @@ class Withholding:
         def call(*args: Any, **kwargs: Any) -> Any:
             if name not in self.names:
                 return function(*args, **kwargs)
-            if _tensors((args, kwargs)):
+            if not any(_is_address(item) for item in (*args, *kwargs.values())):
                 return self.spoil(name, function, args, kwargs)
             self.counts[name] += 1
             return None
@@ -116,12 +118,15 @@ class Withholding:
         with torch.no_grad():
             result = function(*args, **kwargs)
             outputs = _tensors(result)
-            written = any(_differ(tensor, old) for tensor, old in zip(given, before, strict=True))
+            written = _capturing() or any(_differ(tensor, old) for tensor, old in zip(given, before, strict=True))
             for tensor in outputs:
                 tensor.detach().fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else 0)
             for tensor, old in zip(given, before, strict=True):
                 tensor.detach().copy_(old)
-        self.counts[name] += bool(outputs) or written
+        if outputs or written:
+            self.counts[name] += 1
+        else:
+            self.unseen.add(name)
         return result
 
 
@@ -167,6 +172,16 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     held = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
     return [tensor for item in held for tensor in _tensors(item)]
+
+
+def _is_address(value: Any) -> bool:
+    """Whether a number may be one: no size or index of a call comes near."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 32
+
+
+def _capturing() -> bool:
+    """Whether a CUDA graph is being captured: nothing may be compared then."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:

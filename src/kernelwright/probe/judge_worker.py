@@ -314,7 +314,7 @@ class Worker:
 
     def op_withheld(self, message: Message) -> Message:
         """How often each was withheld since."""
-        return {"counts": dict(self.withholding.counts)}
+        return {"counts": dict(self.withholding.counts), "unseen": sorted(self.withholding.unseen)}
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
