@@ -181,7 +181,7 @@ def _is_address(value: Any) -> bool:
 
 def _capturing() -> bool:
     """Whether a CUDA graph is being captured: nothing may be compared then."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
