@@ -30,7 +30,7 @@ _DECIDED = ("FASTER", "SAME", "SLOWER")
 
 @dataclass(frozen=True)
 class BestRow:
-    """The best decided row of the ladder at a precision or a higher one."""
+    """The best timed row of the ladder, decided or not, at a precision or a higher one."""
 
     name: str
     speedup: float
