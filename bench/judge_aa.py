@@ -46,8 +46,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from kernelwright.judge import JudgeOptions, judge, pairs  # noqa: E402
+from kernelwright.judge.blocks import MAX_QUADS  # noqa: E402
 from kernelwright.judge.statistics import ALPHA, MIN_QUADS, Estimate, decide, estimate, plan_looks, settled  # noqa: E402
-from kernelwright.judge.timing import MAX_QUADS  # noqa: E402
 from kernelwright.model.verdict import Verdict  # noqa: E402
 from kernelwright.model.workload import WorkloadRef  # noqa: E402
 

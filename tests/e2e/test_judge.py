@@ -101,7 +101,7 @@ def test_a_candidate_that_does_a_third_of_the_work_is_faster(wide, timed):
 
 def test_while_one_side_is_timed_the_other_is_stopped(wide, timed, monkeypatch):
     """A thread that it left, OpenMP's among them, takes nothing from the other's time."""
-    seen, plain = {}, timing._block
+    seen, plain = {}, timing.one_block
 
     def block(who, *rest):
         others = [worker for role, worker in seen.items() if role != who.worker.role]
@@ -109,7 +109,7 @@ def test_while_one_side_is_timed_the_other_is_stopped(wide, timed, monkeypatch):
         assert all(stopped(worker.pid) for worker in others), f"beside {who.worker.role}"
         return plain(who, *rest)
 
-    monkeypatch.setattr(timing, "_block", block)
+    monkeypatch.setattr(timing, "one_block", block)
     monkeypatch.setattr(timing, "_closing", lambda *rest: None)  # its blocks are not timed
     assert judge(wide.workload, WIDE / "same.py", session=wide).verdict in ACCEPTABLE
     assert seen.keys() == {"reference", "candidate"}

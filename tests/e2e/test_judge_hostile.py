@@ -179,9 +179,23 @@ def test_a_daemon_ends_with_its_candidate(attacked):
                        for pid in others() for number in (0, signal.SIGSTOP, signal.SIGKILL)),
                      ("a process group", lambda: os.killpg(os.getppid(), signal.SIGKILL)),
                      ("a pidfd", lambda: signal.pidfd_send_signal(os.pidfd_open(os.getppid()), signal.SIGKILL)),
-                     ("affinity", lambda: os.sched_setaffinity(others()[-1], {0})),
                      ("limits", lambda: resource.prlimit(others()[-1], resource.RLIMIT_NOFILE, (3, 3))),
-                     ("priority", lambda: os.setpriority(os.PRIO_PROCESS, others()[-1], 19)))
+                     *((f"{name} of {pid}", lambda pid=pid, choose=choose: choose(pid))
+                       for pid in (0, *others()) for name, choose in (("affinity", bind), ("priority", hurry))))
+
+        def bind(pid):
+            before = os.sched_getaffinity(pid)
+            os.sched_setaffinity(pid, {min(before)})
+            seen(len(before) == 1 or os.sched_getaffinity(pid) == before)
+
+        def hurry(pid):
+            before = os.getpriority(os.PRIO_PROCESS, pid)
+            os.setpriority(os.PRIO_PROCESS, pid, before + 1)
+            seen(os.getpriority(os.PRIO_PROCESS, pid) == before)
+
+        def seen(unchanged):
+            if unchanged:
+                raise PermissionError(errno.EPERM, "it did nothing")
         """),
     ("other processes' memory unreadable", """
         def attack():

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelwright.judge import statistics, timing
+from kernelwright.judge import blocks, statistics, timing
+from kernelwright.judge.blocks import plan_of
 from kernelwright.judge.outcome import words as words_of
 from kernelwright.judge.pairs import Pair
 from kernelwright.judge.sm_clocks import nothing_watched
@@ -20,7 +21,7 @@ from kernelwright.judge.statistics import (
     settled,
     signed_rank_index,
 )
-from kernelwright.judge.timing import Timed, plan_of
+from kernelwright.judge.timing import Timed
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.verdict import Comparison
 
@@ -130,18 +131,19 @@ def test_a_longer_timing_has_more_quads_of_the_same_length():
 ])
 def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_it_ended(monkeypatch, block_s, noise, stopped, pairs):
     """Planned from a busy warm-up: calls of 50 ms, which then take less."""
+    sides = tuple(SimpleNamespace(worker=SimpleNamespace(pause=lambda: None)) for _ in range(2))
     clock, draws, rng = [0.0], [], np.random.default_rng(7)
 
     def block(who, plan, first, cut=None):
         clock[0] += block_s
-        sample_ns = 1e6 * (1.3 if who == "reference" else 1.0) * math.exp(rng.normal(0, noise))
-        return timing.Block(block_s, [], [sample_ns] * plan.samples, [1] * plan.samples)
+        sample_ns = 1e6 * (1.3 if who is sides[0] else 1.0) * math.exp(rng.normal(0, noise))
+        return blocks.Block(block_s, [], [sample_ns] * plan.samples, [1] * plan.samples)
 
-    monkeypatch.setattr(timing, "_block", block)
-    monkeypatch.setattr(timing, "_cut", lambda plan, sides: None)
+    monkeypatch.setattr(timing, "one_block", block)
+    monkeypatch.setattr(timing, "cut_short", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
-    timed = timing._run(("reference", "candidate"), plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
+    timed = timing._run(sides, plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
                         lambda: draws.append(clock[0]))
     assert len(draws) == math.ceil(timed.comparison.pairs / 2 / timing.SAME_CORES_QUADS), "another core every few quads"
     assert timed.comparison.pairs in pairs and stopped in timed.stopped and stopped in words_of(timed)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge import conditions, timing, window
+from kernelwright.judge import blocks, conditions, timing, undisturbed, window
 from kernelwright.judge.channel import WorkerFailed
 from kernelwright.judge.replies import ConditionReady, Done, Prepared, Times
 from kernelwright.judge.sm_clocks import MAX_DROPPED_SHARE, Reading, SmClocks, kept_quads
@@ -18,13 +18,15 @@ from kernelwright.model.verdict import ConditionTiming
 CALL_NS = 1e6
 MOST = 4
 """Input sets of a ring."""
+NO_PROCESS = 2**30
+"""Above every process id there is: nothing is bound to a core."""
 
 
 class StandIn:
     """A worker that answers at once and says that a call takes call_ns; `asked` is what it was told."""
 
     def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None):
-        self.worker = SimpleNamespace(role=role, pid=0, pause=lambda: self.asked.append(("pause", {})),
+        self.worker = SimpleNamespace(role=role, pid=NO_PROCESS, pause=lambda: self.asked.append(("pause", {})),
                                       resume=lambda: self.asked.append(("resume", {})))
         self.call_ns, self.device, self.conditions, self.dies_at, self.ring = call_ns, device, conditions, dies_at, 1
         self.asked = []
@@ -95,7 +97,7 @@ def test_the_checked_blocks_differ_in_length_from_one_judgement_to_the_next_and_
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_on_a_cpu_the_other_side_is_stopped_whenever_one_is_timed(walls, device):
+def test_the_other_side_is_stopped_whenever_one_is_timed(walls, device):
     """What its threads would spin then is this side's time. A command sets a stopped side going again."""
     log = []
     sides = [StandIn(role, device=device) for role in ("reference", "candidate")]
@@ -107,7 +109,7 @@ def test_on_a_cpu_the_other_side_is_stopped_whenever_one_is_timed(walls, device)
     for role, op in log[: last + 1]:
         running = running - {role} if op == "pause" else running | {role}
         if op == "time":
-            assert (running == {role}) == (device == "cpu")
+            assert running == {role}
     assert {role for role, op in log[last:] if op == "resume"} == {"reference", "candidate"}, "and all goes on at the end"
 
 
@@ -120,15 +122,15 @@ def test_a_side_goes_on_where_the_timing_fails(walls, monkeypatch):
 
 
 def test_a_sample_cut_short_does_not_change_the_time_of_a_call():
-    block = timing.Block(1.0, [], [4e6, 4e6, 1e6], [4, 4, 1])
+    block = blocks.Block(1.0, [], [4e6, 4e6, 1e6], [4, 4, 1])
     assert block.per_call_ns(False) == [1e6, 1e6]
-    assert timing.Block(1.0, [], [2e6], [2]).per_call_ns(False) == [1e6]
+    assert blocks.Block(1.0, [], [2e6], [2]).per_call_ns(False) == [1e6]
 
 
 def test_quads_during_which_the_gpu_throttled_do_not_count(walls, monkeypatch):
     """The candidate's first two quads look three times as long, and NVML saw a thermal slowdown in them."""
     sides = StandIn("reference"), StandIn("candidate")
-    plain, made = timing._block, []
+    plain, made = timing.one_block, []
 
     def block(who, plan, first, cut=None):
         found = plain(who, plan, first, cut)
@@ -137,7 +139,7 @@ def test_quads_during_which_the_gpu_throttled_do_not_count(walls, monkeypatch):
             found.host_ns = [3 * value for value in found.host_ns]
         return found
 
-    monkeypatch.setattr(timing, "_block", block)
+    monkeypatch.setattr(timing, "one_block", block)
     monkeypatch.setattr(timing.SmClocks, "during",
                         lambda self, start, end: Reading(1980, any(one.start_s == start for one in made[:8])))
     for side in sides:
@@ -236,3 +238,34 @@ def test_kernels_that_ran_longer_than_the_timer_says_raise_a_doubt():
     assert window.doubt(seen(95e3), seen(50e3), 100e3, 55e3) is None
     assert window.doubt(seen(1e3), seen(1e3), 20e3, 10e3) is None, "calls that wait for the host are busy for less"
     assert window.doubt(seen(300e3), seen(150e3), 100e3, 50e3) is None, "a GPU whose clock fell in both windows"
+
+
+@pytest.mark.parametrize(("beside", "alone", "candidate", "doubted"), [
+    (1.0, 1.0, 0.5, False),
+    (1.0, 1.0, 0.99, False),
+    (2.0, 1.0, 1.0, True),  # all that it gains is what the reference lost
+    (1.05, 1.0, 1.0, True),
+    (1.05, 1.0, 0.5, False),  # a little lost, much gained
+    (1.2, 1.0, 0.5, True),  # too much lost for any figure
+    (1.05, 1.0, 1.1, False),  # nothing is claimed
+    (1.02, 1.0, 1.0, False),
+    (0.8, 1.0, 0.9, False),
+])
+def test_a_speed_up_that_the_reference_lost_beside_the_candidate_is_not_believed(walls, beside, alone, candidate, doubted):
+    sides = StandIn("reference", beside * CALL_NS, "cuda"), StandIn("candidate", candidate * CALL_NS, "cuda")
+    timed = compared(*sides)
+    sides[0].call_ns = alone * CALL_NS
+    alone_ns = undisturbed.time_alone(sides[0], timed)
+    assert alone_ns == pytest.approx(alone * CALL_NS, rel=0.01)
+    assert (undisturbed.doubt(timed, alone_ns) is not None) == doubted
+    row = undisturbed.audit(timed, alone_ns)
+    assert row.result == ("failed" if doubted else "passed")
+    assert f"{abs(100 * (beside / alone - 1)):.0f}." in row.detail or abs(beside - alone) < 0.03
+
+
+def test_the_time_alone_is_soon_known_however_long_a_call_is(walls):
+    side = StandIn("reference", 5e9, "cuda")
+    timed = compared(side, StandIn("candidate", 5e9, "cuda"))
+    side.asked.clear()
+    undisturbed.time_alone(side, timed)
+    assert [op for op, _ in side.asked].count("time") < undisturbed.BLOCKS

@@ -24,9 +24,8 @@ MOST_OVER = 10
 
 def measure(
     reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S, pair_s: float = 0.0,
-    *, pauses: bool = False,
 ) -> tuple[ConditionTiming, ...]:
-    """Time both under each condition. pair_s: a call of both sides, warm; pauses: the other process is stopped meanwhile.
+    """Time both under each condition. pair_s: a call of both sides, warm. While one side is timed the other process is stopped.
 
     Raises WorkerFailed, OutOfTime.
     """
@@ -37,7 +36,7 @@ def measure(
             rows.append(ConditionTiming(condition=name, not_applicable=why))
             continue
         try:
-            rows.append(_measured(reference, candidate, name, budget_s, pauses))
+            rows.append(_measured(reference, candidate, name, budget_s))
         except WorkerFailed as error:
             if name != "graph" or error.code == "forged":  # an ordinary call must not fail; a capture may, and end its process
                 raise
@@ -45,7 +44,7 @@ def measure(
     return tuple(rows)
 
 
-def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float, pauses: bool) -> ConditionTiming:
+def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float) -> ConditionTiming:
     sides = (reference, candidate)
     ready: list[ConditionReady] = []
     for who in sides:
@@ -58,8 +57,7 @@ def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: flo
     first = 0
     for _ in range(quads):
         for side in (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1):
-            if pauses:
-                sides[1 - side].worker.pause()
+            sides[1 - side].worker.pause()
             blocks[side].append(_block(sides[side], samples, ready[side].calls, first))
             first += samples * ready[side].calls
     for who in sides:

@@ -17,7 +17,7 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Audit, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
-from . import guards, kernels, pairs, roofs, sanitizer, screening
+from . import guards, kernels, pairs, roofs, sanitizer, screening, undisturbed
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .correctness import PRECISION_ORDER
@@ -178,9 +178,25 @@ class _Judgement:
                 again, why = fresh._run()
             except _Refused as refused:
                 again, why = refused.name, refused.reasons
+            if fresh.timed is not None and again in ACCEPTABLE and self._on_gpu():
+                with fresh._failures():
+                    again, why = self._undisturbed(fresh, again, why)
         for part, shown in (("start", "further pairs' start"), (WAITING, WAITING)):
             self.phases_s[shown] = self.phases_s.get(shown, 0.0) + fresh.phases_s.get(part, 0.0)
         return again, why, fresh.timed
+
+    def _undisturbed(self, fresh: _Judgement, again: VerdictName, why: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
+        """What a pair said, held against the reference's time without the candidate, whose process has ended."""
+        session, timed = fresh.session, fresh.timed
+        if session.worker is None or timed is None:
+            return again, why
+        with fresh._lock(), session.quiet():
+            alone_ns = undisturbed.time_alone(Exchange(session.worker, session.private, self.options.timeout_s, self.deadline), timed)
+        self.audits = [*(row for row in self.audits if row.name != undisturbed.NAME), undisturbed.audit(timed, alone_ns)]
+        if doubt := undisturbed.doubt(timed, alone_ns):
+            timed.doubt = timed.doubt or doubt
+            return "AMBIGUOUS", (doubt, *why[1:])
+        return again, why
 
     def _on_gpu(self) -> bool:
         return self.session.facts.environment.get("device") == "cuda"

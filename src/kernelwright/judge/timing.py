@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import statistics as order
 import time
@@ -14,33 +13,16 @@ import numpy as np
 from ..model.measurement import Measurement
 from ..model.verdict import Comparison, ConditionTiming
 from . import clocks, conditions, window
+from .blocks import Block, Plan, block_times, cut_short, one_block, prepare, warm
 from .channel import WorkerFailed
 from .exchange import Exchange
-from .options import USUAL_TIMING_S
 from .placement import same_cores
-from .replies import Done, Prepared, Times
 from .sm_clocks import Kept, SmClocks, Watch, kept_quads, nothing_watched
-from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, Floats, decide, estimate, plan_looks, quad_values, settled
+from .statistics import ALPHA, MIN_QUADS, Decision, Estimate, Floats, decide, estimate, quad_values, settled
 from .tensors import Leaf
 
-WARM_S = 0.2
-"""Each side is called for at least this long before the first block (clocks ramp, caches and allocators fill)."""
-SAMPLE_S = 400e-6
-"""A sample makes enough calls to last this long: a timer's 0.5 us (CUDA events) are then 0.1%."""
-MAX_RING = 16
-MAX_QUADS = {"cuda": 40, "cpu": 400}
-"""In the usual time; a longer timing may have as many times more as it is longer, up to MAX_LONGER: quads average the noise of a
-machine, more samples in a block do not. A CPU core that others share changes speed within milliseconds, so the sides take short turns
-there (two cores, two threads, the same program on both sides, 15 s: standard error of the median quad 0.4% with blocks of 4 ms, 0.7% with
-8 ms, 1.2% with 22 ms)."""
-MAX_LONGER = 5
-MAX_SAMPLES = 50
-MIN_BLOCK_S = {"cuda": 5e-3, "cpu": 2.5e-3}
-"""A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 SAME_CORES_QUADS = 4
 """On a GPU another core is drawn for both sides' launches after so many quads: a core that just woke is slow for some milliseconds."""
-LEAD_IN_BELOW_S = 0.05
-"""Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
 CHECKED_QUADS = ((0, 1), (1, 2), (2, 3), (3, 8), (8, 20))
 """In one quad drawn from each range the blocks have a random length, the inputs lie at new addresses, and the output of the last call of
 each of the candidate's blocks is checked, after a random number of calls of a sample."""
@@ -55,29 +37,6 @@ OF_PROCESS = ("died", "timeout", "noisy", "forged")
 HIDDEN_SHARE = 0.10
 HIDDEN_NS = 20e3
 """Host time that events do not see, beyond the reference's own: above both, host time with device-wide synchronisation counts."""
-
-
-@dataclass
-class Block:
-    """One block of one side."""
-
-    wall_s: float
-    """By the parent's clock, from the command to the reply."""
-    events_ns: Sequence[float]
-    host_ns: Sequence[float]
-    calls: Sequence[int] = ()
-    """Of each sample."""
-    start_s: float = 0.0
-    """time.monotonic() at the command."""
-
-    def chosen(self, use_host: bool) -> Sequence[float]:
-        """ns of each sample by the timer that counts."""
-        return self.host_ns if use_host or not self.events_ns else self.events_ns
-
-    def per_call_ns(self, use_host: bool) -> list[float]:
-        """ns a call of each sample; a sample that was cut short counts only where it is the block's only one."""
-        rates = [value / calls for value, calls in zip(self.chosen(use_host), self.calls, strict=True)]
-        return rates[:-1] if len(rates) > 1 and self.calls[-1] < self.calls[0] else rates
 
 
 @dataclass(frozen=True)
@@ -141,22 +100,6 @@ class Timed:
     """Of each part."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How the blocks are cut: fixed before the first one counts."""
-
-    ring: int
-    """Calls a sample, each on its own input set."""
-    samples: int
-    lead_in: bool
-    pauses: bool
-    """While one side is timed the other's process is stopped."""
-    looks: tuple[int, ...]
-    """Quads after which the interval is looked at. The last is the most that are made: time usually ends it earlier."""
-    longest: bool
-    """A longer timing would not have more quads."""
-
-
 def compare(
     reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float = ALPHA, *, export: Export | None = None,
     cross_check: bool = False, alone: bool = False,
@@ -168,11 +111,11 @@ def compare(
     """
     sides = (reference, candidate)
     begin = time.monotonic()
-    told = [_warm(who, calls=1, seconds=0.0)[0] for who in sides]
+    told = [warm(who, calls=1, seconds=0.0)[0] for who in sides]
     device = told[0].device
     threads = [reply.threads if reply.device == "cpu" else 0 for reply in told]
     with same_cores([who.worker.pid for who in sides], threads) as draw_cores:
-        plan, pool = _prepare(reference, candidate, max_timing_s, alpha)
+        plan, pool = prepare(reference, candidate, max_timing_s, alpha)
         warmed = time.monotonic()
         with SmClocks(device) as watched:
             try:
@@ -198,7 +141,7 @@ def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: 
     """
     budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
     with same_cores([who.worker.pid for who in (reference, candidate)], timed.threads):
-        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed), pauses=any(timed.threads))
+        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed))
     note = conditions.slower_cold(timed.decision, timed.conditions)
     return [note] if note else []
 
@@ -242,12 +185,11 @@ def _run(
             quad = len(blocks[0]) // 2
             if quad % SAME_CORES_QUADS == 0:
                 draw_cores()
-            cut = _cut(plan, sides) if quad in drawn else None
+            cut = cut_short(plan, sides) if quad in drawn else None
             order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
             for side in order_of_sides:
-                if plan.pauses:
-                    sides[1 - side].worker.pause()
-                blocks[side].append(_block(sides[side], plan, first, cut))
+                sides[1 - side].worker.pause()
+                blocks[side].append(one_block(sides[side], plan, first, cut))
                 first += plan.samples * plan.ring
                 if side == 1 and cut and checks.spent_s < CHECK_BUDGET_S:
                     checks.take(first - plan.samples * plan.ring + cut.calls - 1)
@@ -280,34 +222,14 @@ def _run(
 
 def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:
     for _ in range(CLOSING_CHECKS):
-        cut = _cut(plan, (), most=3)
-        _block(candidate, plan, first, cut)
+        cut = cut_short(plan, (), most=3)
+        one_block(candidate, plan, first, cut)
         checks.take(first + cut.calls - 1)
         first += cut.samples * plan.ring
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The blocks of one quad end early: after `samples` samples, the last of which has `last_calls` calls."""
-
-    samples: int
-    last_calls: int
-    calls: int
-    """All of a block."""
-
-
-def _cut(plan: Plan, sides: Sequence[Exchange], most: int | None = None) -> Cut:
-    """A random length (at most `most` samples), and input sets at new addresses on these sides: on both, so that the quad stays fair."""
-    for who in sides:
-        who.ask("renew", Done)
-    longest = min(plan.samples, most or plan.samples)
-    samples = longest - secrets.randbelow(max(1, longest // 2))
-    last_calls = 1 + secrets.randbelow(plan.ring)
-    return Cut(samples, last_calls, (samples - 1) * plan.ring + last_calls)
-
-
 def _values(blocks: tuple[list[Block], list[Block]], use_host: bool, kept: Kept | None) -> Floats:
-    values = quad_values(*(_block_times(side, use_host) for side in blocks))
+    values = quad_values(*(block_times(side, use_host) for side in blocks))
     return values if kept is None else values[np.asarray(kept.quads, dtype=bool)]
 
 
@@ -336,54 +258,6 @@ def _why_stopped(clear: bool, plan: Plan, used_s: float, max_timing_s: float) ->
     return f"timing stopped after {used_s:.1f} s of at most {max_timing_s:g} s: all {2 * most} pairs that it allows were made{more}"
 
 
-def _warm(who: Exchange, *, calls: int, seconds: float) -> tuple[Prepared, float]:
-    """The reply, and the seconds a call by what the worker says, but no more than the parent saw."""
-    start = time.monotonic()
-    reply = who.ask("prepare_timing", Prepared, calls=calls, seconds=seconds, min_calls=max(2, calls))
-    return reply, max(min(reply.call_s, time.monotonic() - start), 1e-9)
-
-
-def _prepare(reference: Exchange, candidate: Exchange, max_timing_s: float, alpha: float) -> tuple[Plan, int]:
-    warm = [_warm(who, calls=1, seconds=WARM_S) for who in (reference, candidate)]
-    wanted = min(MAX_RING, max(1, math.ceil(SAMPLE_S / min(call_s for _, call_s in warm))))
-    if wanted > 1:
-        warm = [_warm(who, calls=wanted, seconds=WARM_S / 4) for who in (reference, candidate)]
-    (mine, reference_s), (theirs, candidate_s) = warm
-    if (theirs.ring, theirs.pool) != (mine.ring, mine.pool):
-        raise WorkerFailed("malformed", "prepared another number of inputs than it was asked for", role=candidate.worker.role)
-    return plan_of(mine.ring, reference_s, candidate_s, max_timing_s, mine.device, alpha), mine.pool
-
-
-def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: float, device: str, alpha: float = ALPHA) -> Plan:
-    """How to spend max_timing_s on two sides whose calls take these seconds. More than the usual time means more quads, not longer ones."""
-    sample_s, max_quads = ring * max(reference_s, candidate_s), MAX_QUADS[device]
-    lead_in = sample_s < LEAD_IN_BELOW_S
-    block_s = min(max_timing_s, USUAL_TIMING_S) / (4 * max_quads)
-    samples = min(MAX_SAMPLES, max(1, math.ceil(MIN_BLOCK_S[device] / sample_s), int(block_s / sample_s)))
-    quad_s = 2 * ring * (reference_s + candidate_s) * (samples + lead_in)
-    most = int(max_quads * min(MAX_LONGER, max(1.0, max_timing_s / USUAL_TIMING_S)))
-    quads = max(MIN_QUADS, min(most, int(max_timing_s / quad_s)))
-    # The warm-up on a busy machine makes a call look slow (seen: 62 quads planned for 30 s, done after 12 s): time ends the last look.
-    return Plan(ring, samples, lead_in, device == "cpu", (*plan_looks(quads, alpha)[:-1], most), most == MAX_LONGER * max_quads)
-
-
-def _block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Block:
-    if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
-        who.ask("lead_in", Done)
-    samples, last_calls = (cut.samples, cut.last_calls) if cut else (plan.samples, plan.ring)
-    start = time.monotonic()
-    reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)
-    wall = time.monotonic() - start
-    if len(reply.host_ns) != samples or len(reply.events_ns) not in (0, samples):
-        raise WorkerFailed("forged", "gave another number of timings than it was asked for", role=who.worker.role)
-    return Block(wall, reply.events_ns, reply.host_ns, [plan.ring] * (samples - 1) + [last_calls], start)
-
-
-def _block_times(blocks: Sequence[Block], use_host: bool) -> list[float]:
-    """ns a call of each block: the median sample, so that one interruption does not move it."""
-    return [order.median(block.per_call_ns(use_host)) for block in blocks]
-
-
 def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
     if not all(block.events_ns for side in blocks for block in side):
         return False
@@ -402,4 +276,4 @@ def _comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
         method=f"{found.method}; {method}", level_pct=100 * (1 - alpha), log_ratios=tuple(round(float(value), 6) for value in quad_values(
-            *(_block_times(side, use_host) for side in blocks))))
+            *(block_times(side, use_host) for side in blocks))))

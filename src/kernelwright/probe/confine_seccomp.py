@@ -49,9 +49,11 @@ SIGNALLING = ((62, 129), (200, 130), (234, 131), (129, 138), (297, 240), (434, 4
 OF_SELF_ONLY = ((302, 261), (279, 239), (256, 238))
 """prlimit64, move_pages, migrate_pages: the first argument says whose."""
 SCHEDULING = ((203, 122), (314, 274), (142, 118), (144, 119))
-"""sched_setaffinity, sched_setattr, sched_setparam, sched_setscheduler: the first argument says whose."""
+"""sched_setaffinity, sched_setattr, sched_setparam, sched_setscheduler. They say that they did it, and did nothing: a side that chose its
+own core or priority would leave the other one the busy cores. Where OpenMP is told to bind its threads (PINNING) the reference's are bound
+too, so there they work; the first argument says whose."""
 PRIORITY = ((141, 140), (251, 30))
-"""setpriority, ioprio_set: the second argument says whose."""
+"""setpriority, ioprio_set: as SCHEDULING."""
 LEAVING = ((112, 157), (109, 154))
 """setsid, setpgid: they say that they did it, and did nothing. The judge stops the process group while the other side is timed, and who
 left it would run on; refused, they would break ninja, which puts each compiler into a group of its own."""
@@ -95,14 +97,10 @@ def program(machine: str, own: int, protected: Sequence[int]) -> list[Instructio
         out += _block(call[which], [_load(ARGS), *(step for number in whom for step in _equals(number))])
     for call in OF_SELF_ONLY:
         out += _block(call[which], _self_only(ARGS, own))
-    scheduling = _self_only(ARGS, own)
-    if any(name in os.environ for name in PINNING):
-        scheduling = [_load(ARGS), *(step for number in whom for step in _equals(number))]
-    for call in SCHEDULING:
-        out += _block(call[which], scheduling)
-    for call in PRIORITY:
-        out += _block(call[which], _self_only(ARGS + 8, own))
-    for call in LEAVING:
+    pinned = any(name in os.environ for name in PINNING)
+    for call in SCHEDULING if pinned else ():
+        out += _block(call[which], [_load(ARGS), *(step for number in whom for step in _equals(number))])
+    for call in (*LEAVING, *PRIORITY, *(() if pinned else SCHEDULING)):
         out += [(JEQ, 0, 1, call[which]), (RET, 0, 0, RET_ERRNO)]
     return [*out, (RET, 0, 0, RET_ALLOW)]
 
