@@ -269,3 +269,12 @@ def test_the_time_alone_is_soon_known_however_long_a_call_is(walls):
     side.asked.clear()
     undisturbed.time_alone(side, timed)
     assert [op for op, _ in side.asked].count("time") < undisturbed.BLOCKS
+
+
+def test_a_loss_must_show_in_each_timing_alone(walls, monkeypatch):
+    """One of them on a luckier core is no evidence."""
+    sides = StandIn("reference", 1.2 * CALL_NS, "cuda"), StandIn("candidate", CALL_NS, "cuda")
+    timed = compared(*sides)
+    alone = iter([CALL_NS, 1.19 * CALL_NS, CALL_NS])
+    monkeypatch.setattr(undisturbed, "_timed_once", lambda *_: next(alone))
+    assert undisturbed.doubt(timed, undisturbed.time_alone(sides[0], timed)) is None and len(list(alone)) == 1
