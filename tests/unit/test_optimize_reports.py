@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 import sys
 from html.parser import HTMLParser
@@ -138,6 +139,15 @@ def test_bounds_are_the_originals_work_over_each_roof(tmp_path):
     assert rows["tensor pipe, tf32"]["least"] == "275.00" and rows["plain pipe, float32"]["before"] == "220.0%"
     reached = remains.reached(end)
     assert reached is not None and (reached["least"], reached["least_after"], reached["after"]) == ("2200.00", "300.00", "60.0%")
+
+
+def test_what_was_kept_may_use_the_pipes_of_the_original(tmp_path):
+    """A profile of one CUDA graph cannot tell that its convolutions use TF32: its bound is the original's still."""
+    kept = row("tf32", verdict(speedup=2.0), precision="tf32")
+    end = ending(tmp_path, [*LADDER, kept], kept, precision="tf32")
+    assert end.after is not None
+    reached = remains.reached(dataclasses.replace(end, baseline=end.after, after=end.baseline))
+    assert reached is not None and reached["least"] == reached["least_after"] == "300.00" and reached["dtype_after"] == "tf32"
 
 
 def test_what_is_left_is_the_time_above_each_stages_roof(tmp_path):

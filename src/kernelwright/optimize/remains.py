@@ -91,16 +91,22 @@ def bound_rows(end: Ending) -> list[dict[str, str]]:
 
 def reached(end: Ending) -> dict[str, str] | None:
     """Share of the bound at the arithmetic in use, before and after, and the most that is possible there ("" where the original is beyond
-    it already: it uses another pipe); None where it is not known."""
+    it already: it uses another pipe); None where it is not known.
+
+    What was kept may use the pipes that the original uses, although its profile may not tell (the work of one CUDA graph has no operators):
+    so the bound after is never longer.
+    """
     before, after = durations(end)
     old_ns = in_use_ns(end.baseline)
     new_ns = in_use_ns(_same_work(end.after, end)) if end.after is not None else None
     if old_ns is None or before is None:
         return None
+    ending = end.after if new_ns is not None and new_ns < old_ns else end.baseline
+    new_ns = min(new_ns, old_ns) if new_ns is not None else None
     return {
         "before": _share(old_ns, before), "after": _share(new_ns, after), "least": us(old_ns), "least_after": us(new_ns),
         "dtype": end.baseline.roofline.dtype if end.baseline.roofline else NA,
-        "dtype_after": end.after.roofline.dtype if end.after is not None and end.after.roofline else NA,
+        "dtype_after": ending.roofline.dtype if end.after is not None and ending is not None and ending.roofline else NA,
         "most": _times(before / old_ns) if 0 < old_ns < before else "",
     }
 
