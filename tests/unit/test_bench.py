@@ -16,7 +16,7 @@ import builders
 from kernelwright.cli import bench as bench_cli
 from kernelwright.cli import main
 from kernelwright.model.errors import WorkloadFailed
-from kernelwright.report.budgets import BudgetRow, decide, render_budgets, slower_pct
+from kernelwright.report.budgets import BudgetRow, decide, limit_text, render_budgets, slower_pct
 from kernelwright.report.ci import github_annotations, junit_xml
 
 PROJECT = """
@@ -86,6 +86,18 @@ def test_over_needs_two_processes_and_exits_5_only_with_check(project, capsys): 
     assert main(["bench", "--check", "--json"]) == 0
     row = answer(capsys)["budgets"][0]
     assert row["outcome"] == "unsure" and "a first process took 150.00 us" in row["why"] and row["value"] == 90.0
+
+
+@pytest.mark.parametrize(("value", "text"), [(1234567.8, "1234567.8"), (120.0, "120"), (3, "3"), (0.0, "0"), (1e-6, "0.000001"), (1e6, "1000000")])
+def test_a_limit_keeps_its_digits(value, text):  # type: ignore[no-untyped-def]
+    assert limit_text(value) == text
+
+
+def test_a_limit_is_told_with_all_its_digits(project, capsys, tmp_path):  # type: ignore[no-untyped-def]
+    project(lambda version, count: 2e6)
+    (tmp_path / "kernelwright.yaml").write_text(PROJECT.replace("us: 100", "us: 1234567.8").replace("pct: 3,", "pct: 1234567.5,"))
+    assert main(["bench", "--json"]) == 0
+    assert [row["limit"] for row in answer(capsys)["budgets"]] == ["at most 1234567.8 us", "at most 1234567.5% slower than v1"]
 
 
 def test_a_slower_version_is_over_and_one_at_the_limit_is_unsure(project, capsys):  # type: ignore[no-untyped-def]

@@ -23,7 +23,7 @@ from ..pipeline.profile import ProfileOptions, profile
 from ..pipeline.stored import safe_name
 from ..pipeline.target import refuse_script, workload_of
 from ..project import PROJECT_FILE, Budget, Kernel, Meant, Project, find
-from ..report.budgets import FEWEST_PAIRS, BudgetRow, Outcome, decide, duration_outcome, render_budgets, slower_pct
+from ..report.budgets import FEWEST_PAIRS, BudgetRow, Outcome, decide, duration_outcome, limit_text, render_budgets, slower_pct
 from ..report.ci import github_annotations, junit_xml
 from ..report.figures import duration_warning
 from .common import Answer, add_run_options, clocks_of, device_of, no_params, positive_count
@@ -113,9 +113,9 @@ class _Bench:
         version = budget.version if budget.version is not None else kernel.usual_version
         wanted: list[tuple[str, Callable[[BudgetRow], BudgetRow]]] = []
         if budget.duration_us is not None:
-            wanted.append((f"at most {budget.duration_us:g} us", lambda row: self._duration(kernel, budget, row)))
+            wanted.append((f"at most {limit_text(budget.duration_us)} us", lambda row: self._duration(kernel, budget, row)))
         if budget.versus is not None:
-            wanted.append((f"at most {budget.slower_pct:g}% slower than {budget.versus}", lambda row: self._versus(kernel, budget, row)))
+            wanted.append((f"at most {limit_text(budget.slower_pct)}% slower than {budget.versus}", lambda row: self._versus(kernel, budget, row)))
         return [self._row(BudgetRow(kernel.name, version, dict(budget.params), budget.line, limit, "failed"), hold)
                 for limit, hold in wanted]
 

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from ..model.measurement import Measurement
@@ -59,6 +60,12 @@ class BudgetRow:
 def decide(low: float, high: float, limit: float) -> Outcome:
     """over: the whole interval lies above the limit; within: none of it does; else unsure."""
     return "over" if low > limit else "within" if high <= limit else "unsure"
+
+
+def limit_text(value: float) -> str:
+    """A limit with all digits that the project file gives it: 1234567.8, 120, 0.000001."""
+    text = format(Decimal(repr(float(value))), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def duration_outcome(timing: Measurement, limit_us: float) -> Outcome:
