@@ -126,7 +126,16 @@ def test_a_gate_that_fails_on_a_timing_in_doubt_says_so():
     result = compare(pair, 3.0)
     assert result.gate is not None and result.gate.failed == ("B",)
     assert any(warning.startswith("B failed the gate, but the timing of A or of B carries a warning") for warning in result.warnings)
+    assert "by more than 3.00%, timing in doubt: B\n" in render_comparison(result) and "beyond noise: B" not in render_comparison(result)
     assert not any("failed the gate" in warning for warning in _pair(1000.0, 1100.0, limit=3.0).warnings)
+
+
+def test_a_gate_that_passes_on_a_timing_in_doubt_says_so():
+    pair = [("a", builders.event(timing=builders.timing(1000.0))), ("b", builders.event(timing=builders.timing(990.0, 0.25)))]
+    result = compare(pair, 3.0)
+    assert result.gate is not None and not result.gate.failed
+    assert any(warning.startswith("B passed the gate, but the timing of A or of B") for warning in result.warnings)
+    assert "beyond noise (timing in doubt: B)\n" in render_comparison(result)
 
 
 def test_a_timing_taken_in_pairs_by_the_judge_is_compared_though_it_is_noisy():

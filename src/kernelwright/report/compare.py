@@ -200,9 +200,11 @@ def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequenc
 
 
 def _doubts_of_gate(rows: Sequence[Row], gate: Gate | None) -> tuple[str, ...]:
-    """The gate goes by limit and intervals alone; where a timing is in doubt, that is said beside its failure."""
-    return tuple(f"{row.letter} failed the gate, but the timing of A or of {row.letter} carries a warning: profile both again on a quiet "
-                 "machine" for row in rows if gate is not None and row.letter in gate.failed and row.change == "too noisy")
+    """The gate goes by limit and intervals alone; where a timing is in doubt, that is said beside its outcome."""
+    if gate is None:
+        return ()
+    return tuple(f"{row.letter} {'failed' if row.letter in gate.failed else 'passed'} the gate, but the timing of A or of {row.letter} carries "
+                 "a warning: profile both again on a quiet machine" for row in rows if row.change == "too noisy")
 
 
 class Bounded(Protocol):
@@ -214,13 +216,22 @@ class Bounded(Protocol):
     @property
     def interval_us(self) -> tuple[float, float] | None: ...
 
+    @property
+    def change(self) -> ChangeWord: ...
+
 
 def gate_groups(gate: Gate | None, rows: Sequence[Bounded]) -> dict[str, list[str]]:
-    """Letters by outcome and by whether the noise of both sides is known: what the gate's sentence may claim."""
+    """Letters beyond noise, and those whose failure or pass is less sure, with the reason: what the gate's sentence may claim."""
     unknown = {row.letter for row in rows[1:] if row.interval_us is None or rows[0].interval_us is None}
+    doubtful = {row.letter for row in rows[1:] if row.change == "too noisy"} - unknown
     failed = gate.failed if gate is not None else ()
-    return {"beyond_noise": [name for name in failed if name not in unknown], "unsure": [name for name in failed if name in unknown],
-            "passed_unsure": [row.letter for row in rows[1:] if row.letter in unknown and row.letter not in failed]}
+    passed = [row.letter for row in rows[1:] if row.letter not in failed]
+
+    def unsure(letters: Sequence[str]) -> list[str]:
+        return [f"{reason}: {', '.join(found)}" for reason, group in (("noise not known", unknown), ("timing in doubt", doubtful))
+                if (found := [name for name in letters if name in group])]
+
+    return {"beyond_noise": [name for name in failed if name not in unknown | doubtful], "unsure": unsure(failed), "passed_unsure": unsure(passed)}
 
 
 def render_comparison(comparison: Comparison) -> str:
