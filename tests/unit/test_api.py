@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import builders
 import kernelwright
 from kernelwright.api import own_steps, profiling
 from kernelwright.model.errors import BadInput
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.profile import ProfileOptions
+from kernelwright.pipeline.stored import load_profile
+from kernelwright.report import write_profile
 from warm_start import warm_start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +50,17 @@ def test_a_profile_is_written_returned_and_loaded_again(tmp_path: Path) -> None:
     assert kernelwright.Profile.load(tmp_path / "here" / "profile.json") == found
     assert {"report.md", "contract.md", "params.json"} <= {file.name for file in (tmp_path / "here").iterdir()}
     assert "folder" not in json.loads((tmp_path / "here" / "profile.json").read_text())
+
+
+def test_a_run_that_fails_leaves_no_document_of_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "mm.py").write_text(WORKLOAD)
+    write_profile(builders.event(), tmp_path / "here", params_doc={})
+    with warm_start(), pytest.raises(kernelwright.KernelwrightError):
+        kernelwright.profile(tmp_path / "mm.py", "event", tmp_path / "here", "v1", params={"n": -1}, device="cpu", python=sys.executable)
+    assert {file.name for file in (tmp_path / "here").iterdir()} == {"raw", "error.json"}
+    with pytest.raises(BadInput, match=r"there is no profile\.json") as raised:
+        load_profile(tmp_path / "here")
+    assert "error.json says why" in raised.value.fix
 
 
 @pytest.mark.parametrize(("given", "says"), [
@@ -138,9 +152,19 @@ def test_a_capture_never_breaks_the_program(tmp_path: Path) -> None:
                 with timed.step():
                     torch.ones(4)
         print(timed.profile().timing.samples)
+        with kernelwright.capture("nested", out_dir="nested", warmup=0, steps=2, stacks=False) as nested:
+            for _ in range(2):
+                with nested.step():
+                    with nested.step():
+                        torch.ones(4)
+        found = nested.profile()
+        print(found.script.profiled_steps, [line for line in found.warnings if "inside another one" in line])
+        with torch.profiler.profile():  # no profiler was left running
+            torch.ones(4)
     """, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["too_few_steps", "own 'mine'", "profiler_busy", "6"]
+    assert done.stdout.splitlines() == ["too_few_steps", "own 'mine'", "profiler_busy", "6",
+                                        "2 ['a step began inside another one: it counts as part of that']"]
     assert "ended after 1 step;" in done.stderr and "no step was marked" in done.stderr
     assert json.loads((tmp_path / "few" / "error.json").read_text())["code"] == "too_few_steps"
 

@@ -76,6 +76,22 @@ def test_another_device_is_refused_with_the_reason(folder: Path) -> None:
         find_baseline("v2", now, WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml"))
 
 
+@pytest.mark.parametrize(("changes", "timer", "says"), [
+    ({"compile_mode": "inductor"}, "cuda_events", "its --compile-mode is inductor, this one's eager"),
+    ({}, "cuda_events, L2 flushed", "its timing was with --flush-l2, this one's was without"),
+])
+def test_a_profile_made_with_other_settings_is_no_baseline(folder: Path, changes: dict[str, str], timer: str, says: str) -> None:
+    other = profile("v2", **changes)
+    other = other.model_copy(update={"timing": builders.timing(400.0).model_copy(update={"timer": timer})})
+    place = folder / "out" / "profiles" / "event" / "mla" / params_folder(other.parameters)
+    write_profile(other, place / "20260109-000000-000000", params_doc={})
+    said: list[str] = []
+    found = asked(folder, ", baseline: v2", profile("v3"), said)  # the older one, made as this one was
+    assert found is not None and found.capture_metadata.capture_timestamp_utc == "20260103" and not said
+    (place / "20260103-000000-000000" / "profile.json").unlink()
+    assert asked(folder, ", baseline: v2", profile("v3"), said) is None and says in said[0]
+
+
 def test_a_version_of_the_project_wins_over_a_folder_of_its_name(folder: Path) -> None:
     (folder / "sub" / "v2").mkdir()
     (folder / "sub" / "other").mkdir()

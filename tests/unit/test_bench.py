@@ -88,7 +88,8 @@ def test_over_needs_two_processes_and_exits_5_only_with_check(project, capsys): 
     assert row["outcome"] == "unsure" and "a first process took 150.00 us" in row["why"] and row["value"] == 90.0
 
 
-@pytest.mark.parametrize(("value", "text"), [(1234567.8, "1234567.8"), (120.0, "120"), (3, "3"), (0.0, "0"), (1e-6, "0.000001"), (1e6, "1000000")])
+@pytest.mark.parametrize(("value", "text"), [(1234567.8, "1234567.8"), (120.0, "120"), (3, "3"), (0.0, "0"), (1e-6, "0.000001"),
+                                             (1e6, "1000000")])
 def test_a_limit_keeps_its_digits(value, text):  # type: ignore[no-untyped-def]
     assert limit_text(value) == text
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import builders
-from kernelwright.model.measurement import PAIRED
+from kernelwright.model.measurement import COLD, PAIRED
 from kernelwright.probe.event import timing
 from kernelwright.probe.timers import Warmup
 from kernelwright.report.compare import compare, letter, render_comparison
@@ -77,6 +77,16 @@ def test_other_devices_dtypes_and_ways_of_timing_are_warned_of():
     assert "C is not comparable with A: C's dtype is float32, A's is bfloat16" in warnings
     assert "D and A took their durations in different ways (timeline, events)" in warnings
     assert render_comparison(result).count("Warning: ") == len(result.warnings)
+
+
+def test_other_settings_are_warned_of():
+    compiled = builders.event(capture_metadata=builders.metadata(mode="event", compile_mode="inductor"), timing=builders.timing(500.0))
+    cold = builders.event(timing=builders.timing(2000.0).model_copy(update={"timer": f"cuda_events, {COLD}"}))
+    result = compare([("a", builders.event(timing=builders.timing(1000.0))), ("b", compiled), ("c", cold)])
+    assert [row.change for row in result.rows] == ["first", "faster", "not comparable"]
+    warnings = "\n".join(result.warnings)
+    assert "B ran with --compile-mode inductor, A with eager" in warnings
+    assert "C is not comparable with A: one was timed with --flush-l2, the other without" in warnings
 
 
 def test_noisy_timings_are_warned_of():

@@ -8,6 +8,8 @@ import pytest
 
 import builders
 from kernelwright.cli import main
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.project.fingerprint import fingerprint
 from kernelwright.report import write_profile
 
 
@@ -85,11 +87,11 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
 
-    def store(day, version, mode, t, below=""):
+    def store(day, version, mode, t, below="", **more):
         parameters = {"t": t}
         profile = builders.event(capture_metadata=builders.metadata(mode=mode, model_name="mla", version=version), parameters=parameters)
         folder = tmp_path / below / "out" / "profiles" / mode / "mla" / f"t={t}" / f"202601{day:02}-000000-000000"
-        write_profile(profile, folder, params_doc={"kernel": "mla", "version": version, "mode": mode, "parameters": parameters})
+        write_profile(profile, folder, params_doc={"kernel": "mla", "version": version, "mode": mode, "parameters": parameters, **more})
         return str(folder)
 
     return store
@@ -119,3 +121,51 @@ def test_without_any_in_common_the_newest_are_taken_and_a_line_says_so(project, 
     assert json.loads(said.out)["profiles"] == [first, second]
     lines = [line for line in said.err.splitlines() if "common" in line]
     assert len(lines) == 1 and "v1 (event t=256); v2 (annotation t=256)" in lines[0]
+
+
+@pytest.mark.parametrize("options", [{"compile_mode": "inductor", "flush_l2": False}, {"compile_mode": "eager", "flush_l2": True}])
+def test_a_word_means_profiles_that_were_made_with_the_same_settings(project, capsys, options):
+    eager = {"compile_mode": "eager", "flush_l2": False}
+    first, second = project(1, "v1", "event", 64, options=eager), project(2, "v2", "event", 64, options=eager)
+    project(3, "v2", "event", 64, options=options)
+    assert _json(["compare", "v1", "v2"], capsys)[1]["profiles"] == [first, second]
+    project(4, "v4", "event", 64, options=options)
+    assert main(["compare", "v1", "v4"]) == 0
+    assert f"v4 (event t=64 --{'flush-l2' if options['flush_l2'] else 'compile-mode inductor'})" in capsys.readouterr().err
+
+
+VERSIONS = "def f(x): return x\ndef g(x): return x\ndef get_inputs(): return ()\nVERSIONS = {'v1': f, 'v2': g}\n"
+
+
+@pytest.mark.parametrize("in_project", [True, False])
+def test_a_version_that_was_edited_since_its_profile_is_told_and_holds_no_gate(project, capsys, tmp_path, monkeypatch, in_project):
+    file = tmp_path / "mla.py"
+    file.write_text(VERSIONS)
+    if not in_project:
+        (tmp_path / "kernelwright.yaml").unlink()
+        monkeypatch.chdir(tmp_path)
+    own = tmp_path / "kernelwright.yaml" if in_project else None
+    text = {name: fingerprint(WorkloadRef(path=file, name="mla", version=name, project=own)) for name in ("v1", "v2")}
+    project(1, "v1", "event", 64, source_sha256=text["v1"], workload=str(file))
+    second = project(2, "v2", "event", 64, source_sha256=text["v2"], workload=str(file))
+    code, answer = _json(["compare", "v1", "v2", "--fail-above", "3"], capsys)
+    assert code == 0 and not any("edited" in line for line in answer["warnings"])
+    file.write_text(VERSIONS.replace("g(x): return x", "g(x): return -x"))
+    code, answer = _json(["compare", "v1", "v2"], capsys)
+    words = f"mla v2 was edited since its profile ({second})"
+    assert code == 0 and [line for line in answer["warnings"] if "edited" in line] == [f"{words}: profile it again"]
+    assert main(["compare", "v1", "v2", "--fail-above", "3"]) == 2
+    assert words in capsys.readouterr().err
+    assert _json(["compare", "v1", second, "--fail-above", "3"], capsys)[0] == 0  # a folder is meant as it is
+    file.write_text(VERSIONS.replace(", 'v2': g", ""))
+    assert not any("edited" in line for line in _json(["compare", "v1", "v2"], capsys)[1]["warnings"])  # gone
+
+
+def test_all_versions_of_a_kernel_are_compared_those_without_a_profile_named(project, capsys, tmp_path):
+    (tmp_path / "mla.py").write_text(VERSIONS.replace("'v2': g", "'v2': g, 'v3': g"))
+    first, second = project(2, "v1", "event", 64), project(1, "v2", "event", 64)
+    assert main(["compare", "mla", "--all", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["profiles"] == [first, second] and "left out, for they have no stored profile: mla:v3" in said.err
+    assert main(["compare", "mla", "v1", "--all"]) == 2
+    assert "--all takes every version, and one is named" in capsys.readouterr().err

@@ -104,6 +104,14 @@ def test_noise_and_a_first_entry_bear_no_claim(log: Path, tmp_path: Path) -> Non
         add_entry(at(700.0), tmp_path / "other.devlog.md", issues=["3% slower"], check_notes=True)
 
 
+@pytest.mark.parametrize(("meta", "timer"), [({"compile_mode": "inductor"}, "cuda_events"), ({}, "cuda_events, L2 flushed")])
+def test_an_entry_made_with_other_settings_is_nothing_to_compare_with(meta: dict[str, str], timer: str) -> None:
+    now = at(700.0, **LATER, **meta)
+    now = now.model_copy(update={"timing": builders.timing(700.0).model_copy(update={"timer": timer})})
+    assert make_entry(now, [make_entry(at(1000.0), [])]).change is None
+    assert make_entry(at(700.0, **LATER), [make_entry(at(1000.0), [])]).change is not None
+
+
 def test_the_commit_is_named(log: Path) -> None:
     add_entry(at(700.0, **LATER), log, extra={"commit": "0123456789ab+changes"})
     assert ", commit 0123456789ab+changes\n" in log.read_text()

@@ -72,6 +72,18 @@ def test_an_edit_changes_the_versions_that_reach_it_alone(folder: Path) -> None:
     assert hash_of(file, "v1") is None
 
 
+def test_versions_that_are_no_literal_dict_have_the_text_of_their_file(folder: Path) -> None:
+    (folder / "kernelwright.yaml").write_text("kernels: {softmax: {file: softmax.py}}")
+    file = folder / "softmax.py"
+    file.write_text(SOFTMAX.replace('{"v1": one, "v2": two}', 'dict(v1=one, v2=two)'))
+    assert newest(folder) == ("softmax", "the newest version that was never profiled")
+    stored(folder, "softmax", "v1", "20260101-000000-000000", source_sha256="of another text")
+    stored(folder, "softmax", "v2", "20260102-000000-000000", source_sha256=hash_of(file, "v2"))
+    assert newest(folder)[1].startswith("no version changed")
+    file.write_text(file.read_text() + "SCALE = 3.0\n")
+    assert newest(folder)[1] == "edited since its newest profile"
+
+
 def test_the_newest_changed_version_is_meant(folder: Path) -> None:
     assert newest(folder) == ("softmax v2", "the newest version that was never profiled")
     file = folder / "softmax.py"

@@ -33,11 +33,11 @@ class Capture:
     def __enter__(self) -> Capture:
         if self._steps is not None:
             raise RuntimeError("a capture can be entered once; make another one")
+        from ..model.files import begin_profile
         from ..probe.own_steps import OwnSteps
 
-        (self.folder / "raw").mkdir(parents=True, exist_ok=True)
-        for file in (self.folder / "raw" / "result.json", self.folder / "error.json", self.folder / "profile.json"):
-            file.unlink(missing_ok=True)
+        begin_profile(self.folder)
+        (self.folder / "raw" / "result.json").unlink(missing_ok=True)
         self._steps = OwnSteps(str(self.folder / "raw"), self.name, self.mode, **self._options)
         return self
 

@@ -115,7 +115,8 @@ class _Bench:
         if budget.duration_us is not None:
             wanted.append((f"at most {limit_text(budget.duration_us)} us", lambda row: self._duration(kernel, budget, row)))
         if budget.versus is not None:
-            wanted.append((f"at most {limit_text(budget.slower_pct)}% slower than {budget.versus}", lambda row: self._versus(kernel, budget, row)))
+            wanted.append((f"at most {limit_text(budget.slower_pct)}% slower than {budget.versus}",
+                           lambda row: self._versus(kernel, budget, row)))
         return [self._row(BudgetRow(kernel.name, version, dict(budget.params), budget.line, limit, "failed"), hold)
                 for limit, hold in wanted]
 

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
@@ -27,7 +27,8 @@ from ..report.compare_timelines import (
 from ..report.figures import duration_timing, headline, mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, add_run_options, no_params
-from .named_profiles import find_profiles
+from .named_profiles import find_profiles, profiled
+from .targets import workloads
 
 HELP = "show profiles side by side; gate on a slow-down"
 DESCRIPTION = (
@@ -48,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "steps, else ProfilerStep#N)")
     parser.add_argument("--sweep", metavar="NAME=V1,V2,...", nargs="?", const="", help="versions named as profile_kernel takes them, over "
                         "the values of a parameter (default: the project file's), each point timed in mode event: a table and a plot")
+    parser.add_argument("--all", action="store_true", help="every version of the kernels named that has a stored profile, the oldest "
+                        "first; with --sweep every version")
     parser.add_argument("--stored", action="store_true", help="sweep: take stored profiles of the same text, parameters, device and "
                         "settings where there are")
     add_run_options(parser)
@@ -76,6 +79,9 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if given:
         raise BadInput("usage", f"{given[0]} is for a sweep, and stored profiles are only read", where="compare", fix="leave it out")
     no_params(params, verb="compare")
+    if args.all:
+        args.targets, args.model_name = args.profiles, None
+        args.profiles = profiled([f"{found.name}:{found.version}" for found in workloads(args, {}, say, verb="compare")], say)
     if len(args.profiles) < 2:
         raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B")
     if any(is_trace(Path(name)) for name in args.profiles):
@@ -83,15 +89,20 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     if args.steps_from is not None:
         raise BadInput("not_a_recording", "--steps-from chooses the steps of recordings, and profiles have theirs", where="--steps-from",
                        fix="leave it out")
-    places = find_profiles(args.profiles, say)
+    named = find_profiles(args.profiles, say)
+    places = [each.place for each in named]
     captures = _captures(args, places)
     if captures is not None:
         return captures
     loaded = [load_profile(place) for place in places]
+    doubts = tuple(each.doubt for each in named if each.doubt is not None)
     if args.fail_above is not None:
         _check_gate(loaded)
-    labels = [f"{title(profile)} ({named})" for named, profile in zip(args.profiles, loaded, strict=True)]
-    result: Comparison = compare(list(zip(labels, loaded, strict=True)), args.fail_above)
+        if doubts:
+            raise BadInput("gate_refused", doubts[0], where="--fail-above", fix="profile it again, or name the profile's folder")
+    labels = [f"{title(profile)} ({word})" for word, profile in zip(args.profiles, loaded, strict=True)]
+    found = compare(list(zip(labels, loaded, strict=True)), args.fail_above)
+    result: Comparison = replace(found, warnings=(*found.warnings, *doubts))
     changes = compare_documents(loaded)
     data = {"profiles": [str(place.resolve()) for place in places], **result.as_dict(), "timelines": [asdict(part) for part in changes]}
     return Answer(data, (render_comparison(result) + render_changes(changes)).rstrip("\n"), exit_code=_exit_code(result.gate))

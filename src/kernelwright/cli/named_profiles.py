@@ -13,8 +13,8 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target
 from ..pipeline.source import exists
-from ..pipeline.stored import profile_roots, read_params
-from ..project import find_file
+from ..pipeline.stored import edited_since, present_text, profile_roots, read_params, text_of_file
+from ..project import Project, find
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,34 @@ class _Stored:
     version: str | None
     folder: Path
     made: str
-    """In which mode and with which parameters, to be compared and shown."""
+    """In which mode and with which parameters and settings, to be compared and shown."""
+    workload: Path | None = None
+    """The file that was profiled."""
 
 
-def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None = None) -> list[Path]:
+@dataclass(frozen=True)
+class Named:
+    """The profile that a word means."""
+
+    place: Path
+    doubt: str | None = None
+    """Said where the version was edited since; a folder or file that is named is meant as it is."""
+
+
+def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None = None) -> list[Named]:
     """A file, a report or a profile's folder as it is; a folder of profiles: its newest; other words are a kernel, a version or
-    KERNEL:VERSION: of the modes and parameters that all of them have stored profiles in, the newest. Where they have none in common, the
-    newest of each, and a line says so.
+    KERNEL:VERSION: of the modes, parameters and settings that all of them have stored profiles in, the newest. Where they have none in
+    common, the newest of each, and a line says so.
 
     roots: .../out/profiles, laid out as <mode>/<kernel>/<params>/<timestamp>; default: of the current folder and the project's. Raises
     BadInput with what there is.
     """
-    if roots is None:
-        project = find_file(Path.cwd())
-        roots = profile_roots(*([project.parent] if project is not None else []))
     places = [_place(name) for name in named]
     if None not in places:
-        return [place for place in places if place is not None]
+        return [Named(place) for place in places if place is not None]
+    project = find(Path.cwd())
+    if roots is None:
+        roots = _roots(project)
     stored = [item for root in roots for item in _all_stored(root)]
     meant = [_meant(name, stored, roots) if place is None else [] for name, place in zip(named, places, strict=True)]
     fixed = [made for place in places if place is not None and (made := _made(place)) is not None]
@@ -51,10 +62,36 @@ def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None =
         meant = [[item for item in items if item.made == made] for items in meant]
     newest = [max(items, key=_age) if items else None for items in meant]
     if not common:
-        say("no mode and parameters are common to all that are compared; taken are the newest: " + "; ".join(
+        say("no mode, parameters and settings are common to all that are compared; taken are the newest: " + "; ".join(
             f"{name} ({item.made})" for name, item in zip(named, newest, strict=True) if item is not None))
-    found = [item.folder if item is not None else place for place, item in zip(places, newest, strict=True)]
-    return [place for place in found if place is not None]
+    found = [_named(item, project) if item is not None else Named(place) if place is not None else None
+             for place, item in zip(places, newest, strict=True)]
+    return [each for each in found if each is not None]
+
+
+def profiled(words: Sequence[str], say: Say) -> list[str]:
+    """Those of KERNEL:VERSION that have a stored profile, here or in the project's folder; a line names the others."""
+    stored = {f"{item.kernel}:{item.version}" for root in _roots(find(Path.cwd())) for item in _all_stored(root)}
+    missing = [word for word in words if word not in stored]
+    if missing:
+        say(f"left out, for they have no stored profile: {', '.join(missing)}")
+    return [word for word in words if word in stored]
+
+
+def _roots(project: Project | None) -> list[Path]:
+    return profile_roots(*([project.folder] if project is not None else []))
+
+
+def _named(item: _Stored, project: Project | None) -> Named:
+    kernel = project.kernels.get(item.kernel) if project is not None else None
+    if project is not None and kernel is not None:
+        text = present_text(project, kernel, item.version)
+    else:
+        text = text_of_file(item.workload, item.version) if item.workload is not None else None
+    if not edited_since(item.folder, text):
+        return Named(item.folder)
+    words = f"{item.kernel} {item.version}" if item.version else item.kernel
+    return Named(item.folder, f"{words} was edited since its profile ({item.folder}): profile it again")
 
 
 def _place(named: str) -> Path | None:
@@ -95,13 +132,14 @@ def _all_stored(root: Path) -> list[_Stored]:
         except BadInput:
             continue
         if isinstance(params.get("kernel"), str):
-            version, made = params.get("version"), _made(file.parent)
-            found.append(_Stored(params["kernel"], version if isinstance(version, str) else None, file.parent, made or ""))
+            version, made, workload = params.get("version"), _made(file.parent), params.get("workload")
+            found.append(_Stored(params["kernel"], version if isinstance(version, str) else None, file.parent, made or "",
+                                 Path(workload) if isinstance(workload, str) else None))
     return found
 
 
 def _made(place: Path) -> str | None:
-    """Mode and parameters of a stored profile, by its params.json, else by where it lies; None where neither tells."""
+    """Mode, parameters and settings of a stored profile, by its params.json, else by where it lies; None where neither tells."""
     folder = (place if place.is_dir() else place.parent).absolute()
     try:
         params = read_params(folder)
@@ -114,4 +152,7 @@ def _made(place: Path) -> str | None:
         mode = folder.parents[2].name
     if not isinstance(parameters, dict):
         return f"{mode} {folder.parent.name}"
-    return " ".join([mode, *(f"{key}={json.dumps(value)}" for key, value in sorted(parameters.items()))])
+    options = params.get("options")
+    compiled, flushed = (options.get("compile_mode"), options.get("flush_l2")) if isinstance(options, dict) else (None, None)
+    settings = [f"--compile-mode {compiled}"] * (compiled in ("inductor", "cudagraphs")) + ["--flush-l2"] * (flushed is True)
+    return " ".join([mode, *(f"{key}={json.dumps(value)}" for key, value in sorted(parameters.items())), *settings])

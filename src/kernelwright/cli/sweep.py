@@ -30,7 +30,7 @@ def run_sweep(args: argparse.Namespace, params: dict[str, str], say: Say) -> Ans
     if args.fail_above is not None:
         raise BadInput("usage", "--fail-above holds two profiles against each other, and a sweep has many", where="--sweep",
                        fix="leave one of the two out")
-    args.targets, args.all, args.model_name = args.profiles, False, None
+    args.targets, args.model_name = args.profiles, None
     found = workloads(args, params, say, verb="compare")
     for workload in found:
         refuse_script(workload, "a sweep")

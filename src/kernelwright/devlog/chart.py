@@ -47,7 +47,8 @@ def _words(entry: DevlogEntry) -> dict[str, str]:
     shapes = "" if entry.parameters else ", ".join(dims for _, dims in entry.inputs)
     evidence = entry.figures.duration_evidence or ""
     words = {"kernel": entry.kernel, "device": entry.device_name, "dtype": entry.dtype, "training": "training" if entry.training else "",
-             "inputs": shapes, "evidence": f"({evidence})" if evidence else "",
+             "compile mode": entry.compile_mode, "L2": "L2 flushed" if entry.figures.l2_flushed else "", "inputs": shapes,
+             "evidence": f"({evidence})" if evidence else "",
              **{f"--{name}": f"{name}={value}" for name, value in entry.parameters.items()}}
     return {name: value for name, value in words.items() if value}
 

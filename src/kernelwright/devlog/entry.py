@@ -37,6 +37,8 @@ class DevlogFigures(Record):
     tc_pct: float | None
     duration_warning: str | None = None
     """Why the duration is not compared: noisy, few samples, not stable; None where it is sound (and in logs older than this)."""
+    l2_flushed: bool = False
+    """Whether the L2 cache was emptied before each timed call."""
 
 
 class DevlogChange(Record):
@@ -81,8 +83,8 @@ class DevlogEntry(Record):
     @property
     def key(self) -> tuple[object, ...]:
         """What two entries must share to be compared."""
-        return (self.kernel, self.device_name, self.dtype, self.training, tuple(self.parameters.items()),
-                tuple(dims for _, dims in self.inputs), self.figures.duration_evidence)
+        return (self.kernel, self.device_name, self.dtype, self.training, self.compile_mode, tuple(self.parameters.items()),
+                tuple(dims for _, dims in self.inputs), self.figures.duration_evidence, self.figures.l2_flushed)
 
     @property
     def run(self) -> tuple[object, ...]:
@@ -105,7 +107,7 @@ def make_entry(profile: Profile, earlier: Iterable[DevlogEntry], *, issues: Sequ
         figures=DevlogFigures(
             duration_ns=figures.duration_ns, duration_evidence=figures.duration_evidence, low_ns=figures.low_ns, high_ns=figures.high_ns,
             tflops=figures.tflops, gbps=figures.gbps, occupancy_pct=figures.occupancy_pct, tc_pct=figures.tc_pct,
-            duration_warning=duration_warning(profile)),
+            duration_warning=duration_warning(profile), l2_flushed=profile.timing is not None and profile.timing.cold),
         change=None, bottleneck=profile.bottleneck.kind,
         issues=tuple(plain(note, NOTE_LIMIT) for note in issues or _rule_issues(profile)),
         insights=tuple(plain(note, NOTE_LIMIT) for note in insights), extra=extra or {},

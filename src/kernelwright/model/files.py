@@ -71,6 +71,19 @@ def leave_error(folder: Path, error: KernelwrightError) -> None:
         write_json_atomic(folder / "error.json", error.as_dict())
 
 
+DOCUMENTS = ("error.json", "profile.json", "ranks.json", "params.json", "report.md", "report-verbose.md", "contract.md", "top.md",
+             "timeline.html", "trace.perfetto.gz", "memory_timeline.csv", "roofline.svg", "roofline.png")
+"""What a profile's folder holds beside raw/."""
+
+
+def begin_profile(folder: Path) -> None:
+    """Make the folder and its raw/; the documents of an earlier run into it go, so that those of a run that fails are never taken for its
+    own. Raises OSError."""
+    (folder / "raw").mkdir(parents=True, exist_ok=True)
+    for name in DOCUMENTS:
+        (folder / name).unlink(missing_ok=True)
+
+
 def _umask() -> int:
     value = os.umask(0)
     os.umask(value)

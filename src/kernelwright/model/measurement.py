@@ -21,6 +21,8 @@ FEWEST_FOR_INTERVAL = 5
 
 PAIRED = "paired, by the judge"
 """Ends the timer's name of a timing taken in pairs with the other version: its noise is in the interval of the pair."""
+COLD = "L2 flushed"
+"""Part of the timer's name where the L2 cache was emptied before each call."""
 
 
 class Measurement(Record):
@@ -33,7 +35,7 @@ class Measurement(Record):
     samples: int
     evidence: Evidence = "events"
     timer: str = ""
-    """"cuda_events" or "perf_counter"."""
+    """"cuda_events" or "perf_counter", with COLD or PAIRED behind a comma."""
     warning: str | None = None
     """Set when the timing is too noisy or too short to trust."""
 
@@ -41,6 +43,11 @@ class Measurement(Record):
     def interval_ns(self) -> tuple[float, float] | None:
         """The 95% interval of the median; None where the samples are too few for one."""
         return (self.ci95_low_ns, self.ci95_high_ns) if self.samples >= FEWEST_FOR_INTERVAL else None
+
+    @property
+    def cold(self) -> bool:
+        """Whether the L2 cache was emptied before each call."""
+        return COLD in self.timer
 
     @classmethod
     def of(cls, samples_ns: Sequence[float], *, timer: str, evidence: Evidence = "events") -> Measurement:

@@ -12,11 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..diagnose import diagnose
 from ..model.base import Evidence
-from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult
+from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult, ProbeTiming
 from ..model.compiled import CompiledIndex
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, WorkloadFailed
-from ..model.measurement import Measurement
+from ..model.measurement import COLD, Measurement
 from ..model.profile import Bottleneck, CaptureMetadata, ClockReading, Mode, Profile
 from ..model.workload import WorkloadFacts, WorkloadRef
 from ..roofline import roof, with_roofline, work_summary
@@ -66,13 +66,17 @@ def with_recording(run: Run) -> Run:
     return replace(run, recorded=kineto_recorded(run.raw, run.result, read))
 
 
+def _timer(timing: ProbeTiming) -> str:
+    return f"{timing.timer}, {COLD}" if timing.flushed_l2 else timing.timer
+
+
 def assemble(run: Run) -> Profile:
     """The diagnosed profile. Raises BadInput for traces that can't be read, WorkloadFailed for an empty result."""
     facts, environment, timing = run.result.facts, run.result.environment, run.result.timing
     may_lack_timing = run.result.script is not None and run.has_timeline
     if facts is None or environment is None or not (may_lack_timing or (timing is not None and timing.samples_ns)):
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
-    measurement = Measurement.of(timing.samples_ns, timer=timing.timer) if timing is not None else None
+    measurement = Measurement.of(timing.samples_ns, timer=_timer(timing)) if timing is not None else None
     ops = read_ops(run.raw, run.result)
     ceiling = roof(run.peaks, environment, facts, ops=ops)
     draft = Profile(

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..model.errors import BadInput
-from ..model.workload import WorkloadRef
 from ..project import Kernel, Meant, Project, Version
-from ..project.fingerprint import fingerprint, versions_of_file
+from ..project.fingerprint import versions_of_file
 from ..project.git import changed_at
-from .stored import safe_name
+from .stored import present_text, safe_name
 
 MAX_PARAMS_BYTES = 1_000_000
 
@@ -60,11 +59,9 @@ def _rows(project: Project, kernel: Kernel, roots: Sequence[Path]) -> list[Chang
     for place, file in enumerate(files):
         version = listed[place] if listed else None
         name = version.name if version is not None else None
-        params = stored.get(name)
-        source = version.source if version is not None else None
-        harness = kernel.file if kernel.file is not None and (source is None or source.function is not None) else file
-        hashed = fingerprint(WorkloadRef(path=harness, name=kernel.name, version=name, source=source, import_from=project.import_from,
-                                         project=project.file))
+        # Without a list that can be read off the file every version has the text of the whole file.
+        params = stored.get(name) if listed else next(reversed(stored.values()), None)
+        hashed = present_text(project, kernel, name)
         state: Literal["new", "edited", "same"] = "new" if params is None else "same" if _is_same(params, hashed, times[file]) else "edited"
         rows.append(Changed(Meant(kernel, name), state, times[file], place))
     return rows
@@ -80,7 +77,7 @@ def _is_same(params: dict[str, Any], hashed: str | None, changed: float) -> bool
 
 
 def _newest_profiles(kernel: str, roots: Sequence[Path]) -> dict[str | None, dict[str, Any]]:
-    """version -> params.json of its newest stored profile, in any mode."""
+    """version -> params.json of its newest stored profile, in any mode; the newest last."""
     files = [file for root in dict.fromkeys(roots) for file in root.glob(f"*/{safe_name(kernel)}/*/*/params.json")]
     found: dict[str | None, dict[str, Any]] = {}
     for file in sorted(files, key=lambda one: one.parent.name):
@@ -90,5 +87,7 @@ def _newest_profiles(kernel: str, roots: Sequence[Path]) -> dict[str | None, dic
             continue
         if isinstance(params, dict) and params.get("kernel") == kernel:
             version = params.get("version")
-            found[version if isinstance(version, str) else None] = params
+            name = version if isinstance(version, str) else None
+            found.pop(name, None)
+            found[name] = params
     return found

@@ -23,7 +23,7 @@ from ..capture.run import run_probe
 from ..model.capture import ProbePeak, ProbeRequest, ProbeResult, ProbeWorkload
 from ..model.counters import NoCounters
 from ..model.errors import BadInput, Interrupted, KernelwrightError, MachineLacks, NotWritable
-from ..model.files import leave_error
+from ..model.files import begin_profile, leave_error
 from ..model.nearest import did_you_mean
 from ..model.profile import Profile
 from ..model.saying import Say, own_lines, silent
@@ -295,8 +295,7 @@ def working_folder(workload: WorkloadRef, mode: str, out_dir: Path | None) -> Pa
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(workload.name) / f".running-{stamp}-{os.getpid()}"
     try:
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
-        (folder / "error.json").unlink(missing_ok=True)
+        begin_profile(folder)
     except OSError as error:
         raise NotWritable(error, folder) from error
     return folder.resolve()

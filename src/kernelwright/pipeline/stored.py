@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..model.errors import BadInput, NotWritable
+from ..model.files import begin_profile
 from ..model.nearest import did_you_mean
 from ..model.profile import SCHEMA_VERSION, Profile
 from ..model.workload import WorkloadRef
-from ..project import Kernel, read_project
+from ..project import Kernel, Project, read_project
 from ..project.fingerprint import fingerprint, versions_of_file
 from .source import exists
 
@@ -33,8 +34,7 @@ def analysis_folder(mode: str, name: str, out_dir: Path | None) -> Path:
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
     folder = out_dir or Path.cwd() / "out" / "profiles" / mode / safe_name(name) / "default" / stamp
     try:
-        (folder / "raw").mkdir(parents=True, exist_ok=True)
-        (folder / "error.json").unlink(missing_ok=True)
+        begin_profile(folder)
     except OSError as error:
         raise NotWritable(error, folder) from error
     return folder.resolve()
@@ -82,6 +82,8 @@ def load_profile(path: Path) -> Profile:
 
 def _meant(path: Path) -> str:
     fix = "name a profile's folder"
+    if path.is_dir() and (path / "error.json").is_file():
+        return f"the run into this folder failed, error.json says why: profile again, or {fix}"
     return fix if exists(path) else did_you_mean(path, fix, suffix=".json", folders=True)
 
 
@@ -157,9 +159,14 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
             continue
         unlike = [f"{name} is {getattr(theirs, field)}, this one's {getattr(own, field)}" for name, field in _SAME
                   if getattr(theirs, field) != getattr(own, field)]
-        if not unlike and stored.parameters == profile.parameters:
+        if _cold(stored) != _cold(profile):
+            unlike.append("timing was with --flush-l2, this one's was without" if _cold(stored) else
+                          "timing was without --flush-l2, this one's was with")
+        if stored.parameters != profile.parameters:
+            unlike.append("parameters differ")
+        if not unlike:
             return Baseline(stored, _changed(version, workload, run))
-        reason = reason or f": {run} can't be compared, its {'; its '.join(unlike) or 'parameters differ'}"
+        reason = reason or f": {run} can't be compared, its {'; its '.join(unlike)}"
     looked = ", ".join(str(root / place) for root in roots)
     raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters on this device{reason}",
                    where=where, fix=f"profile it first, or name a profile's folder (looked in {looked})")
@@ -169,20 +176,43 @@ def _changed(version: str, workload: WorkloadRef, run: Path) -> str | None:
     """What to say where the version's present text is not the one that was profiled; None where it is, or one of the two isn't known."""
     project = read_project(workload.project) if workload.project is not None else None
     kernel = project.kernels.get(workload.kernel or "") if project is not None else None
-    found = kernel.version(version) if kernel is not None else None
+    text = present_text(project, kernel, version) if project is not None and kernel is not None else text_of_file(workload.path, version)
+    if not edited_since(run, text):
+        return None
+    return f"the baseline {version} was edited since its profile ({run}), whose times may not be its present text's: profile it again"
+
+
+def present_text(project: Project, kernel: Kernel, version: str | None) -> str | None:
+    """The fingerprint of a version as its kernel's files are now (None: of the kernel without versions); None where it is gone or can't be
+    read."""
+    found = kernel.version(version) if version is not None else None
     source = found.source if found is not None else None
-    names = versions_of_file(workload.path)
-    if source is None and version not in names and (names or found is None):
-        return None  # it is gone
-    file = source.path if source is not None and (kernel is None or kernel.file is None or source.function is None) else workload.path
-    text = fingerprint(workload.model_copy(update={"path": file, "version": version, "source": source}))
+    file = kernel.file if kernel.file is not None and (source is None or source.function is not None) else None
+    if file is None:
+        file = found.file(kernel) if found is not None else None
+    if file is None:
+        return None
+    names = versions_of_file(file) if source is None and version is not None else []
+    if source is None and version is not None and version not in names and (names or found is None):
+        return None
+    return fingerprint(WorkloadRef(path=file, name=kernel.name, version=version, source=source, import_from=project.import_from,
+                                   project=project.file))
+
+
+def text_of_file(file: Path, version: str | None) -> str | None:
+    """The same of a file without a project."""
+    if version is not None and version not in versions_of_file(file):
+        return None
+    return fingerprint(WorkloadRef(path=file, name=file.stem, version=version))
+
+
+def edited_since(run: Path, text: str | None) -> bool:
+    """Whether a stored profile is of another text than this; False where one of the two isn't known."""
     try:
         known = read_params(run).get("source_sha256")
     except BadInput:
-        return None
-    if text is None or not isinstance(known, str) or known == text:
-        return None
-    return f"the baseline {version} was edited since its profile ({run}), whose times may not be its present text's: profile it again"
+        return False
+    return text is not None and isinstance(known, str) and known != text
 
 
 def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
@@ -209,5 +239,9 @@ def runs_of_text(workload: WorkloadRef, mode: str) -> Iterator[Path]:
             yield run
 
 
-_SAME = (("device", "device_name"), ("dtype", "dtype"))
-"""(in words, field of CaptureMetadata): what a baseline must share besides mode and parameters."""
+def _cold(profile: Profile) -> bool:
+    return profile.timing is not None and profile.timing.cold
+
+
+_SAME = (("device", "device_name"), ("dtype", "dtype"), ("--compile-mode", "compile_mode"))
+"""(in words, field of CaptureMetadata): what a baseline must share besides mode, parameters and --flush-l2."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ import torch
 
 from .failures import bad_input
 from .script import ScriptRun
+
+NESTED = "a step began inside another one: it counts as part of that"
 
 
 class _Trained:
@@ -35,6 +38,7 @@ class OwnSteps(ScriptRun):
             "action": mode, "workload": {"path": program}, "device": device, "out_dir": out_dir, "warmup": warmup, "steps": steps,
             "stacks": stacks, "script": {"argv0": program, "argv": [], "steps_from": name, "run_to_end": True}})
         self.model = model
+        self._open: set[int] = set()
         if model is not None:
             self.window.optimizers = lambda: [_Trained(model)]
 
@@ -44,12 +48,21 @@ class OwnSteps(ScriptRun):
         if os.getpid() != self.process:  # a forked child's steps are its own
             yield
             return
+        thread = threading.get_ident()
+        if thread in self._open:
+            if NESTED not in self.window.warnings:
+                self.window.warnings.append(NESTED)
+            yield
+            return
+        self._open.add(thread)
         self.window.begin()
         try:
             yield
         except BaseException:
             self.window.abandon()
             raise
+        finally:
+            self._open.discard(thread)
         self.window.end()
 
     def close(self) -> None:

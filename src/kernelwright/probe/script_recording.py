@@ -64,6 +64,7 @@ class Recording:
         """Stop and write nothing."""
         with contextlib.suppress(Exception):
             self.end_step()
+        with contextlib.suppress(Exception):
             self._open.close()
 
 

@@ -150,6 +150,9 @@ class Window:
         except Exception as error:  # noqa: BLE001 - the outermost edge: this runs inside the user's optimizer.step()
             self.failure = describe(error, self.plan.out_dir)
             self.phase = "over" if self.plan.run_to_end else "stop"
+            if self._recording is not None:
+                self._recording.drop()
+                self._recording = None
 
     def _begin(self) -> None:
         from . import script_recording as recording

@@ -10,9 +10,10 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from ..model.profile import Profile
+from ..model.workload import CompileMode
 from .figures import DurationOf, Headline, configuration, duration_warning, headline, intervals_overlap, kernel_time_name, mismatch
 from .numbers import change_pct
 from .templates import render
@@ -126,6 +127,13 @@ def _row(place: int, label: str, profile: Profile, own: Headline, first_profile:
     )
 
 
+def change_of(first: Profile, profile: Profile) -> tuple[ChangeWord, float | None]:
+    """How a duration stands to the first's: (in a word, change of time in percent)."""
+    before, own = headline(first), headline(profile)
+    change = change_pct(before.duration_ns, own.duration_ns)
+    return _word(first, profile, before, own, change), change
+
+
 def _word(first_profile: Profile, profile: Profile, first: Headline, own: Headline, change: float | None) -> ChangeWord:
     if change is None or mismatch(profile, first_profile) is not None or _taken(first) != _taken(own):
         return "not comparable"
@@ -183,6 +191,9 @@ def _warnings(rows: Sequence[Row], profiles: Sequence[Profile], figures: Sequenc
         reason = mismatch(profiles[0], profile, ("A", row.letter))
         if reason:
             found.append(f"{row.letter} is not comparable with A: {reason}")
+        modes = [each.capture_metadata.compile_mode for each in (profiles[0], profile)]
+        if modes[0] != modes[1] and all(mode in get_args(CompileMode) for mode in modes):
+            found.append(f"{row.letter} ran with --compile-mode {modes[1]}, A with {modes[0]}")
         if _taken(figures[0]) != _taken(own):
             place = 0 if figures[0].duration_evidence != own.duration_evidence else 1
             ways = f"{_taken(own)[place]}, {_taken(figures[0])[place]}"
@@ -203,8 +214,8 @@ def _doubts_of_gate(rows: Sequence[Row], gate: Gate | None) -> tuple[str, ...]:
     """The gate goes by limit and intervals alone; where a timing is in doubt, that is said beside its outcome."""
     if gate is None:
         return ()
-    return tuple(f"{row.letter} {'failed' if row.letter in gate.failed else 'passed'} the gate, but the timing of A or of {row.letter} carries "
-                 "a warning: profile both again on a quiet machine" for row in rows if row.change == "too noisy")
+    return tuple(f"{row.letter} {'failed' if row.letter in gate.failed else 'passed'} the gate, but the timing of A or of {row.letter} "
+                 "carries a warning: profile both again on a quiet machine" for row in rows if row.change == "too noisy")
 
 
 class Bounded(Protocol):
@@ -231,7 +242,8 @@ def gate_groups(gate: Gate | None, rows: Sequence[Bounded]) -> dict[str, list[st
         return [f"{reason}: {', '.join(found)}" for reason, group in (("noise not known", unknown), ("timing in doubt", doubtful))
                 if (found := [name for name in letters if name in group])]
 
-    return {"beyond_noise": [name for name in failed if name not in unknown | doubtful], "unsure": unsure(failed), "passed_unsure": unsure(passed)}
+    return {"beyond_noise": [name for name in failed if name not in unknown | doubtful], "unsure": unsure(failed),
+            "passed_unsure": unsure(passed)}
 
 
 def render_comparison(comparison: Comparison) -> str:

@@ -192,12 +192,18 @@ def mismatch(profile: Profile, other: Profile, names: tuple[str, str] = ("this o
         return f"{whose} dtype is {theirs.dtype}, {own}'s is {mine.dtype}"
     if profile.parameters != other.parameters:
         return f"{whose} parameters are {_words(other.parameters)}, {own}'s are {_words(profile.parameters)}"
+    if _cold(profile) != _cold(other):
+        return "one was timed with --flush-l2, the other without"
     if mine.training != theirs.training:
         return "one is a training step, the other is inference"
     shapes, other_shapes = ([(spec.shape, spec.dtype) for spec in p.inputs] for p in (profile, other))
     if shapes != other_shapes:
         return f"{whose} input shapes or dtypes are others than {own}'s"
     return None
+
+
+def _cold(profile: Profile) -> bool:
+    return profile.timing is not None and profile.timing.cold
 
 
 def _words(parameters: dict[str, object] | dict[str, int | float | bool | str | None]) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model.profile import Profile
+from .compare import NOISE, change_of
 from .figures import configuration, duration_warning, headline
-from .numbers import pct, two, us
+from .numbers import faster_or_slower, pct, two, us
 from .templates import render
 from .text import NA
 
@@ -26,7 +27,23 @@ class SeveralRow:
 
 def render_several(rows: Sequence[SeveralRow]) -> str:
     """The table as Markdown; below it what failed, what is in doubt and where the reports are."""
-    return render("several.md.j2", rows=[_cells(row) for row in rows])
+    first: dict[str, Profile] = {}
+    cells = []
+    for row in rows:
+        cells.append({**_cells(row), "change": _change(first.get(row.kernel), row.profile)})
+        if row.profile is not None:
+            first.setdefault(row.kernel, row.profile)
+    return render("several.md.j2", rows=cells)
+
+
+def _change(first: Profile | None, profile: Profile | None) -> str:
+    """Against the first profile of the same kernel, in the words of a comparison."""
+    if first is None or profile is None:
+        return "-"
+    word, change = change_of(first, profile)
+    if word in ("within noise", "too noisy"):
+        return NOISE[word]
+    return word if word == "not comparable" else faster_or_slower(change)
 
 
 def _cells(row: SeveralRow) -> dict[str, Any]:
