@@ -16,7 +16,6 @@ from pathlib import Path
 from kernelwright.model.errors import BadInput, KernelwrightError
 from kernelwright.model.files import write_bytes_atomic, write_text_atomic
 from kernelwright.model.profile import Profile
-from kernelwright.pipeline.stored import load_profile
 from kernelwright.report import render_contract
 from kernelwright.report.roofline import draw
 
@@ -30,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         print("usage: python bench/picture.py PROFILE_DIR NAME | recording NAME", file=sys.stderr)
         return 2
     try:
-        profile = _recording(argv[1]) if argv[0] == "recording" else load_profile(Path(argv[0]))
+        profile = _recording(argv[1]) if argv[0] == "recording" else Profile.load(Path(argv[0]))
         pictures = draw(profile)
         if not pictures:
             raise BadInput("no_roofline", "the profile has no roofline", where=argv[0], fix="profile with --mode annotation")

@@ -14,9 +14,9 @@ import builders
 import kernelwright
 from kernelwright.api import own_steps, profiling
 from kernelwright.model.errors import BadInput
+from kernelwright.model.profile import Profile
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.profile import ProfileOptions
-from kernelwright.pipeline.stored import load_profile
 from kernelwright.report import write_profile
 from warm_start import warm_start
 
@@ -59,7 +59,7 @@ def test_a_run_that_fails_leaves_no_document_of_the_one_before(tmp_path: Path) -
         kernelwright.profile(tmp_path / "mm.py", "event", tmp_path / "here", "v1", params={"n": -1}, device="cpu", python=sys.executable)
     assert {file.name for file in (tmp_path / "here").iterdir()} == {"raw", "error.json"}
     with pytest.raises(BadInput, match=r"there is no profile\.json") as raised:
-        load_profile(tmp_path / "here")
+        Profile.load(tmp_path / "here")
     assert "error.json says why" in raised.value.fix
 
 

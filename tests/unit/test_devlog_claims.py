@@ -50,6 +50,10 @@ def log(tmp_path: Path) -> Path:
     "theoretical occupancy 90%",
     "takes 12 us in the softmax stage", "50% slower for b=1", "It was 50% slower before.", "4100 GB/s is the roof",
     "Tried BLOCK=256: 12% slower, dropped", "not slower than v4", "It is not 50% faster",
+    "b=1: 50% slower", "30% faster at b=32", "takes 30% less time", "Duration: 700 us", "700 us per call", "It is faster",
+    "1.4x the throughput of v4",
+    "Latency dropped 30% against v4", "speedup: 1.43x", "The compile is slower", "The softmax stage is slower", "regressed versus torch",
+    "3 us per call of the helper", "Memory-bound stages come first", "doubled the tile size", "the prologue regressed",
 ])
 def test_what_the_entry_bears_is_taken(note: str) -> None:
     hold(note, at(700.0, **LATER), at(1000.0))
@@ -63,6 +67,17 @@ def test_what_the_entry_bears_is_taken(note: str) -> None:
     ("slower than v4", "30.0% faster than the entry before"), ("It takes 12 us now", "700.00 us a call"), ("takes 1.2 ms", "700.00 us"),
     ("Reaches 3000 GB/s", "1714.29 GB/s"), ("now at 3 TB/s", "1714.29 GB/s"), ("runs at 300 TFLOP/s", "157.14 TFLOP/s"),
     ("Occupancy is 90%", "occupancy "), ("90% occupancy now", "occupancy "),
+    ("92% slower at b=32", "30.0% faster"), ("Duration: 9 us", "700.00 us"), ("Latency 0.9 ms", "700.00 us"), ("3 us per call",
+    "700.00 us"),
+    ("GB/s: 9000", "1714.29 GB/s"), ("Achieved bandwidth: 9 TB/s", "1714.29 GB/s"), ("TFLOP/s = 900", "157.14 TFLOP/s"),
+    ("Compute-bound", "-bound"), ("Bottleneck: compute-bound", "-bound"), ("bottleneck is latency", "-bound"), ("speedup: 40x",
+    "30.0% faster"),
+    ("twice as slow", "30.0% faster"), ("2x as fast", "30.0% faster"), ("halved the time", "30.0% faster"), ("takes 50% less time",
+    "30.0% faster"),
+    ("3x the throughput of v4", "30.0% faster"), ("Latency dropped 95% against v4", "30.0% faster"), ("Duration rose by 5%",
+    "30.0% faster"),
+    ("Regressed versus v4", "30.0% faster"), ("It is slower", "30.0% faster"), ("v5 got slower", "30.0% faster"), ("TC util 99%",
+    "TC util "),
 ])
 def test_what_it_does_not_bear_is_refused(note: str, says: str) -> None:
     with pytest.raises(BadInput) as caught:
@@ -110,6 +125,13 @@ def test_an_entry_made_with_other_settings_is_nothing_to_compare_with(meta: dict
     now = now.model_copy(update={"timing": builders.timing(700.0).model_copy(update={"timer": timer})})
     assert make_entry(now, [make_entry(at(1000.0), [])]).change is None
     assert make_entry(at(700.0, **LATER), [make_entry(at(1000.0), [])]).change is not None
+
+
+@pytest.mark.parametrize(("note", "says"), [("TC util 80%", "TC util was not measured"), ("occupancy 95%", "occupancy was not measured"),
+                                            ("GB/s: 9000", "GB/s was not measured")])
+def test_a_figure_that_was_not_measured_is_nobodys_to_type(note: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        hold(note, builders.no_peaks())
 
 
 def test_the_commit_is_named(log: Path) -> None:

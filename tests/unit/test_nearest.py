@@ -9,10 +9,10 @@ import pytest
 from kernelwright.cli.named_profiles import find_profiles
 from kernelwright.model.errors import BadInput
 from kernelwright.model.nearest import did_you_mean
+from kernelwright.model.profile import Profile
 from kernelwright.model.saying import silent
 from kernelwright.pipeline.ncu import read_reports
 from kernelwright.pipeline.source import check_source
-from kernelwright.pipeline.stored import load_profile
 from kernelwright.pipeline.target import resolve_target
 
 
@@ -51,7 +51,7 @@ def test_a_link_to_nothing_is_not_its_own_suggestion(folder: Path) -> None:
 
 def test_profiles_reports_and_names_without_a_project_too(folder: Path) -> None:
     with pytest.raises(BadInput) as caught:
-        load_profile(folder / "runs" / "anotation")
+        Profile.load(folder / "runs" / "anotation")
     assert f"did you mean {folder / 'runs' / 'annotation'}?" in caught.value.fix
     with pytest.raises(BadInput) as caught:
         find_profiles([str(folder / "runs" / "anotation")], silent, [folder / "out"])

@@ -17,8 +17,8 @@ from kernelwright.attribute import attribute
 from kernelwright.attribute.cpu import OUTSIDE
 from kernelwright.attribute.uses import breakdown
 from kernelwright.cli import main
+from kernelwright.model.profile import Profile
 from kernelwright.pipeline.nsys import analyse_recording
-from kernelwright.pipeline.stored import load_profile
 from kernelwright.readers.kineto import read_kineto
 from kernelwright.report import write_profile
 from kernelwright.report.baseline import baseline_rows
@@ -233,14 +233,14 @@ def test_profiles_of_recordings_are_gated_by_the_time_of_a_step(tmp_path, capsys
     out = capsys.readouterr().out
     assert "Gate: FAILED" in out and "and beyond noise: B" in out and "to the end of its work on host and device" in out
     assert main(["compare", fast, fast, "--fail-above", "3"]) == 0
-    duration = baseline_rows(load_profile(Path(slow)), load_profile(Path(fast)))[0]
+    duration = baseline_rows(Profile.load(Path(slow)), Profile.load(Path(fast)))[0]
     assert (duration.previous, duration.current) == ("200.00", "2200.00")
 
 
 def test_a_step_of_a_profile_lasts_as_long_as_that_of_its_recording(tmp_path):
     trace = _steps(tmp_path / "t.json", 50)  # the host runs ahead: each step ends with its kernel
     folder = Path(_profiled(trace, tmp_path / "p"))
-    structure = load_profile(folder).structure
+    structure = Profile.load(folder).structure
     assert structure is not None and [row.time_ns for row in structure.iterations] == step_times(read_kineto(trace)).tolist()
     assert structure.iterations[0].wall_ns == 50_000 and structure.iterations[0].time_ns == 100_400
 

@@ -44,7 +44,7 @@ def profile_of_capture(folder: Path, name: str, mode: str, program: str) -> Prof
             "out_dir": str(folder), "device": environment.model_dump() if environment is not None else None,
             "versions": {"kernelwright": __version__, "torch": document.capture_metadata.torch_version, "schema": document.schema_version},
             "interpreter": {"path": sys.executable, "source": "the program's own"}, "command": hide_secrets(tuple(sys.argv)),
-            "commit": commit_of(Path(program).parent), "captured_by": "the program itself", "phases_s": result.phases_s,
+            "commit": commit_of(Path(program).parent, (Path(program),)), "captured_by": "the program itself", "phases_s": result.phases_s,
             "analysed_at_unix_s": round(time.time(), 3)})
     except KernelwrightError as error:
         leave_error(folder, error)

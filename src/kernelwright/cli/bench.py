@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     rows = [row for kernel, budget in budgets for row in bench.rows(kernel, budget)]
     if args.junit is not None:
         write_text_atomic(args.junit, junit_xml(rows, project.file))
-    told = github_annotations(rows, project.file, Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())) if args.github else []
+    told = github_annotations(rows, project.file, Path(os.environ.get("GITHUB_WORKSPACE") or project.folder)) if args.github else []
     over = [row for row in rows if row.outcome == "over"]
     failed = next((row for row in rows if row.error is not None), None)
     data = {"out_dir": str(bench.folder), "budgets": [row.as_dict() for row in rows], "over": len(over), "checked": args.check,
@@ -84,6 +84,7 @@ def _can_write(file: Path) -> None:
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=file.absolute().parent):
             pass
+        file.unlink(missing_ok=True)  # an earlier run's: where this one ends early, nobody takes it for its own
     except OSError as error:
         raise NotWritable(error, file) from error
 

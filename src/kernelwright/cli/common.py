@@ -34,7 +34,8 @@ class Answer:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Options of every verb that runs a workload."""
     group = parser.add_argument_group("running")
-    group.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto", help="where to run (default: the GPU if there is one)")
+    group.add_argument("--device", choices=("auto", "cuda", "cpu"),
+                       help="where to run; auto: the GPU if there is one (default: the project file's, else auto)")
     group.add_argument("--out", type=folder, metavar="DIR", help="folder for the results (default: a new one under out/)")
     group.add_argument("--clocks", type=clocks, metavar="none|lock|MHZ",
                        help="GPU clocks: left alone, locked where the GPU holds them under load, or locked at MHZ (default: the project "
@@ -92,8 +93,8 @@ def clocks_of(args: argparse.Namespace, workload: WorkloadRef) -> str:
 
 def device_of(args: argparse.Namespace, workload: WorkloadRef) -> Device:
     """Where it runs: the flag, else the project file's, else the GPU if there is one."""
-    asked: Device = args.device
-    return asked if asked != "auto" else workload.device
+    asked: Device | None = args.device
+    return asked if asked is not None else workload.device
 
 
 def run_clocks(args: argparse.Namespace, workload: WorkloadRef, say: Say) -> DeviceClocks:

@@ -13,7 +13,6 @@ from ..model.errors import EXIT_NOT_ACCEPTABLE, EXIT_OK, BadInput
 from ..model.profile import Profile
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target, read_stored
-from ..pipeline.stored import load_profile
 from ..pipeline.trace_file import is_trace, read_trace
 from ..report.compare import Comparison, Gate, compare, letter, render_comparison
 from ..report.compare_timelines import (
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
 
         return run_sweep(args, params, say)
     given = [f"--{name}" for name in ("stored", "out", "clocks", "python", "timeout") if getattr(args, name)]
-    given += ["--device"] * (args.device != "auto")
+    given += ["--device"] * (args.device is not None)
     if given:
         raise BadInput("usage", f"{given[0]} is for a sweep, and stored profiles are only read", where="compare", fix="leave it out")
     no_params(params, verb="compare")
@@ -94,7 +93,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     captures = _captures(args, places)
     if captures is not None:
         return captures
-    loaded = [load_profile(place) for place in places]
+    loaded = [Profile.load(place) for place in places]
     doubts = tuple(each.doubt for each in named if each.doubt is not None)
     if args.fail_above is not None:
         _check_gate(loaded)
@@ -156,7 +155,7 @@ def _captures(args: argparse.Namespace, named: Sequence[Path]) -> Answer | None:
 def _is_ncu(place: Path) -> bool:
     """Whether a stored profile is of mode ncu and has its reports."""
     raw = str(place / "raw")
-    return os.path.isdir(raw) and is_report_target(raw) and load_profile(place).capture_metadata.mode == "ncu"
+    return os.path.isdir(raw) and is_report_target(raw) and Profile.load(place).capture_metadata.mode == "ncu"
 
 
 def _check_gate(profiles: list[Profile]) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ..devlog import DevlogFiles, add_entry, default_log, log_for, read_log, render_entry, show
 from ..model.errors import BadInput
+from ..model.profile import Profile
 from ..model.saying import Say
-from ..pipeline.stored import load_profile, newest_stored, read_params
+from ..pipeline.stored import newest_stored, read_params
 from ..pipeline.target import resolve_target, workload_of
 from ..project import PROJECT_FILE, accept, find, kernel_and_version
 from .common import Answer, no_params
@@ -52,7 +53,7 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     for option, notes in (("--issue", args.issue), ("--insight", args.insight)):
         if any(not note.strip() for note in notes):
             raise BadInput("empty_note", "is empty", where=option, fix="say something, or leave the option out")
-    profile = load_profile(args.profile)
+    profile = Profile.load(args.profile)
     folder = args.profile if args.profile.is_dir() else args.profile.parent
     log = args.log or _log_of(folder, profile.capture_metadata.model_name)
     entry = add_entry(profile, log, issues=args.issue, insights=args.insight, check_notes=True,
@@ -105,9 +106,12 @@ def _log_of(folder: Path, kernel: str) -> Path:
     except (BadInput, KeyError, TypeError):
         workload = ""
     if workload and Path(workload).is_file():
-        project = find(Path.cwd().resolve()) or find(Path(workload).parent)
-        if project is not None and kernel in project.kernels:
-            return project.kernels[kernel].devlog or default_log(kernel, Path.cwd() / "out")
+        # The workload's own project, else the one here where it names that file.
+        own, here = find(Path(workload).parent), find(Path.cwd().resolve())
+        if own is not None and kernel in own.kernels:
+            return own.kernels[kernel].devlog or default_log(kernel, Path.cwd() / "out")
+        if here is not None and kernel in here.kernels and Path(workload) in here.kernels[kernel].files:
+            return here.kernels[kernel].devlog or default_log(kernel, Path.cwd() / "out")
         ref = resolve_target(workload, None, {}, None)
         return log_for(ref.model_copy(update={"name": kernel}), Path.cwd() / "out")
     return default_log(kernel, Path.cwd() / "out")

@@ -8,7 +8,6 @@ from pathlib import Path
 from ..model.errors import BadInput
 from ..model.profile import Profile
 from ..pipeline.source import exists
-from ..pipeline.stored import load_profile
 
 _OF_A_RUN = ("warmup", "steps", "steps_from", "run_to_end", "sandbox", "flush_l2", "clocks", "ranks")
 
@@ -39,4 +38,4 @@ def baseline_folder(args: argparse.Namespace, mode: str, what: str) -> Profile |
     if not exists(Path(args.baseline)):
         raise BadInput("no_baseline", f"of {what} only a profile's folder can be the baseline", where=f"--baseline {args.baseline}",
                        fix=f"name the folder of an earlier profile of mode {mode}")
-    return load_profile(Path(args.baseline))
+    return Profile.load(Path(args.baseline))

@@ -12,7 +12,7 @@ from ..model.errors import EXIT_INTERRUPTED, Interrupted, KernelwrightError
 from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.workload import WorkloadRef
-from ..pipeline.stored import load_profile, safe_name
+from ..pipeline.stored import safe_name
 from ..report.several import SeveralRow, render_several
 from .common import Answer
 
@@ -74,7 +74,7 @@ def _row(outcome: Outcome) -> SeveralRow:
     profile: Profile | None = None
     report = ""
     if outcome.answer is not None:
-        profile = load_profile(Path(outcome.answer.data["profile"]))
+        profile = Profile.load(Path(outcome.answer.data["profile"]))
         report = str(outcome.answer.data["report"])
     return SeveralRow(outcome.workload.name, outcome.workload.version, profile, report,
                       outcome.error.line() if outcome.error is not None else "")

@@ -100,7 +100,12 @@ def _because(causes: Sequence[IdleCause]) -> dict[str, str]:
 def _undecided(profile: Profile) -> Bottleneck:
     roof = profile.roofline
     has_peaks = roof is not None and any((roof.peak_compute, roof.peak_bandwidth, roof.datasheet_compute, roof.datasheet_bandwidth))
-    why = bottlenecks().texts["unknown_work" if has_peaks else "unknown_peaks"]
+    texts, work = bottlenecks().texts, profile.work
+    why = texts["unknown_work" if has_peaks else "unknown_peaks"]
+    if work is not None and work.bandwidth_pct is not None:
+        why = texts["unknown_other"].format(share=work.bandwidth_pct, roof="bandwidth", other="FLOPs")
+    elif work is not None and work.compute_pct is not None:
+        why = texts["unknown_other"].format(share=work.compute_pct, roof="compute", other="bytes")
     return Bottleneck(kind=None, root_cause=why + (_second_sentence(profile) if idle_causes(profile) else ""))
 
 

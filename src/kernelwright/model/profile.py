@@ -475,7 +475,7 @@ class Profile(Record):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a profile.json (or the folder that holds one). Raises OSError, pydantic.ValidationError."""
-        file = Path(path)
-        file = file / "profile.json" if file.is_dir() else file
-        return cls.model_validate_json(file.read_bytes()).at(file.parent)
+        """Read a profile.json (or the folder that holds one). Raises BadInput."""
+        from .profile_file import read_profile
+
+        return read_profile(Path(path))

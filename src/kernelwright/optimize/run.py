@@ -170,7 +170,7 @@ class _Run:
         folder = self.folder / "baseline"
         try:
             profile, result = Profile.load(folder), ProbeResult.model_validate_json((folder / "raw" / "result.json").read_bytes())
-        except (OSError, ValidationError) as error:
+        except (OSError, ValidationError, BadInput) as error:
             raise BadInput("broken_baseline", "the earlier run's baseline can't be read", where=str(folder), fix=ANEW) from error
         if result.facts is None or result.environment is None:
             raise BadInput("broken_baseline", "the earlier run's baseline is incomplete", where=str(folder), fix=ANEW)

@@ -34,7 +34,7 @@ from ..project.git import commit_of
 from ..readers.kineto import read_kineto
 from .ncu import SUFFIX, NcuRun, Selection, compiled_pattern, ncu_params, read_reports
 from .ncu_profile import Setting, build_profile
-from .profile import ProfileOptions, check_file, check_mode, clocks_of_run, fault_of, move_folder, working_folder
+from .profile import ProfileOptions, check_file, check_mode, clocks_of_run, fault_of, move_folder, own_files, working_folder
 from .stored import safe_name
 
 DEFAULT_HEAVIEST = 3
@@ -144,7 +144,8 @@ def _analysed(workload: WorkloadRef, folder: Path, options: ProfileOptions, sele
     params = ncu_params(document, setting, reports, [report.name], limit, workload.path, folder, options.command)
     asked = {"kernel": selection.kernel, "launch": selection.launch, "operator": selection.operator, "heaviest": selection.heaviest}
     params.update({
-        "source_sha256": fingerprint(workload.model_copy(update={"version": setting.version})), "commit": commit_of(workload.path.parent),
+        "source_sha256": fingerprint(workload.model_copy(update={"version": setting.version})),
+        "commit": commit_of(workload.path.parent, own_files(workload)),
         "parameters": document.parameters, "inputs": [spec.model_dump() for spec in document.inputs],
         "device": environment.model_dump() if environment else params["device"],
         "interpreter": {"path": str(interpreter.path), "source": interpreter.source}, "seed": options.seed, "asked": asked,

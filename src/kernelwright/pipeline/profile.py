@@ -120,7 +120,7 @@ def profile(
                      steps_from=options.steps_from)
     interpreter = find_interpreter(options.python, workload.path, options.device, say)
     source = fingerprint(workload) if workload.script is None else None
-    commit = commit_of(workload.path.parent)
+    commit = commit_of(workload.path.parent, own_files(workload))
     folder = working_folder(workload, mode, out_dir)
     capture = capture or (capture_workload if workload.script is None else capture_script_run)
     stages.end("prepare")
@@ -170,6 +170,11 @@ def fault_of(error: KernelwrightError | OSError | KeyboardInterrupt, folder: Pat
     if isinstance(error, OSError):
         return NotWritable(error, error.filename or folder)
     return Interrupted(str(folder))
+
+
+def own_files(workload: WorkloadRef) -> tuple[Path, ...]:
+    """The workload's file, and its version's where that has one of its own."""
+    return tuple(dict.fromkeys((workload.path, *([workload.source.path] if workload.source is not None else []))))
 
 
 def check_file(workload: WorkloadRef) -> None:

@@ -15,7 +15,7 @@ from ..model.errors import BadInput
 from ..model.profile import Profile
 from ..model.workload import Device, WorkloadRef
 from ..project.fingerprint import parsed
-from .stored import load_profile, read_params, runs_of_text
+from .stored import read_params, runs_of_text
 
 _GENERATORS = ("get_inputs", "get_model_and_input")
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -54,7 +54,7 @@ def reusable(workload: WorkloadRef, mode: str, now: Present) -> tuple[Profile, P
         try:
             params = read_params(run)
             if _same_settings(params, wanted, now):
-                stored = load_profile(run)
+                stored = Profile.load(run)
                 if "dtype" not in wanted or str(wanted["dtype"]) == stored.capture_metadata.dtype:
                     return stored, run
         except BadInput:

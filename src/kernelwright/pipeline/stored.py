@@ -10,12 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..model.errors import BadInput, NotWritable
 from ..model.files import begin_profile
-from ..model.nearest import did_you_mean
-from ..model.profile import SCHEMA_VERSION, Profile
+from ..model.profile import Profile
 from ..model.workload import WorkloadRef
 from ..project import Kernel, Project, read_project
 from ..project.fingerprint import fingerprint, versions_of_file
@@ -61,42 +58,6 @@ def read_params(folder: Path) -> dict[str, Any]:
     return document
 
 
-def load_profile(path: Path) -> Profile:
-    """A stored profile (its folder or its profile.json). Raises BadInput."""
-    file = path / "profile.json" if path.is_dir() else path
-    where = str(file.absolute())
-    try:
-        if not file.is_file():  # a pipe or a device would never end
-            raise BadInput("no_profile", "there is no profile.json", where=where, fix=_meant(path))
-        return Profile.load(file)
-    except OSError as error:
-        raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix="name a profile's folder") from error
-    except ValidationError as error:
-        newer = _newer(file)
-        if newer is not None:
-            raise BadInput("newer_profile", f"was written by a newer kernelwright (schema {newer}; this one reads {SCHEMA_VERSION})",
-                           where=where, fix="upgrade kernelwright, or profile again with this one") from error
-        raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=where,
-                       fix="profile again") from error
-
-
-def _meant(path: Path) -> str:
-    fix = "name a profile's folder"
-    if path.is_dir() and (path / "error.json").is_file():
-        return f"the run into this folder failed, error.json says why: profile again, or {fix}"
-    return fix if exists(path) else did_you_mean(path, fix, suffix=".json", folders=True)
-
-
-def _newer(file: Path) -> str | None:
-    """The schema version of a document whose major or minor number is above ours, else None."""
-    try:
-        found = json.loads(file.read_bytes())["schema_version"]
-        numbers = tuple(int(part) for part in found.split("."))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return found if numbers > tuple(int(part) for part in SCHEMA_VERSION.split(".")) else None
-
-
 @dataclass(frozen=True)
 class Baseline:
     """A stored profile that another stands against."""
@@ -112,7 +73,7 @@ def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Baseli
     A version of the same kernel means its newest stored profile with the same mode, parameters and device. Another word that is a
     folder or profile.json is taken as it is. Raises BadInput where there is none, with the reason.
     """
-    return Baseline(load_profile(Path(named))) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
+    return Baseline(Profile.load(Path(named))) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
 
 
 def is_place(named: str, workload: WorkloadRef) -> bool:
@@ -153,7 +114,7 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
     runs = [run for root in roots if (root / place).is_dir() for run in (root / place).iterdir() if (run / "profile.json").is_file()]
     reason = ""
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
-        stored = load_profile(run)
+        stored = Profile.load(run)
         theirs = stored.capture_metadata
         if theirs.version != version:
             continue
@@ -221,7 +182,7 @@ def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | No
     for run in runs_of_text(workload, mode):
         known = read_params(run).get("parameters")
         if isinstance(known, dict) and all(str(known.get(key)) == value for key, value in workload.params.items()):
-            return load_profile(run), run
+            return Profile.load(run), run
     return None
 
 

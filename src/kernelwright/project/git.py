@@ -30,12 +30,14 @@ def changed_at(files: Sequence[Path], folder: Path) -> dict[Path, float]:
     return found
 
 
-def commit_of(folder: Path) -> str | None:
-    """The commit that is checked out, with "+changes" where tracked files differ from it; None outside of git."""
+def commit_of(folder: Path, files: Sequence[Path] = ()) -> str | None:
+    """The commit that is checked out, with "+changes" where tracked files differ from it or one of `files` is not tracked; None outside of
+    git."""
     commit = (_git(folder, "rev-parse", "--short=12", "HEAD") or "").strip()
     if not commit:
         return None
-    return commit + ("+changes" if _git(folder, "status", "--porcelain=v1", "--untracked-files=no") else "")
+    untracked = any(not _git(folder, "ls-files", "--", str(file)) for file in files)
+    return commit + ("+changes" if untracked or _git(folder, "status", "--porcelain=v1", "--untracked-files=no") else "")
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -79,6 +79,12 @@ class Kernel(Record):
         return tuple(version.name for version in self.versions)
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """Its file and those of its versions."""
+        own = (self.file, *(version.source.path for version in self.versions if version.source is not None))
+        return tuple(dict.fromkeys(file for file in own if file is not None))
+
+    @property
     def usual_version(self) -> str | None:
         """What is meant when no version is named; None: the last of the file's VERSIONS."""
         if self.default_version is not None or not self.versions or self.versions[-1].source is None:

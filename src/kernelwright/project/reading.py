@@ -187,6 +187,8 @@ class _Reader:
             raise self.fault("bad_budgets", [*path, "slower_pct"], "slower than what?", "add `versus: VERSION`")
         for key in ("version", "versus"):
             self._known(getattr(budget, key), names, [*path, key])
+        if budget.versus is not None and budget.versus == budget.version:
+            raise self.fault("bad_budgets", [*path, "versus"], f"{budget.versus} is held against itself", "name another version")
         return Budget(version=budget.version, params=dict[str, ParamValue](budget.params), duration_us=budget.duration_us,
                       versus=budget.versus, slower_pct=budget.slower_pct or 0.0, line=self.document.line(["kernels", self.name, *path]))
 

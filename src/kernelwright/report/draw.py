@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..model.errors import BadInput, KernelwrightError
-from ..pipeline.stored import load_profile
+from ..model.profile import Profile
 from .roofline import write_roofline
 
 USAGE = "usage: python -m kernelwright.report.draw PROFILE_DIR [OUT_DIR]\n"
@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(USAGE)
         return 0 if argv[:1] in (["-h"], ["--help"]) else 2
     try:
-        written = write_roofline(load_profile(Path(argv[0])), Path(argv[-1]) if len(argv) == 2 else _folder(Path(argv[0])))
+        written = write_roofline(Profile.load(Path(argv[0])), Path(argv[-1]) if len(argv) == 2 else _folder(Path(argv[0])))
         if not written:
             raise BadInput("no_roofline", "the profile knows no work of its stages, or no roof, so there is nothing to draw", where=argv[0],
                            fix="profile with --mode annotation; its report says what is not known")
