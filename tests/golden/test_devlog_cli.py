@@ -53,6 +53,24 @@ def test_the_project_file_says_where_the_log_is(folder, tmp_path, capsys):
         assert "# Development log: mla" in capsys.readouterr().out
 
 
+def test_the_log_is_that_of_the_profiles_own_project(folder, tmp_path, capsys, monkeypatch):
+    (tmp_path / "mla.py").write_text("VERSIONS = {}\n")
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py, devlog: docs/mla.md}}")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mla.py").write_text("VERSIONS = {}\n")
+    (other / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py, devlog: mine.md}}")
+    monkeypatch.chdir(other)
+    assert main(["devlog", "add", str(folder)]) == 0
+    assert (tmp_path / "docs" / "mla.md").is_file() and not (other / "mine.md").exists()
+    capsys.readouterr()
+    assert main(["devlog", "add", str(folder)]) == 0
+    assert "note: the log had 1 entry of this profile already" in capsys.readouterr().err
+    (other / "kernelwright.yaml").write_text("kernels: {mla: {file: ../mla.py, devlog: mine.md}}")
+    (tmp_path / "kernelwright.yaml").unlink()
+    assert main(["devlog", "add", str(folder)]) == 0 and (other / "mine.md").is_file()  # the project here names that file
+
+
 @pytest.mark.parametrize(("argv", "words"), [
     ([], "add|show"), (["add"], "PROFILE_DIR"), (["add", "nowhere"], "no profile.json"), (["show"], "no development log"),
     (["show", "x"], "no such"),

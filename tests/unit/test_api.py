@@ -66,7 +66,8 @@ def test_a_run_that_fails_leaves_no_document_of_the_one_before(tmp_path: Path) -
 @pytest.mark.parametrize(("given", "says"), [
     ({"bench_runs": 0}, "bench_runs is 0"), ({"bench_runs": True}, "bench_runs is True"), ({"warmup": -1}, "warmup is -1"),
     ({"mode": "ncu", "bench_runs": 5}, "mode ncu"), ({"mode": "fast"}, "unknown mode"), ({"clocks": "up"}, "clocks is 'up'"),
-    ({"timeout_s": 0.0}, "timeout_s is 0.0"),
+    ({"timeout_s": 0.0}, "timeout_s is 0.0"), ({"device": "tpu"}, "device is 'tpu'"), ({"compile_mode": "fast"}, "compile_mode is 'fast'"),
+    ({"version": 3}, "version is 3"), ({"workload": 5}, "workload is '5'"),
     ({"version": "v9", "params": {}, "workload": WorkloadRef(path=Path("x"), name="x")}, "belong"),
 ])
 def test_what_a_profile_can_not_be_asked_is_one_line(given: dict[str, object], says: str, tmp_path: Path) -> None:
@@ -138,6 +139,15 @@ def test_a_capture_never_breaks_the_program(tmp_path: Path) -> None:
                     raise KeyError("mine")
         except KeyError as error:
             print("own", error)
+        try:
+            raising.profile()
+        except kernelwright.KernelwrightError as error:
+            print(error.code, error.exit_code)
+        try:
+            with kernelwright.capture("x", out_dir="mine.py"):
+                pass
+        except OSError as error:
+            print("mine.py is a file" in str(error))
         with torch.profiler.profile():
             with kernelwright.capture("busy", out_dir="busy", warmup=0, steps=1) as busy:
                 for _ in range(2):
@@ -163,7 +173,7 @@ def test_a_capture_never_breaks_the_program(tmp_path: Path) -> None:
             torch.ones(4)
     """, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["too_few_steps", "own 'mine'", "profiler_busy", "6",
+    assert done.stdout.splitlines() == ["too_few_steps", "own 'mine'", "step_raised 4", "True", "profiler_busy", "6",
                                         "2 ['a step began inside another one: it counts as part of that']"]
     assert "ended after 1 step;" in done.stderr and "no step was marked" in done.stderr
     assert json.loads((tmp_path / "few" / "error.json").read_text())["code"] == "too_few_steps"

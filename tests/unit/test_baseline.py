@@ -14,7 +14,7 @@ from kernelwright.model.errors import BadInput
 from kernelwright.model.profile import Profile
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.pipeline.profile import ProfileRun
-from kernelwright.pipeline.stored import find_baseline, is_place, params_folder
+from kernelwright.pipeline.stored import check_baseline, find_baseline, is_place, params_folder
 from kernelwright.project.fingerprint import fingerprint
 from kernelwright.report import write_profile
 
@@ -112,6 +112,14 @@ def test_from_python_the_projects_baseline_is_the_same(folder: Path, monkeypatch
     assert "### vs Baseline" in (folder / "contract.md").read_text() and not said
     profiling.profile("mla", "event", version="v3", say=said.append)
     assert "vs Baseline" not in (folder / "contract.md").read_text() and "no baseline: " in said[0]
+
+
+def test_a_version_without_any_profile_is_told_before_anything_is_measured(folder: Path) -> None:
+    workload = WorkloadRef(path=folder / "mla.py", name="mla", kernel="mla", project=folder / "kernelwright.yaml")
+    check_baseline("v2", "event", workload)
+    for named, mode in (("v9", "event"), ("v2", "annotation")):
+        with pytest.raises(BadInput, match=f"no stored profile of mla {named} in mode {mode}"):
+            check_baseline(named, mode, workload)
 
 
 def test_a_baseline_that_is_asked_for_and_missing_is_an_error_and_the_run_is_kept(folder: Path) -> None:

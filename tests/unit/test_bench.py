@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import builders
 from kernelwright.cli import bench as bench_cli
 from kernelwright.cli import main
-from kernelwright.model.errors import WorkloadFailed
+from kernelwright.model.errors import Interrupted, WorkloadFailed
 from kernelwright.report.budgets import BudgetRow, decide, limit_text, render_budgets, slower_pct
 from kernelwright.report.ci import github_annotations, junit_xml
 
@@ -160,6 +160,23 @@ def test_without_a_project_there_is_no_gate(tmp_path, monkeypatch, capsys):  # t
 def rows() -> Iterator[BudgetRow]:
     for outcome in ("within", "over", "unsure", "failed"):
         yield BudgetRow(builders.HOSTILE, "v:1,2%", {"t": "\x00<&>\n::error::x"}, 3, "at most 1 us", outcome, why=builders.HOSTILE)  # type: ignore[arg-type]
+
+
+def test_an_earlier_runs_junit_does_not_outlive_a_run_that_ends_early(project, tmp_path):  # type: ignore[no-untyped-def]
+    def stopped(version: str | None, count: int) -> float:
+        raise Interrupted("here")
+
+    project(stopped)
+    (tmp_path / "sub" / "junit.xml").write_text("<of the run before/>")
+    assert main(["bench", "--check", "--junit", "junit.xml"]) == 130
+    assert not (tmp_path / "sub" / "junit.xml").exists()
+
+
+def test_a_version_is_not_held_against_itself(tmp_path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py, versions: [v1, v2], budgets: [{version: v2, versus: v2}]}}")
+    assert main(["bench"]) == 2
+    assert "v2 is held against itself" in capsys.readouterr().err
 
 
 def test_hostile_names_stay_inside_their_forms(tmp_path: Path) -> None:

@@ -123,6 +123,15 @@ def test_counters_come_before_the_position() -> None:
     assert diagnose(part).bottleneck.kind == "Latency", "counters of some kernels say nothing about the whole"
 
 
+@pytest.mark.parametrize(("work_pct", "says"), [
+    ((None, 30.0), "30.0% of peak bandwidth, too little to say that it binds, and FLOPs of a call are not known"),
+    ((12.0, None), "12.0% of peak compute, too little to say that it binds, and bytes of a call are not known"),
+    ((None, None), "neither FLOPs nor bytes of a call are known")])
+def test_an_undecided_bottleneck_says_what_is_not_known(work_pct: tuple[float | None, float | None], says: str) -> None:
+    found = diagnose(draft(work_pct=work_pct)).bottleneck
+    assert found.kind is None and says in found.root_cause
+
+
 def test_the_distance_to_the_roof_is_there_where_it_is_known() -> None:
     finding = found(draft(work_pct=(30.0, 55.0)), "roof_distance")
     assert finding is not None and finding.estimated_gain_pct == pytest.approx(45.0) and finding.trigger == "memory_roof_share=55%"

@@ -36,8 +36,10 @@ def test_versions_files_problems_and_workloads_are_found(tmp_path: Path) -> None
 
 
 def test_init_writes_what_it_found_and_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = made(tmp_path, {"softmax.py": VERSIONS, "we ird_v1.py": MODEL, "yes.py": MODEL, "123.py": MODEL})
+    folder = made(tmp_path, {"softmax.py": VERSIONS, "we ird_v1.py": MODEL, "yes.py": MODEL, "123.py": MODEL,
+                              "train.py": "print('hello')\n"})
     assert main(["init", str(folder)]) == 0
+    assert "left out, as no workload or version of one: train.py\n" in capsys.readouterr().err
     project = read_project(folder / "kernelwright.yaml")
     assert project.clocks == "lock" and project.kernels["softmax"].version_names == ("v1", "v2")
     assert project.kernels["softmax"].baseline.kind == "previous" and {"yes", "123", "we_ird"} <= set(project.kernels)

@@ -132,6 +132,7 @@ def test_git_tells_when_a_file_was_changed(folder: Path) -> None:
     found = changed_at([file, other, folder / "gone.py"], folder)
     assert found[file] == 1577923200 and found[other] == 1_700_000_000 and found[folder / "gone.py"] == 0
     assert (commit := commit_of(folder)) is not None and len(commit) == 12
+    assert commit_of(folder, (file,)) == commit and commit_of(folder, (file, other)) == f"{commit}+changes"  # other is not tracked
     file.write_text("x = 1\n")
     os.utime(file, (5, 1_800_000_000))
     assert changed_at([file], folder)[file] == 1_800_000_000 and (commit_of(folder) or "").endswith("+changes")

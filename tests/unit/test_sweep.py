@@ -63,6 +63,23 @@ def test_a_sweep_goes_through_the_projects_values_and_survives_a_failure(
     assert main(["compare", "v2", "--sweep", "t=64"]) == 4
 
 
+def test_a_parameter_that_is_unknown_is_tried_once_and_all_versions_are_meant_by_all(
+        project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tried: list[str | None] = []
+
+    def measured(workload: WorkloadRef, args: argparse.Namespace, say: object) -> tuple[Profile, Path]:
+        tried.append(workload.version)
+        if "q" in workload.params:
+            raise BadInput("unknown_parameter", "unknown parameter 'q'", where="mla.py", fix="known: t")
+        return at(workload.version or "", workload.params["t"], 100.0), project
+
+    monkeypatch.setattr(sweep_cli, "_measured", measured)
+    assert main(["compare", "v1", "v2", "--sweep", "q=1,2,3"]) == 2
+    assert tried == ["v1"] and "unknown parameter 'q'" in capsys.readouterr().err
+    tried.clear()
+    assert main(["compare", "mla", "--all", "--sweep", "t=16"]) == 0 and tried == ["v1", "v2"]
+
+
 @pytest.mark.parametrize(("words", "says"), [
     (["--sweep", "t="], "no sweep"), (["--sweep", "u"], "the project file has t"),
     (["--sweep", "t=1,2", "--t=3"], "swept and given"),

@@ -36,7 +36,10 @@ class Capture:
         from ..model.files import begin_profile
         from ..probe.own_steps import OwnSteps
 
-        begin_profile(self.folder)
+        try:
+            begin_profile(self.folder)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise NotADirectoryError(f"out_dir can't be a folder: {self.folder} is a file, or lies in one") from error
         (self.folder / "raw" / "result.json").unlink(missing_ok=True)
         self._steps = OwnSteps(str(self.folder / "raw"), self.name, self.mode, **self._options)
         return self

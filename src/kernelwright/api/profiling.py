@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from ..capture.clocks import valid_request
 from ..cli.baseline import projects_baseline
@@ -42,6 +43,7 @@ def profile(
     Raises BadInput, MachineLacks, WorkloadFailed (all KernelwrightError); a failed run leaves error.json in its folder.
     """
     _check(mode, bench_runs, warmup, clocks, timeout_s)
+    _check_words(workload, version, device, compile_mode)
     if isinstance(workload, WorkloadRef):
         if params is not None or version is not None:
             raise BadInput("usage", "params and version belong to the WorkloadRef", where="profile()", fix="set them there")
@@ -65,6 +67,17 @@ def _check(mode: str, bench_runs: int | None, warmup: int | None, clocks: str | 
         raise BadInput("usage", f"clocks is {clocks!r}", where="profile()", fix='"none", "lock" or a number of MHz as text')
     if timeout_s is not None and not timeout_s > 0:
         raise BadInput("usage", f"timeout_s is {timeout_s!r}", where="profile()", fix="a number of seconds above 0")
+
+
+def _check_words(workload: object, version: object, device: object, compile_mode: object) -> None:
+    for name, value, known in (("device", device, get_args(Device)), ("compile_mode", compile_mode, get_args(CompileMode))):
+        if value not in known:
+            raise BadInput("usage", f"{name} is {value!r}", where="profile()", fix=f"one of: {', '.join(known)}")
+    if version is not None and not isinstance(version, str):
+        raise BadInput("usage", f"version is {version!r}", where="profile()", fix="the name of a version, as text")
+    if not isinstance(workload, (str, os.PathLike, WorkloadRef)):
+        raise BadInput("usage", f"workload is {str(workload)[:100]!r}", where="profile()",
+                       fix="a path, a name of the project, or a WorkloadRef")
 
 
 def _run(workload: WorkloadRef, mode: str, out_dir: Path | None, options: runs.ProfileOptions, say: Say) -> Profile:

@@ -59,7 +59,10 @@ def _add(args: argparse.Namespace, say: Say) -> Answer:
     entry = add_entry(profile, log, issues=args.issue, insights=args.insight, check_notes=True,
                       extra={"profile": os.path.relpath(folder.resolve(), log.resolve().parent), **_commit(folder)})
     files = DevlogFiles.of(log)
-    _, notes = read_log(files.jsonl)
+    entries, notes = read_log(files.jsonl)
+    again = sum(other.run == entry.run for other in entries) - 1
+    if again > 0:
+        say(f"note: the log had {again} {'entry' if again == 1 else 'entries'} of this profile already")
     for note in notes:
         say(f"warning: {note}")
     text = render_entry(entry).rstrip("\n")

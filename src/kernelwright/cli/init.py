@@ -9,11 +9,12 @@ from pathlib import Path
 from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.saying import Say
-from ..pipeline.discover import discover
+from ..pipeline.discover import discover, left_out
 from ..project import PROJECT_FILE, read_project
 from ..report.project_file import render_project_file
 from .common import Answer, folder, no_params
 
+MOST_NAMED = 8
 HELP = "write a project file from the workloads that a folder has"
 DESCRIPTION = f"{HELP}: files with VERSIONS, NAME_v1.py and its like, KernelBench problems, other workloads; scripts are left out"
 
@@ -40,6 +41,10 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     write_text_atomic(file, render_project_file(found))
     project = read_project(file)
     say(f"{len(project.kernels)} kernel{'' if len(project.kernels) == 1 else 's'} found")
+    others = left_out(place, {file.resolve() for kernel in project.kernels.values() for file in kernel.files})
+    if others:
+        more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+        say(f"left out, as no workload or version of one: {', '.join(others[:MOST_NAMED])}{more}")
     kernels = {name: list(kernel.version_names) for name, kernel in project.kernels.items()}
     rows = [f"{name}: {', '.join(versions) or 'one workload'}" for name, versions in kernels.items()]
     return Answer({"project": str(file), "kernels": kernels}, "\n".join(rows), tail=f"\nproject: {file}")

@@ -59,6 +59,8 @@ def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None =
     common = set.intersection(*({item.made for item in items} for items in meant if items), *({made} for made in fixed))
     if common:
         made = max((item for items in meant for item in items if item.made in common), key=_age).made
+        if len(common) > 1:
+            say(f"compared at {made}, the newest of {len(common)} that all have profiles of")
         meant = [[item for item in items if item.made == made] for items in meant]
     newest = [max(items, key=_age) if items else None for items in meant]
     if not common:

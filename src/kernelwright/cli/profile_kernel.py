@@ -16,7 +16,7 @@ from ..pipeline.counters import CounterOptions
 from ..pipeline.ncu import Selection, is_report_target
 from ..pipeline.nsys import is_recording_target
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
-from ..pipeline.stored import is_place
+from ..pipeline.stored import check_baseline, is_place
 from ..pipeline.target import refuse_script
 from ..report import render_contract, render_top, write_profile
 from ..report.ready import PARTS
@@ -89,6 +89,8 @@ def _profile(workload: WorkloadRef, args: argparse.Namespace, mode: str, selecti
     """One profile of one workload."""
     _check_script_options(args, workload)
     named = Profile.load(Path(args.baseline)) if args.baseline and is_place(args.baseline, workload) else None
+    if args.baseline and named is None and args.ranks is None:
+        check_baseline(args.baseline, mode, workload)
     options = ProfileOptions(
         device=device_of(args, workload), clocks=clocks_of(args, workload), python=args.python, timeout_s=args.timeout, warmup=args.warmup,
         steps=args.steps, compile_mode=args.compile_mode, device_name=args.device_name, flush_l2=args.flush_l2, command=tuple(sys.argv),

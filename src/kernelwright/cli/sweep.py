@@ -51,6 +51,8 @@ def run_sweep(args: argparse.Namespace, params: dict[str, str], say: Say) -> Ans
             except Interrupted:
                 raise
             except KernelwrightError as error:
+                if error.code == "unknown_parameter":  # so it would be at every other point
+                    raise
                 errors.append(error)
                 doubts.append(f"{words_of(at)} {name}={value} failed: {error.line()}")
                 row.append(None)

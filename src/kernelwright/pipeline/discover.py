@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,11 @@ def discover(folder: Path) -> list[Found]:
             continue
         found.append(_of_file(folder, file, by_path))
     return _named_apart(found)
+
+
+def left_out(folder: Path, files: Collection[Path]) -> list[str]:
+    """Python files of the folder that are none of `files` (absolute), relative to it."""
+    return [_relative(folder, path) for path in _python_files(folder) if path.resolve() not in files]
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

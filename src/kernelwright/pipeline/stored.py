@@ -76,6 +76,29 @@ def find_baseline(named: str, profile: Profile, workload: WorkloadRef) -> Baseli
     return Baseline(Profile.load(Path(named))) if is_place(named, workload) else _stored(named, profile, workload, "--baseline")
 
 
+def check_baseline(named: str, mode: str, workload: WorkloadRef) -> None:
+    """Before anything is measured: raises BadInput where no profile of that version is stored in this mode, whatever its parameters."""
+    roots = _roots(workload)
+    runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
+    if any(_version_of(run) == named for run in runs):
+        return
+    looked = ", ".join(str(root / mode / safe_name(workload.name)) for root in roots)
+    raise BadInput("no_baseline", f"no stored profile of {workload.name} {named} in mode {mode}", where="--baseline",
+                   fix=f"profile it first, or name a profile's folder (looked in {looked})")
+
+
+def _version_of(run: Path) -> object:
+    try:
+        params = read_params(run)
+        return params["version"] if "version" in params else Profile.load(run).capture_metadata.version
+    except BadInput:
+        return None
+
+
+def _roots(workload: WorkloadRef) -> list[Path]:
+    return profile_roots(*([workload.project.parent] if workload.project is not None else []))
+
+
 def is_place(named: str, workload: WorkloadRef) -> bool:
     """Whether a baseline is named by its folder or profile.json. A version of the project wins over a folder of the same name."""
     project = read_project(workload.project) if workload.project is not None else None
@@ -110,7 +133,7 @@ def baseline_of_project(profile: Profile, workload: WorkloadRef) -> Baseline | N
 def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -> Baseline:
     own = profile.capture_metadata
     place = Path(own.mode) / safe_name(workload.name) / params_folder(profile.parameters)
-    roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
+    roots = _roots(workload)
     runs = [run for root in roots if (root / place).is_dir() for run in (root / place).iterdir() if (run / "profile.json").is_file()]
     reason = ""
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
@@ -189,7 +212,7 @@ def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | No
 def runs_of_text(workload: WorkloadRef, mode: str) -> Iterator[Path]:
     """Folders of stored profiles of this version's present text, the newest first; unreadable ones are passed over."""
     text = fingerprint(workload)
-    roots = profile_roots(*([workload.project.parent] if workload.project is not None else []))
+    roots = _roots(workload)
     runs = [file.parent for root in roots for file in root.glob(f"{mode}/{safe_name(workload.name)}/*/*/profile.json")]
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
         try:

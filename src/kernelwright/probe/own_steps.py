@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .failures import bad_input
+from .failures import bad_input, workload_failed
 from .script import ScriptRun
 
 NESTED = "a step began inside another one: it counts as part of that"
@@ -39,6 +39,7 @@ class OwnSteps(ScriptRun):
             "stacks": stacks, "script": {"argv0": program, "argv": [], "steps_from": name, "run_to_end": True}})
         self.model = model
         self._open: set[int] = set()
+        self.raised: Any = None
         if model is not None:
             self.window.optimizers = lambda: [_Trained(model)]
 
@@ -58,8 +59,11 @@ class OwnSteps(ScriptRun):
         self.window.begin()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self.window.abandon()
+            self.raised = self.raised or workload_failed(
+                "step_raised", f"a step of the capture raised {type(error).__name__}, and that ended it after {self._seen()}",
+                where=self.path, fix="mend that step, or put what may raise outside of it")
             raise
         finally:
             self._open.discard(thread)
@@ -71,9 +75,9 @@ class OwnSteps(ScriptRun):
             return
         self.window.abandon()
         if self.window.failure is not None:
-            self._fail(self.window.failure)
+            self._fail(self._in_own_words(self.window.failure))
         elif not self.window.complete:
-            self._fail(self._too_few())
+            self._fail(self.raised or self._too_few())
         else:
             self._finish()
         self._write()
@@ -84,9 +88,19 @@ class OwnSteps(ScriptRun):
         if not seen:
             return bad_input("no_steps_seen", f"no step was marked in the capture; {needed}", where=self.path,
                              fix="put the work of each step inside `with capture.step():`")
-        return bad_input("too_few_steps", f"the capture ended after {seen} step{'' if seen == 1 else 's'}; {needed}", where=self.path,
+        return bad_input("too_few_steps", f"the capture ended after {self._seen()}; {needed}", where=self.path,
                          fix=f"run more, or ask for less: capture(warmup={min(plan.warmup, max(0, seen - 1))}, "
                              f"steps={max(1, min(plan.steps, seen - plan.warmup))})")
+
+    def _in_own_words(self, failure: Any) -> Any:
+        """A failure whose words are for a script on the command line, in those of a capture."""
+        if failure.code != "no_cuda_used":
+            return failure
+        return bad_input(failure.code, 'device="cuda" was asked for, but the program has not used CUDA by the end of the warm-up',
+                         where=self.path, fix='move its work to the GPU, give capture() more warm-up steps, or device="auto"')
+
+    def _seen(self) -> str:
+        return f"{self.window.count} step{'' if self.window.count == 1 else 's'}"
 
     def _facts(self, weights: list[Any]) -> dict[str, Any]:
         facts = super()._facts(weights)
