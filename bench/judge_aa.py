@@ -3,7 +3,7 @@
 Its parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
 
   aa         complete judgements, everything on, of the same program on both sides: none may be FASTER or SLOWER
-  resample   decisions drawn from the pairs of processes that those recorded: pairs at random, their quads by circular blocks of 4, the
+  resample   decisions drawn from the pairs of processes that those recorded (--of planted: the planted ones, their mean taken away): pairs at random, their quads by circular blocks of 4, the
              judge's own looks and rules. At most 1% may be FASTER or SLOWER
   simulate   (no machine) what the rules do to normal luck and noise, as a table
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
@@ -127,7 +127,10 @@ class Bench:
 
     def resample(self) -> None:
         """Decisions from the recorded pairs."""
-        recorded = [pair for row in self.document["aa"] for pair in row["pairs"] if len(pair) >= MIN_QUADS]
+        recorded = [pair for row in self.document[self.args.of] for pair in row["pairs"] if len(pair) >= MIN_QUADS]
+        if self.args.of == "planted" and recorded:  # what all share is the planted work; luck and noise remain
+            planted = float(np.mean([np.mean(pair) for pair in recorded]))
+            recorded = [[value - planted for value in pair] for pair in recorded]
         if len(recorded) < pairs.MAX_PAIRS:
             raise SystemExit(f"judge_aa: --part resample needs {pairs.MAX_PAIRS} recorded pairs (fix: --part aa --append first)")
         rng = np.random.default_rng(self.args.seed)
@@ -137,7 +140,7 @@ class Bench:
                      for index in rng.choice(len(recorded), pairs.MAX_PAIRS, replace=False)]
             single += decide(drawn[0]) in WRONG
             together += decided(drawn, self.args.device) in WRONG
-        self.document["resample"] = [{"decisions": count, "pairs": len(recorded), "one_pair": single, "together": together,
+        self.document["resample"] = [{"decisions": count, "pairs": len(recorded), "one_pair": single, "together": together, "of": self.args.of,
                                       "seed": self.args.seed}]
 
     def planted(self) -> None:
@@ -305,6 +308,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--planted-pct", type=float, help="planted slowdown, 100 / a whole number (default: 2 on a GPU, 5 on a CPU)")
     parser.add_argument("--width", type=int, help="of the steps' matrices")
     parser.add_argument("--rows", type=int, help="of the input")
+    parser.add_argument("--of", choices=("aa", "planted"), default="aa", help="whose pairs the part resample draws from")
     parser.add_argument("--seed", type=int, default=1, help="of the resampling")
     parser.add_argument("--check", action="store_true", help="exit 1 when a limit was missed")
     parser.add_argument("--out", type=Path, default=Path("build/judge_aa.json"))
