@@ -3,8 +3,8 @@
 Its parts, each appended to one JSON file, so that they can be spread over several commands (each item is written when it is done):
 
   aa         complete judgements, everything on, of the same program on both sides: none may be FASTER or SLOWER
-  resample   decisions drawn from the pairs of processes that those recorded (--of planted: the planted ones, their mean taken away): pairs at random, their quads by circular blocks of 4, the
-             judge's own looks and rules. At most 1% may be FASTER or SLOWER
+  resample   decisions drawn from the pairs of processes that those recorded (--of planted: the planted ones, their mean taken away):
+             pairs at random, their quads by circular blocks of 4, the judge's own looks and rules. At most 1% may be FASTER or SLOWER
   simulate   (no machine) what the rules do to normal luck and noise, as a table
   planted    complete judgements of a candidate that does X% more work: how many are SLOWER, and the seconds of each
 
@@ -140,8 +140,8 @@ class Bench:
                      for index in rng.choice(len(recorded), pairs.MAX_PAIRS, replace=False)]
             single += decide(drawn[0]) in WRONG
             together += decided(drawn, self.args.device) in WRONG
-        self.document["resample"] = [{"decisions": count, "pairs": len(recorded), "one_pair": single, "together": together, "of": self.args.of,
-                                      "seed": self.args.seed}]
+        self.document["resample"] = [{"decisions": count, "pairs": len(recorded), "one_pair": single, "together": together,
+                                      "of": self.args.of, "seed": self.args.seed}]
 
     def planted(self) -> None:
         """Judgements of the slower candidate, after one long timing that says how much slower it is."""

@@ -108,6 +108,15 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
     assert rows.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
+    whole, short = ([row for row in measured if row["budget_s"] == budget_s] for budget_s in (120.0, 60.0))
+    said = (ROOT / "docs" / "search.md").read_text()
+    gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
+    assert len(whole) == 7 and len(short) == 5 and None not in over
+    means = [f"{rows.geometric_mean(values):.2f}x" for values in (gains, over)]
+    assert f"geometric mean {means[0]} over the original\nand {means[1]} over the best row" in said
+    assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
+    assert f"60 s give {rows.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
+    assert sum("split_" in row["kept"] for row in whole) == 4
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
