@@ -71,8 +71,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     data = {"out_dir": str(bench.folder), "budgets": [row.as_dict() for row in rows], "over": len(over), "checked": args.check,
             **({"junit": str(args.junit.absolute())} if args.junit is not None else {}),
             **({"status": "error", "error": failed.error} if failed is not None else {})}
-    # A kernel that failed was not held to anything, so its code comes before that of a budget that is over.
-    code = bench.first_exit if failed is not None else EXIT_NOT_ACCEPTABLE if over and args.check else EXIT_OK
+    code = EXIT_NOT_ACCEPTABLE if over and args.check else bench.first_exit if failed is not None else EXIT_OK
     return Answer(data, render_budgets(rows).rstrip("\n"), code, tail="\n".join(["", *told]) if told else "")
 
 

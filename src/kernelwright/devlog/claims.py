@@ -102,7 +102,7 @@ def _other_figure(log: _Log, sentence: str, claim: Figure) -> str | None:
     """What the entry has instead of a claimed figure; None where it bears the claim, or the claim is of something else."""
     if not log.is_own(claim.name) or _FOR_A_PART.match(sentence[claim.end:]) or re.match(r"\s+(?:of|to)\b", sentence[claim.end:]):
         return None
-    if claim.kind != "duration_us" and _OTHER_FIGURE.search(sentence):
+    if _OTHER_FIGURE.search(sentence if claim.kind != "duration_us" else sentence[claim.end:]):
         return None
     measured, words = _measured(log.entry.figures, claim.kind)
     if measured is None:
