@@ -24,7 +24,8 @@ def check(
 ) -> tuple[Hypothesis, ...]:
     """One Hypothesis a kept pass. realised: pass -> what the kept candidate loses without it (speed-up); after: None, nothing profiled."""
     listed = list(predictions)
-    return tuple(_checked(one, before, after, (realised or {}).get(one.name), _of_others(one, listed)) for one in listed)
+    return tuple(_checked(one, before, after, (realised or {}).get(one.name), _of_others(one, listed), in_the_whole(one, listed))
+                 for one in listed)
 
 
 def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
@@ -32,6 +33,15 @@ def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> fl
     them gives no number."""
     others = [other for other in predictions if other.name != one.name and not any(move.quantity == IDLE for move in other.moves)]
     return math.prod(0.0 if other.gain is None else 1.0 / max(other.gain[1], 1.0) for other in others)
+
+
+def in_the_whole(one: PassPrediction, predictions: Sequence[PassPrediction]) -> tuple[float, float] | None:
+    """The range of what a pass gives beside the others that were kept. What takes idle time away gives the more there, the less work the
+    others leave the device: the waiting is as long, of a shorter call. None where that can't be told."""
+    if one.gain is None or not any(move.quantity == IDLE for move in one.moves):
+        return one.gain
+    left = _of_others(one, predictions)
+    return (one.gain[0], one.gain[1] / left) if left > 0 else None
 
 
 def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> bool:
@@ -93,13 +103,14 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
                     result="not measured" if ratio is None else "seen" if fits else "not seen")
 
 
-def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float) -> Hypothesis:
+def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float,
+             whole: tuple[float, float] | None) -> Hypothesis:
     moves = tuple(seen(move, before, after, of_others if (move.quantity, move.operators) == ("kernel time", "") else 1.0)
                   for move in one.moves)
     result: HypothesisResult
     results = {move.result for move in moves} - {"not measured"}
     pays = gain is not None and gain >= WORTH
-    beyond = gain is not None and one.gain is not None and gain > BEYOND * one.gain[1]
+    beyond = gain is not None and whole is not None and gain > BEYOND * whole[1]
     if beyond or (pays and "not seen" in results):
         result, words = "unexplained", f"gains {gain:.2f}x, {'more than predicted' if beyond else 'not how it was predicted'}"
     elif "not seen" in results:

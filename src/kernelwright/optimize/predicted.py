@@ -16,6 +16,7 @@ from ..model.trial import PassPrediction
 from ..model.verdict import Experiment
 from .confirm import is_confirmation
 from .ending import own_passes
+from .hypothesis import in_the_whole
 
 Context = Literal["alone", "in the whole", "combination"]
 CONTEXTS: tuple[Context, ...] = ("alone", "in the whole", "combination")
@@ -87,11 +88,13 @@ def _candidate(row: Experiment) -> list[Realised]:
 
 def _ablated(row: Experiment, winner: Experiment | None) -> list[Realised]:
     name, came = row.tags.get("without", ""), outcome(row)
-    said = next((one for one in (winner.prediction if winner is not None else ()) if one.name == name), None)
-    if said is None or said.gain is None or came is None or not _usable(said):
+    beside = winner.prediction if winner is not None else ()
+    said = next((one for one in beside if one.name == name), None)
+    whole = in_the_whole(said, beside) if said is not None and _usable(said) else None
+    if whole is None or came is None:
         return []
     # The row's figure is the time without the pass over the time of the whole: what the pass gives there.
-    return [Realised(name, "in the whole", said.gain, *came)]
+    return [Realised(name, "in the whole", whole, *came)]
 
 
 def _usable(said: PassPrediction) -> bool:
