@@ -245,7 +245,8 @@ def test_what_a_call_costs_the_host(name: str) -> None:
         ways |= {f"{label}, compiled": lambda compiled=compiled: compiled(x),
                  f"{label}, reduce-overhead": lambda overhead=overhead: overhead(x)}
     took = {way: us_a_call(call, 20 if name == "embedding_projection" else 50) for way, call in ways.items()}
-    print(f"\n{name}: {layers} products, {others.count} other operators of {library.count}", *(f"  {way}: {us:.0f} us" for way, us in took.items()), sep="\n")
+    print(f"\n{name}: {layers} products, {others.count} other operators, the library's {library.count}",
+          *(f"  {way}: {us:.0f} us" for way, us in took.items()), sep="\n")
     # A product is one operator to the dispatcher, in the place of those of a linear layer and perhaps its activation.
     assert layers and others.count <= library.count - layers
 

@@ -53,7 +53,8 @@ def log(tmp_path: Path) -> Path:
     "b=1: 50% slower", "30% faster at b=32", "takes 30% less time", "Duration: 700 us", "700 us per call", "It is faster",
     "1.4x the throughput of v4",
     "Latency dropped 30% against v4", "speedup: 1.43x", "The compile is slower", "The softmax stage is slower", "regressed versus torch",
-    "3 us per call of the helper", "Memory-bound stages come first", "doubled the tile size", "Latency of 400 ns per DRAM read", "the prologue regressed",
+    "3 us per call of the helper", "Memory-bound stages come first", "doubled the tile size",
+    "Latency of 400 ns per DRAM read", "the prologue regressed",
 ])
 def test_what_the_entry_bears_is_taken(note: str) -> None:
     hold(note, at(700.0, **LATER), at(1000.0))
