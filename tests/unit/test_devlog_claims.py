@@ -54,7 +54,9 @@ def log(tmp_path: Path) -> Path:
     "1.4x the throughput of v4",
     "Latency dropped 30% against v4", "speedup: 1.43x", "The compile is slower", "The softmax stage is slower", "regressed versus torch",
     "3 us per call of the helper", "Memory-bound stages come first", "doubled the tile size",
-    "Latency of 400 ns per DRAM read", "the prologue regressed",
+    "Latency of 400 ns per DRAM read", "Time 12 us goes to the prologue",
+    "Accuracy regressed", "takes 50% less time to compile", "Launch latency dropped 50%", "It is slower to compile",
+    "Bottleneck is memory latency", "the prologue regressed",
 ])
 def test_what_the_entry_bears_is_taken(note: str) -> None:
     hold(note, at(700.0, **LATER), at(1000.0))

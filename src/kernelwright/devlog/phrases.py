@@ -14,6 +14,7 @@ _ABOUT = r"(?:now )?(?:only |about |around |roughly |~ ?)?"
 _IS = r"\s*(?:is |of |at |now |:|=)*\s*"
 _OWN = r"(?:the |this |a )?(?:kernel|call|workload|it|version|(?P<name>[\w.-]+))\s+"
 _TIME = r"(?:latency|duration|run ?time|time(?: of a call| per call| a call)?|call time)"
+_ITS = r"(?:^|\b(?:the|its|call|kernel|median|total|and)\s+)"
 _WENT = r"(?:is |was |has |went )?"
 _REACHES = r"(?:\b(?:achieves|achieving|reaches|reaching|sustains|runs at|now at) |^(?:now )?(?:at )?)"
 _TIMES = r"(?P<unit>%|x\b|×|times\b)\s*"
@@ -27,18 +28,19 @@ _SPEEDS: tuple[tuple[str, str], ...] = (
     (rf"(?:(?P<twice>twice)|{_NUMBER}{_WITH_FACTOR})\s+as\s+(?P<word>fast|slow)\b", ""),
     (rf"(?P<twice>halve[sd]?|halving)\s+(?:the |its )?{_TIME}\b", "faster"),
     (rf"(?P<twice>doubled?s?|doubling)\s+(?:the |its )?{_TIME}\b", "slower"),
-    (rf"{_NUMBER}(?P<unit>%)\s+less\s+time\b", "faster"),
-    (rf"{_NUMBER}(?P<unit>%)\s+more\s+time\b", "slower"),
+    (rf"{_NUMBER}(?P<unit>%)\s+less\s+time\b(?!\s+to\b)", "faster"),
+    (rf"{_NUMBER}(?P<unit>%)\s+more\s+time\b(?!\s+to\b)", "slower"),
     (rf"(?:(?P<twice>twice)|{_NUMBER}{_WITH_FACTOR})\s+the\s+(?:throughput|speed)\b", "faster"),
-    (rf"\b{_TIME}\s+{_WENT}(?:dropped|fell|fallen|decreased|shrank|reduced|cut|lower|down)\s+(?:by )?{_NUMBER}(?P<unit>%)", "faster"),
-    (rf"\b{_TIME}\s+{_WENT}(?:rose|risen|increased|grew|grown|higher|up)\s+(?:by )?{_NUMBER}(?P<unit>%)", "slower"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}(?:dropped|fell|fallen|decreased|shrank|reduced|cut|lower|down)\s+(?:by )?{_NUMBER}(?P<unit>%)", "faster"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}(?:rose|risen|increased|grew|grown|higher|up)\s+(?:by )?{_NUMBER}(?P<unit>%)", "slower"),
     (r"(?<!% )(?<!x )\b(?P<word>faster|slower)(?=\s+than\b)", ""),
-    (rf"^{_OWN}(?:is|runs|got|became)\s+(?:now |still |much |clearly |slightly )?(?P<word>faster|slower)\b(?!\s+(?:than|by)\b)", ""),
-    (r"\bregressed\b", "slower"),
+    (rf"^{_OWN}(?:is|runs|got|became)\s+(?:now |still |much |clearly |slightly )?(?P<word>faster|slower)\b(?!\s+(?:than|by|to)\b)", ""),
+    (rf"^(?:{_OWN}|(?:performance|speed|{_TIME})\s+)?(?:has )?regressed\b", "slower"),
 )
 _FIGURES: tuple[tuple[FigureKind, str], ...] = (
     ("duration_us", rf"^(?:now )?(?:{_OWN})?(?:now )?(?:takes|runs in) {_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
-    ("duration_us", rf"^(?:the |its |median |now )*{_TIME}{_IS}{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
+    ("duration_us", rf"^(?:the |its |median |now )*{_TIME}\s*(?:is |of |at |now |:|=)+\s*{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
+    ("duration_us", rf"^(?:the |its |median |now )*{_TIME}\s+{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)(?=\s*(?:$|[.,;(]|now\b))"),
     ("duration_us", rf"^{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\s*(?:per|a|each|/)\s*call\b"),
     ("gbps", rf"{_REACHES}{_ABOUT}{_NUMBER}(?P<unit>[GT]B/s)(?!\w)"),
     ("gbps", rf"^(?:the |its |achieved |now )*(?:bandwidth|throughput){_IS}{_ABOUT}{_NUMBER}(?P<unit>[GT]B/s)(?!\w)"),
@@ -51,7 +53,7 @@ _FIGURES: tuple[tuple[FigureKind, str], ...] = (
     ("tc_pct", rf"^(?:the |its )*(?:TC|tensor[- ]cores?)(?:\s+(?:util\w*|use|usage|activity))?{_IS}{_ABOUT}{_NUMBER}(?P<unit>%)"),
 )
 _BOUNDS = (rf"^{_OWN}(?:is|now|still|remains|became|becomes|stays)\s+(?:now |still )?(?P<kind>memory|compute|latency)[- ]bound",
-           r"^bottleneck\s*(?:is\b|:|=)?\s*(?P<kind>memory|compute|latency)\b",
+           r"^bottleneck\s*(?:is\b|:|=)?\s*(?P<kind>memory|compute|latency)(?=[- ]bound|\s*(?:$|[.,;:!(]))",
            r"^(?:now |still )?(?P<kind>memory|compute|latency)[- ]bound(?=\s*(?:$|[.,;:!(]|now\b|at\b))")
 _TO_US = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3}
 _SPEED = [(re.compile(pattern, re.IGNORECASE), word) for pattern, word in _SPEEDS]
