@@ -40,7 +40,7 @@ from kernelwright.optimize.ending import gain_of  # noqa: E402
 from kernelwright.optimize.generate import render_source, write_source  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
-from kernelwright.optimize.plan import LADDER, candidate, ranked, refusal  # noqa: E402
+from kernelwright.optimize.plan import LADDER, Candidate, candidate, ranked, refusal  # noqa: E402
 
 LADDER_TIMING_S = 3.0
 """Timing of one ladder row that the search left unjudged."""
@@ -193,8 +193,10 @@ class Bench:
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
         cast = CASTS[level]
         missing: list[str] = []
+        wanted = [candidate([name, *([cast] if cast else [])], context) for name in LADDER]
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
-            for item in (candidate([name, *([cast] if cast else [])], context) for name in LADDER):
+            while wanted or (wanted := self._only_screened(known, level, context, missing)):
+                item = wanted.pop(0)
                 row = known.get(item.name)
                 if refusal(item, context) is not None or (row is not None and row.verdict is not None and row.verdict.speedup is not None):
                     continue
@@ -215,6 +217,14 @@ class Bench:
                                                                   candidate_file=str(file), status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
         return list(known.values()), missing
+
+    def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
+        """The best row of the ladder where only its screen was seen (another cast than the level's own, say): the judge's figure of what
+        was kept is held against a judge's figure. Nothing where it could not be judged."""
+        best = known.get(best_ladder_row(list(known.values()), level).name.removesuffix(" (screened only)"))
+        if not self.args.ladder or best is None or best.verdict is not None or any(line.startswith(f"{best.name}:") for line in missing):
+            return []
+        return [item for item in (candidate(best.passes, context),) if refusal(item, context) is None]
 
     def _judging(self, level: Precision, timing_s: float) -> JudgeOptions:
         return JudgeOptions(precision=level, device=self.args.device, python=self.args.python, max_timing_s=timing_s, compile_cache="user",

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import builders
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
 from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.plan import candidate
+from optimizing import Context, environment, facts, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "bench"
@@ -195,6 +198,19 @@ def test_a_shared_run_is_not_done_before_each_of_its_precisions_is_there(tmp_pat
         bench_of(tmp_path, monkeypatch, "--workloads", "gpt2", "--shared", "--precisions", "equal,bf16", taken=taken)
     assert taken == [("gpt2", "bf16", 120.0)]
     assert [row["precision"] for row in json.loads((tmp_path / "t.json").read_text())["rows"]] == ["equal", "bf16"]
+
+
+def test_a_ladder_row_that_was_only_screened_is_judged_before_anything_is_held_against_it():
+    context = Context(facts=facts(), environment=environment(), profile=builders.gpu_annotation())
+    known = {name: Experiment(index=1, name=name, passes=candidate(name.split("+"), context).passes, precision="tf32", candidate_file="c",
+                              status="screened", screen=Screen(status="timed", speedup=speedup, elapsed_s=1.0))
+             for name, speedup in (("tf32", 6.4), ("compile_default+tf32", 6.5), ("freeze_weights+compile_default+tf32", 6.6))}
+    bench = SimpleNamespace(args=SimpleNamespace(ladder=True))
+    asked = [rows.Bench._only_screened(bench, known, level, context, missing) for level, missing in (
+        ("bf16", []), ("equal", []), ("bf16", ["compile_default+tf32: it failed"]))]
+    assert [[item.name for item in items] for items in asked] == [["compile_default+tf32"], [], []]
+    judged = known["compile_default+tf32"].model_copy(update={"verdict": verdict("FASTER", 6.5)})
+    assert rows.Bench._only_screened(bench, {**known, judged.name: judged}, "bf16", context, []) == []
 
 
 def test_a_file_of_another_device_is_not_continued(tmp_path, monkeypatch):

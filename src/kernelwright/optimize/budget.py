@@ -75,8 +75,9 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
 
 SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, "autotune": 100.0}
 """Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15)."""
-JUDGE_PRIOR_S = 14.0
-"""Seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks, the timing."""
+JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
+"""On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
+the timing (H200: 2.4 to 8.6)."""
 SETUP_S = 6.0
 """Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches (H200: 6 to 12)."""
 JUDGING_SHARE = 0.65
@@ -109,13 +110,14 @@ def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
     return found
 
 
-def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None) -> float:
+def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
+                     on_gpu: bool = False) -> float:
     """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up, here or in earlier runs on this
     machine, and what is not cached of its own."""
     seen = judgements_s(done)
     own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
     own = max(own, SETUP_S if row is None or kind(row.passes) != "cheap" else 0.0)
-    return (statistics.median(seen) if seen else (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S)) + own
+    return (statistics.median(seen) if seen else (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu])) + own
 
 
 def judgements_s(done: Iterable[Experiment]) -> list[float]:

@@ -13,7 +13,7 @@ from ..report.numbers import us
 from .confirm import counted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
-from .plan import LADDER, best
+from .plan import CASTS, LADDER, best
 
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
@@ -54,11 +54,7 @@ def is_ladder_row(row: Experiment) -> bool:
     if row.precision == "equal":
         return row.name in LADDER
     lower = {name for name in own if name in CATALOGUE and CATALOGUE[name].precision != "equal"}
-    return len(lower) == 1 and lower <= FLAG_PASSES and (own - lower) <= set(LADDER) and len(own - lower) <= 1
-
-
-FLAG_PASSES = {"tf32", "bf16", "bf16_autocast"}
-"""Lower precision as every user can have it: a flag, a cast of the model, autocast."""
+    return len(lower) == 1 and lower <= CASTS and (own - lower) <= set(LADDER) and len(own - lower) <= 1
 
 
 def ladder(end: Ending) -> list[dict[str, str]]:

@@ -11,7 +11,18 @@ from typing import Protocol
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, finalists, strategy
-from .budget import ABLATION_SHARE, JUDGEMENT, JUDGING_SHARE, PLENTY, UNSEEN_SHARE, judge_estimate_s, judgements_s, screen_estimate_s
+from .budget import (
+    ABLATION_SHARE,
+    JUDGEMENT,
+    JUDGING_SHARE,
+    PLENTY,
+    SETUP_S,
+    UNSEEN_SHARE,
+    judge_estimate_s,
+    judgements_s,
+    kind,
+    screen_estimate_s,
+)
 from .confirm import OF, ROLE
 from .expected import hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -163,12 +174,16 @@ class ScreenedSearch(Search):
     def _affordable(self, view: View, left: float) -> Candidate | None:
         """The next candidate whose screen fits into `left` seconds."""
         ladder_s = self._ladder_s(view, left)
+        # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
+        queue = self._queue(view) if next(iter(self.best()), None) is None else []
+        longer_s = 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0
 
         def affordable(item: Candidate) -> bool:
             if item.name in self.set_aside or self.why_not(item) is not None:
                 return False
             expected_s, seen = screen_estimate_s(item.passes, view.rows, self.costs)
-            return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE)
+            more_s = longer_s if kind(item.passes) != "cheap" else 0.0
+            return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
         return strategy.next_candidate(view, affordable, ladder_now=left < LADDER_MARGIN * ladder_s)
 
@@ -197,7 +212,7 @@ class ScreenedSearch(Search):
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
     def _judgement_s(self, row: Experiment | None) -> float:
-        return judge_estimate_s(row, self.rows(), self.costs)
+        return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
         return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]

@@ -1,7 +1,8 @@
 """What to screen next (finalists.py: who is judged). Pure: the same rows give the same answer, so a resumed run goes on where it was.
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first;
-the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first. A pass that costs little is tried alone,
+below equal precision each cast in the CUDA graph that paid for one, and the compiler on the best so far; else the ladder's first rows; then
+the dimension that UCB1 names, in it again the most a second first. A pass that costs little is tried alone,
 since alone it is refuted without a compiler, then on top of the best so far; one that shortens the device's work much also together with
 a CUDA graph, where the host's launches don't hide it. The rescue pool puts together what gained somewhere and is missing from the best.
 What can't gain any more (PATIENCE) ends the screening.
@@ -18,7 +19,7 @@ from . import bandit, memory
 from .budget import kind
 from .expected import evidence, hope, is_graphed, modelled, shown_by
 from .passes import CARRIER, CATALOGUE, Pass
-from .plan import LADDER, Candidate, candidate, carrier_of, compatible, refusal
+from .plan import CASTS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
@@ -38,11 +39,21 @@ _BAD = ("wrong", "failed", "not_applicable")
 
 
 def untried_ladder(view: View) -> list[Candidate]:
-    """The ladder's rows that were not measured and apply, cheap ones first."""
+    """The ladder's rows that were not measured and apply, cheap ones first: those at the lowest precision allowed, as every user can have
+    it, before those at the workload's own, which can't be kept where a cast pays."""
     names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.training)),
                    key=lambda name: _COSTS.index(CATALOGUE[name].cost))
-    rows = [candidate([name], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension) for name in names]
-    return _open(view, rows)
+    cast = _best_cast(view)
+    return _open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
+                        for also in ([[cast], []] if cast is not None else [[]]) for name in names])
+
+
+def _best_cast(view: View) -> str | None:
+    """The flag or cast that alone was fastest, of those tried; None where none gained."""
+    alone = {name: memory.screened_speedup(row) or 0.0 for name in CASTS
+             if name in CATALOGUE and (row := view.row(_single(view, CATALOGUE[name]).name)) is not None and not _is_bad(row)}
+    best = max(alone, key=lambda name: alone[name], default=None)
+    return best if best is not None and alone[best] > STEP else None
 
 
 def proposals(view: View) -> list[Candidate]:
@@ -95,7 +106,8 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     first = [item for item in waiting if item.origin == "warm start"] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu] \
         or [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"] \
-        or [item for item in waiting if item.name in LADDER[:2]]
+        or _lower_openings(view, waiting) \
+        or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)]
     if first:
         return first[0]
     if ladder_now and (ladder := [item for item in waiting if item.ladder_row]):
@@ -107,6 +119,28 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     chosen = _order(view, known, by_dimension)[0]
     return min(by_dimension[chosen], key=lambda item: (_COSTS.index(kind(item.passes)), not item.ladder_row, -hopes[item.name].rate,
                                                        len(item.passes), item.name))
+
+
+def _ahead(view: View) -> Experiment | None:
+    """The fastest candidate so far, where it computes at lower precision."""
+    found = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
+    best = max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+    return best if best is not None and best.precision != "equal" else None
+
+
+def _lower_openings(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
+    """Where a candidate of lower precision is ahead: the other casts in a CUDA graph too, once it is in one (without one they show the
+    host's launches, not what they shorten), then the compiler on top of it. The ladder's own compiled row can't catch up any more."""
+    best = _ahead(view)
+    if best is None:
+        return []
+    graphed = [item for item in waiting if GRAPH in best.passes and GRAPH in item.passes and len(_own(item.passes)) == 2
+               and CASTS & set(item.passes)]
+    return graphed or [item for item in waiting if _own(item.passes) == {*_own(best.passes), CARRIER}]
+
+
+def _own(passes: Iterable[str]) -> set[str]:
+    return set(passes) - {"no_grad", UNWRAP}
 
 
 def upcoming(view: View, count: int) -> list[Candidate]:

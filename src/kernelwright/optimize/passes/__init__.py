@@ -52,6 +52,7 @@ NAMES = (
     "inductor_conv_1x1",
     "inductor_tma_products",
     "inductor_search_products",
+    "wide_outputs",
     "tf32",
     "scaled_fp16",
     "bf16",

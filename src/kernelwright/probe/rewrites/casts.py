@@ -6,7 +6,7 @@ import copy
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -91,36 +91,55 @@ def narrow_layers(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype, faster: Callable[..., bool] = narrow_is_faster,
 ) -> torch.nn.Module:
     """A copy of the model (float32 weights shared) whose linear, convolution and recurrent layers compute in dtype where that is faster."""
-    if not isinstance(model, torch.nn.Module):
-        raise NotImplementedError("not applicable: only an nn.Module has layers to cast")
     nn = torch.nn
     kinds = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
              nn.RNN, nn.LSTM, nn.GRU}
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
-    twin = copy.deepcopy(model, shared)
+    twin = sharing_twin(model)
+    found = with_layers(twin, args, kwargs, plain_layers(twin, kinds), lambda layer: NarrowLayer(layer, dtype), faster)
+    if found is None:
+        raise NotImplementedError(f"not applicable: no layer is faster in {dtype} and close to float32")
+    return found
+
+
+def sharing_twin(model: Any) -> torch.nn.Module:
+    """A copy of the modules that has the model's own weights and buffers."""
+    if not isinstance(model, torch.nn.Module):
+        raise NotImplementedError("not applicable: only an nn.Module has layers to cast")
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())})
+
+
+def plain_layers(model: torch.nn.Module, kinds: set[type]) -> list[torch.nn.Module]:
+    """The layers of just these kinds whose weights are float32 and that nobody hooks."""
+    return [layer for layer in model.modules() if type(layer) in kinds and not (layer._forward_hooks or layer._forward_pre_hooks)
+            and all(parameter.dtype == torch.float32 for parameter in layer.parameters())]
+
+
+def with_layers(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layers: Iterable[torch.nn.Module],
+    make: Callable[[torch.nn.Module], Any], faster: Callable[..., bool],
+) -> torch.nn.Module | None:
+    """The model with each of these layers replaced by what is made of it, where that is close and faster on this call's own tensors; None
+    where none is."""
     calls: dict[torch.nn.Module, tuple[Any, ...]] = {}
-    chosen: dict[torch.nn.Module, NarrowLayer] = {}
+    chosen: dict[torch.nn.Module, torch.nn.Module] = {}
 
     def look(layer: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         if layer in calls:
             return
         calls[layer] = ()
-        if any(parameter.dtype != torch.float32 for parameter in layer.parameters()):
-            return
-        narrow = NarrowLayer(layer, dtype)
+        narrow = make(layer)
         if narrow_is_close(layer, narrow, given, named) and faster(layer, narrow, given, named):
             chosen[layer] = narrow
 
-    plain = [layer for layer in twin.modules() if type(layer) in kinds and not (layer._forward_hooks or layer._forward_pre_hooks)]
-    watches = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in plain]
+    watches = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     with torch.no_grad():
-        twin(*args, **kwargs)
+        model(*args, **kwargs)
     for watch in watches:
         watch.remove()
     if not chosen:
-        raise NotImplementedError(f"not applicable: no layer is faster in {dtype} and close to float32")
-    for parent in list(twin.modules()):
+        return None
+    for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # all names: a layer may have two
             if child in chosen:
                 setattr(parent, name, chosen[child])
-    return chosen.get(twin, twin)
+    return chosen.get(model, model)
