@@ -46,6 +46,15 @@ def comparison(rng, effect, max_quads=40):
     return found, decide(found)
 
 
+@pytest.mark.parametrize(("speedup", "half_width", "enough"), [
+    (1.0, 0.009, True), (1.0, 0.011, False), (1.2, 0.027, True), (1.2, 0.028, False), (7.6, 0.059, True), (7.6, 0.16, False),
+    (0.1, 0.059, True), (0.1, 0.16, False),
+])
+def test_timing_ends_when_the_speed_up_is_known_well_enough_to_rank_by(speedup, half_width, enough):
+    known = Estimate(speedup, speedup * np.exp(-half_width), speedup * np.exp(half_width), 0.01, 2.0, 16, 0.99, "signed ranks")
+    assert settled(known) == enough
+
+
 @pytest.mark.parametrize("max_quads", [5, 8, 40])
 def test_the_same_program_twice_is_hardly_ever_called_faster_or_slower(max_quads):
     rng = np.random.default_rng(20240501)

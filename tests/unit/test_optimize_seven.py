@@ -309,6 +309,23 @@ def test_what_a_graph_gives_is_predicted_from_the_idle_time_and_the_copies():
     assert recurrent.gain[1] < 1.1 and "stay outside" in recurrent.words, "torch.compile does not capture cuDNN's recurrent layers"
 
 
+def test_what_wide_outputs_may_gain_is_bounded_by_the_products_as_wide_as_a_result():
+    machine = SEVEN["gpt2"]
+    context = context_of(machine)
+    assert context.facts.outputs[0].shape[-1] == 50257
+    wide = [item.model_copy(update={"input_shapes": ((512, 768), (768, 50257))}) if item.operator_name == "aten::mm" else item
+            for item in context.profile.operators]
+    context = Context(facts=context.facts, environment=context.environment,
+                      profile=context.profile.model_copy(update={"operators": tuple(wide)}))
+    found = CATALOGUE["wide_outputs"]
+    assert found.refusal(context) is None
+    low, high = found.predict(context).gain
+    assert low == 1.0 and high == pytest.approx(1 / (1 - 0.17 * (1 - 1 / 14.8)), rel=0.05)
+    narrow = tuple(one.model_copy(update={"dtype": "bfloat16"}) for one in context.facts.outputs)
+    halved = context.facts.model_copy(update={"outputs": narrow})
+    assert found.refusal(Context(facts=halved, environment=context.environment, profile=context.profile)) == "no result is float32"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from(sorted(CATALOGUE)), max_size=6), st.floats(0, 95), st.floats(0.2, 20))
 def test_what_is_expected_is_a_finite_speed_up_and_a_graph_takes_waiting_only(names, idle_pct, shown):

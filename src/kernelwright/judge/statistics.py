@@ -42,7 +42,9 @@ LOOK_GROWTH = 1.5
 MAX_LOOKS = 5
 STOP_HALF_WIDTH = 0.01
 STOP_SHARE_OF_EFFECT = 0.15
-"""A pair is timed until its speed-up is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59)."""
+STOP_WIDEST = 0.06
+"""A pair is timed until its speed-up is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59), but no worse than 6%: 7.6x [5.8, 8.0]
+says that it is faster, and not than what else."""
 POWER = 0.80
 """The smallest detectable effect is the one found with this probability."""
 
@@ -137,7 +139,7 @@ def settled(interval: Estimate, *, alone: bool = False) -> bool:
     half_width = math.log(interval.high / interval.low) / 2
     if alone and decide(interval) == "AMBIGUOUS":
         return False
-    return half_width <= max(STOP_HALF_WIDTH, STOP_SHARE_OF_EFFECT * abs(math.log(interval.speedup)))
+    return half_width <= max(STOP_HALF_WIDTH, min(STOP_SHARE_OF_EFFECT * abs(math.log(interval.speedup)), STOP_WIDEST))
 
 
 def walsh_averages(values: Floats) -> Floats:

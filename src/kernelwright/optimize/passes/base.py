@@ -79,6 +79,10 @@ class Context:
         return self._share_pct(operator for operator in self.profile.operators
                                if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
 
+    def share_where_pct(self, wanted: Callable[[Operator], bool]) -> float | None:
+        """The same, of the operators that are wanted."""
+        return self._share_pct(operator for operator in self.profile.operators if wanted(operator))
+
     def share_matching_pct(self, pattern: str) -> float | None:
         """The same, of the operators whose own name the regular expression matches."""
         return self._share_pct(matching(self.profile.operators, pattern))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_CAST, Context, Pass, Prediction
-from .conditions import HALF_TIMES, PRODUCTS, first, narrow_words, needs_float32, needs_gpu, needs_module, not_yet_compiled
+from .conditions import HALF_TIMES, PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -14,7 +14,14 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return narrow_words(context, "bfloat16 products that write float32 where a layer's result leaves the model", HALF_TIMES)
+    """At best all products as wide as a result of the model are those, and take a HALF_TIMES-th."""
+    widths = {spec.shape[-1] for spec in context.facts.outputs if spec.dtype == "float32" and spec.shape}
+    share_pct = context.share_where_pct(lambda item: item.operator_name in PRODUCTS and any(
+        width in shape for shape in item.input_shapes for width in widths))
+    words = share_words(share_pct, "products as wide as a result of the model")
+    if share_pct is None or not context.on_gpu:
+        return words
+    return Prediction(words.words, (1.0, 100.0 / (100.0 - share_pct * (1.0 - 1.0 / HALF_TIMES))))
 
 
 PASS = Pass(
