@@ -291,9 +291,9 @@ def _budgets(rows: Sequence[dict[str, Any]]) -> str:
                      f"{_x(row['speedup'], row['interval'])} | "
                      f"{_cell(row['kept'])} | {row['candidates']} | {row['per_minute']:.1f} |")
     held, whole = (sum(row[key] <= row["budget_s"] for row in runs) for key in ("used_s", "wall_s"))
-    means = [f"{budget_s:g} s {_x(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
-             for budget_s in sorted({row["budget_s"] for row in runs})
-             if (found := [row for row in runs if row["budget_s"] == budget_s])]
+    means = [f"{precision} {budget_s:g} s {_x(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
+             for precision in PRECISION_ORDER for budget_s in sorted({row["budget_s"] for row in runs})
+             if (found := [row for row in runs if (row["asked"], row["budget_s"]) == (precision, budget_s)])]
     said = f"Within the budget: {held} of {len(runs)} searches, {whole} of {len(runs)} in all."
     return "\n".join([*lines, "", f"{said} Geometric means: {', '.join(means)}.", ""])
 

@@ -111,7 +111,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
     assert rows.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
-    whole, short = ([row for row in measured if row["budget_s"] == budget_s] for budget_s in (120.0, 60.0))
+    whole, short, lower = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
+                           for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0)))
     said = (ROOT / "docs" / "search.md").read_text()
     gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
     assert len(whole) == 7 and len(short) == 5 and None not in over
@@ -120,6 +121,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
     assert f"60 s give {rows.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
     assert sum("split_" in row["kept"] for row in whole) == 4
+    assert [f"{row['workload']} {row['speedup']:.2f}x, {row['over']:.2f}x over" for row in lower] == ["embedding_projection 8.84x, 1.49x over"]
+    assert "the embedding example came to 8.84x in 120 s, 1.49x over" in said
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
@@ -233,6 +236,9 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
     assert "| one | equal | 60 | 50.0 | yes | 58.0 | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
     assert "| one | equal | 180 | 180.6 | NO | 200.0 | 8.00x" in page
     assert "Within the budget: 1 of 2 searches, 1 of 2 in all." in page
+    mixed = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run),
+                        result("one", 8.0, 1.0, asked="bf16", precision="bf16", budget_s=60.0, **run)])
+    assert "Geometric means: equal 60 s 2.00x (of 1), bf16 60 s 8.00x (of 1)." in mixed
 
 
 def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):

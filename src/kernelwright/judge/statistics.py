@@ -43,8 +43,8 @@ MAX_LOOKS = 5
 STOP_HALF_WIDTH = 0.01
 STOP_SHARE_OF_EFFECT = 0.15
 STOP_WIDEST = 0.06
-"""A pair is timed until its speed-up is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59), but no worse than 6%: 7.6x [5.8, 8.0]
-says that it is faster, and not than what else."""
+"""A pair is timed until its speed-up is known to within 1%, or 15% of its logarithm (1.5x: 1.41 to 1.59), but no worse than 6%: a
+7.6x [5.8, 8.0] says that it is faster, and not than what else."""
 POWER = 0.80
 """The smallest detectable effect is the one found with this probability."""
 
