@@ -121,8 +121,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
     assert f"60 s give {rows.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
     assert sum("split_" in row["kept"] for row in whole) == 4
-    assert [f"{row['workload']} {row['speedup']:.2f}x, {row['over']:.2f}x over" for row in lower] == ["embedding_projection 8.84x, 1.49x over"]
-    assert "the embedding example came to 8.84x in 120 s, 1.49x over" in said
+    assert [row["workload"] for row in lower] == ["embedding_projection"]
+    assert f"the embedding example came to {lower[0]['speedup']:.2f}x in 120 s, {lower[0]['over']:.2f}x over" in said
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
