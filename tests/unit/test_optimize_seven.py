@@ -277,6 +277,10 @@ def test_casts_whose_launches_hide_what_they_shorten_are_tried_in_a_graph_and_co
     assert {"bf16", "compile_default", "cuda_graph"} <= set(outcome.kept) and outcome.confirmed, story(stages, outcome)
     assert outcome.speedup > 6.5 and stages.clock.now - stages.profile_s <= 61.0, story(stages, outcome)
     assert "compile_default+no_grad" not in stages.asked, "a minute has no room for what can't catch up"
+    known = [a_screen(stages, index, name, speedup) for index, (name, speedup) in enumerate((
+        ("tf32", 1.9), ("bf16", 1.8), ("tf32+cuda_graph", 3.6), ("bf16+cuda_graph", 4.6), ("fold_conv_bn+tf32+cuda_graph", 9.0)))]
+    ladder = strategy.untried_ladder(strategy.View(stages.context, "bf16", known))
+    assert [item.name for item in ladder[:2]] == ["bf16+compile_default", "bf16+compile_reduce_overhead"]
 
 
 def test_below_equal_precision_the_ladder_is_that_of_the_cast_that_pays(workload):

@@ -49,11 +49,11 @@ def untried_ladder(view: View) -> list[Candidate]:
 
 
 def _best_cast(view: View) -> str | None:
-    """The flag or cast that alone was fastest, of those tried; None where none gained."""
-    alone = {name: memory.screened_speedup(row) or 0.0 for name in CASTS
-             if name in CATALOGUE and (row := view.row(_single(view, CATALOGUE[name]).name)) is not None and not _is_bad(row)}
-    best = max(alone, key=lambda name: alone[name], default=None)
-    return best if best is not None and alone[best] > STEP else None
+    """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained."""
+    found = {name: max((memory.screened_speedup(row) or 0.0 for row in view.rows if name in row.passes and not _is_bad(row)
+                        and _own(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
+    best = max(found, key=lambda name: found[name])
+    return best if found[best] > STEP else None
 
 
 def proposals(view: View) -> list[Candidate]:
