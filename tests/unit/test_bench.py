@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,26 @@ def test_a_version_is_not_held_against_itself(tmp_path, monkeypatch, capsys):  #
     (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py, versions: [v1, v2], budgets: [{version: v2, versus: v2}]}}")
     assert main(["bench"]) == 2
     assert "v2 is held against itself" in capsys.readouterr().err
+    (tmp_path / "kernelwright.yaml").write_text(
+        "kernels: {mla: {file: mla.py, versions: [v1, v2], default_version: v2, budgets: [{versus: v2}]}}")
+    assert main(["bench"]) == 2
+    assert "v2 is held against itself" in capsys.readouterr().err
+
+
+def test_what_is_no_regular_file_is_not_replaced_by_a_report(project, tmp_path, capsys):  # type: ignore[no-untyped-def]
+    project(lambda _version, _count: 1.0)
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["bench", "--junit", str(tmp_path / "pipe")]) == 2
+    assert "is no regular file. Fix: name a file" in capsys.readouterr().err and (tmp_path / "pipe").is_fifo()
+    (tmp_path / "real.xml").write_text("of the run before")
+    (tmp_path / "link.xml").symlink_to(tmp_path / "real.xml")
+
+    def stopped(version: str | None, count: int) -> float:
+        raise Interrupted("here")
+
+    project(stopped)
+    assert main(["bench", "--check", "--junit", str(tmp_path / "link.xml")]) == 130
+    assert (tmp_path / "link.xml").is_symlink() and (tmp_path / "real.xml").read_text() == "of the run before"
 
 
 def test_hostile_names_stay_inside_their_forms(tmp_path: Path) -> None:

@@ -157,8 +157,39 @@ def test_a_version_that_was_edited_since_its_profile_is_told_and_holds_no_gate(p
     assert main(["compare", "v1", "v2", "--fail-above", "3"]) == 2
     assert words in capsys.readouterr().err
     assert _json(["compare", "v1", second, "--fail-above", "3"], capsys)[0] == 0  # a folder is meant as it is
+    edited = fingerprint(WorkloadRef(path=file, name="mla", version="v2", project=own))
+    third = project(3, "v2", "event", 64, source_sha256=edited, workload=str(file))
+    assert _json(["compare", "v1", "v2"], capsys)[1]["profiles"][1] == third
+    file.write_text(VERSIONS)
+    code, answer = _json(["compare", "v1", "v2", "--fail-above", "3"], capsys)
+    assert code == 0 and answer["profiles"][1] == second, "the edit was undone, and there is a profile of what is there again"
     file.write_text(VERSIONS.replace(", 'v2': g", ""))
     assert not any("edited" in line for line in _json(["compare", "v1", "v2"], capsys)[1]["warnings"])  # gone
+
+
+@pytest.mark.parametrize("word", ["folder", "version"])
+def test_profiles_under_other_compile_modes_hold_no_gate(project, capsys, word):
+    first = project(1, "v1", "event", 64, options={"compile_mode": "eager", "flush_l2": False})
+    second = project(2, "v2", "event", 64, options={"compile_mode": "inductor", "flush_l2": False})
+    named = [first, second] if word == "folder" else ["v1", "v2"]
+    assert main(["compare", *named]) == 0
+    assert main(["compare", *named, "--fail-above", "3"]) == 2
+    assert "its --compile-mode is inductor, A's is none" in capsys.readouterr().err
+    assert main(["compare", first, first, "--fail-above", "3"]) == 0
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["plain"], "plain: has no versions. Fix: leave --all out"), (["made"], "VERSIONS is no literal dict"),
+    (["folder"], "--all takes the versions of kernels, and this is a folder. Fix: name kernels or their files"),
+])
+def test_what_has_no_versions_to_tell_of_is_one_line(tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain.py").write_text("def f(x): return x\ndef get_inputs(): return ()\n")
+    (tmp_path / "made.py").write_text("VERSIONS = dict(v1=1)\n")
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {plain: {file: plain.py}, made: {file: made.py}}")
+    assert main(["compare", *words, "--all"]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_all_versions_of_a_kernel_are_compared_those_without_a_profile_named(project, capsys, tmp_path):

@@ -16,6 +16,7 @@ from kernelwright.pipeline.newest import newest_changed
 from kernelwright.pipeline.target import workload_of
 from kernelwright.project import Meant, find, read_project
 from kernelwright.project.fingerprint import fingerprint, versions_of_file
+from kernelwright.project.git import _git as REAL_GIT
 from kernelwright.project.git import changed_at, commit_of
 
 SOFTMAX = """
@@ -119,7 +120,7 @@ def test_what_changed_last_may_be_two_things(folder: Path) -> None:
     assert "softmax v2 (never profiled)" in caught.value.fix and "gemm v1 (never profiled)" in caught.value.fix
 
 
-def test_git_tells_when_a_file_was_changed(folder: Path) -> None:
+def test_git_tells_when_a_file_was_changed(folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", *words], cwd=folder, check=True, capture_output=True,
                        env={**os.environ, "GIT_COMMITTER_DATE": "2020-01-02T00:00:00Z", "GIT_AUTHOR_DATE": "2020-01-02T00:00:00Z"})
@@ -133,6 +134,12 @@ def test_git_tells_when_a_file_was_changed(folder: Path) -> None:
     assert found[file] == 1577923200 and found[other] == 1_700_000_000 and found[folder / "gone.py"] == 0
     assert (commit := commit_of(folder)) is not None and len(commit) == 12
     assert commit_of(folder, (file,)) == commit and commit_of(folder, (file, other)) == f"{commit}+changes"  # other is not tracked
+    outside = tmp_path_factory.mktemp("elsewhere") / "helper.py"
+    outside.write_text("")
+    assert commit_of(folder, (file, outside)) == commit, "what lies elsewhere is no change of this work tree"
+    monkeypatch.setattr("kernelwright.project.git._git", lambda at, *words: None if words[0] == "ls-files" else REAL_GIT(at, *words))
+    assert commit_of(folder, (file, other)) == commit, "git's silence says nothing"
+    monkeypatch.undo()
     file.write_text("x = 1\n")
     os.utime(file, (5, 1_800_000_000))
     assert changed_at([file], folder)[file] == 1_800_000_000 and (commit_of(folder) or "").endswith("+changes")

@@ -80,10 +80,13 @@ def _can_write(file: Path) -> None:
     try:
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if os.path.lexists(file) and not (file.is_file() or (file.is_symlink() and not file.exists())):
+            raise BadInput("usage", "is no regular file", where=f"--junit {file}", fix="name a file")
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=file.absolute().parent):
             pass
-        file.unlink(missing_ok=True)  # an earlier run's: where this one ends early, nobody takes it for its own
+        if file.is_file() and not file.is_symlink():
+            file.unlink()  # an earlier run's: where this one ends early, nobody takes it for its own
     except OSError as error:
         raise NotWritable(error, file) from error
 

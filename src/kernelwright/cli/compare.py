@@ -26,7 +26,7 @@ from ..report.compare_timelines import (
 from ..report.figures import duration_timing, headline, mismatch, title
 from ..report.ncu_compare import compare_captures, render_captures
 from .common import Answer, add_run_options, no_params
-from .named_profiles import find_profiles, profiled
+from .named_profiles import compile_mode_of, find_profiles, profiled
 from .targets import workloads
 
 HELP = "show profiles side by side; gate on a slow-down"
@@ -96,9 +96,9 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     loaded = [Profile.load(place) for place in places]
     doubts = tuple(each.doubt for each in named if each.doubt is not None)
     if args.fail_above is not None:
-        _check_gate(loaded)
+        _check_gate(loaded, places)
         if doubts:
-            raise BadInput("gate_refused", doubts[0], where="--fail-above", fix="profile it again, or name the profile's folder")
+            raise BadInput("gate_refused", doubts[0], where="--fail-above", fix="name the profile's folder to mean it as it is")
     labels = [f"{title(profile)} ({word})" for word, profile in zip(args.profiles, loaded, strict=True)]
     found = compare(list(zip(labels, loaded, strict=True)), args.fail_above)
     result: Comparison = replace(found, warnings=(*found.warnings, *doubts))
@@ -158,10 +158,13 @@ def _is_ncu(place: Path) -> bool:
     return os.path.isdir(raw) and is_report_target(raw) and Profile.load(place).capture_metadata.mode == "ncu"
 
 
-def _check_gate(profiles: list[Profile]) -> None:
-    """A gate needs the same work on the same device, and a duration of each."""
+def _check_gate(profiles: Sequence[Profile], places: Sequence[Path]) -> None:
+    """A gate needs the same work on the same device under the same compile mode, and a duration of each."""
+    modes = [compile_mode_of(place) for place in places]
     for place, profile in enumerate(profiles):
         reason = mismatch(profiles[0], profile, ("A", letter(place)))
+        if reason is None and modes[place] != modes[0]:
+            reason = f"its --compile-mode is {modes[place] or 'none'}, A's is {modes[0] or 'none'}"
         if reason is None:
             reason = _no_duration(profile, profiles[0])
         if reason is not None:

@@ -13,7 +13,7 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target
 from ..pipeline.source import exists
-from ..pipeline.stored import edited_since, present_text, profile_roots, read_params, text_of_file
+from ..pipeline.stored import edited_since, is_of_text, present_text, profile_roots, read_params, text_of_file
 from ..project import Project, find
 
 
@@ -62,7 +62,7 @@ def find_profiles(named: Sequence[str], say: Say, roots: Sequence[Path] | None =
         if len(common) > 1:
             say(f"compared at {made}, the newest of {len(common)} that all have profiles of")
         meant = [[item for item in items if item.made == made] for items in meant]
-    newest = [max(items, key=_age) if items else None for items in meant]
+    newest = [_newest(items, project) if items else None for items in meant]
     if not common:
         say("no mode, parameters and settings are common to all that are compared; taken are the newest: " + "; ".join(
             f"{name} ({item.made})" for name, item in zip(named, newest, strict=True) if item is not None))
@@ -84,13 +84,26 @@ def _roots(project: Project | None) -> list[Path]:
     return profile_roots(*([project.folder] if project is not None else []))
 
 
-def _named(item: _Stored, project: Project | None) -> Named:
+def _newest(items: Sequence[_Stored], project: Project | None) -> _Stored:
+    """The newest; where that one's version was edited since, and back again, the newest of its present text made in the same way."""
+    newest = max(items, key=_age)
+    text = _present_text(newest, project)
+    if not edited_since(newest.folder, text):
+        return newest
+    alike = [item for item in items if (item.kernel, item.version, item.made) == (newest.kernel, newest.version, newest.made)
+             and is_of_text(item.folder, text)]
+    return max(alike, key=_age, default=newest)
+
+
+def _present_text(item: _Stored, project: Project | None) -> str | None:
     kernel = project.kernels.get(item.kernel) if project is not None else None
     if project is not None and kernel is not None:
-        text = present_text(project, kernel, item.version)
-    else:
-        text = text_of_file(item.workload, item.version) if item.workload is not None else None
-    if not edited_since(item.folder, text):
+        return present_text(project, kernel, item.version)
+    return text_of_file(item.workload, item.version) if item.workload is not None else None
+
+
+def _named(item: _Stored, project: Project | None) -> Named:
+    if not edited_since(item.folder, _present_text(item, project)):
         return Named(item.folder)
     words = f"{item.kernel} {item.version}" if item.version else item.kernel
     return Named(item.folder, f"{words} was edited since its profile ({item.folder}): profile it again")
@@ -140,6 +153,19 @@ def _all_stored(root: Path) -> list[_Stored]:
     return found
 
 
+def compile_mode_of(place: Path) -> str | None:
+    """The --compile-mode of a stored profile; None where it had none, or its params.json does not tell."""
+    try:
+        return _compile_mode(read_params((place if place.is_dir() else place.parent).absolute()).get("options"))
+    except BadInput:
+        return None
+
+
+def _compile_mode(options: object) -> str | None:
+    found = options.get("compile_mode") if isinstance(options, dict) else None
+    return found if found in ("inductor", "cudagraphs") else None
+
+
 def _made(place: Path) -> str | None:
     """Mode, parameters and settings of a stored profile, by its params.json, else by where it lies; None where neither tells."""
     folder = (place if place.is_dir() else place.parent).absolute()
@@ -155,6 +181,6 @@ def _made(place: Path) -> str | None:
     if not isinstance(parameters, dict):
         return f"{mode} {folder.parent.name}"
     options = params.get("options")
-    compiled, flushed = (options.get("compile_mode"), options.get("flush_l2")) if isinstance(options, dict) else (None, None)
-    settings = [f"--compile-mode {compiled}"] * (compiled in ("inductor", "cudagraphs")) + ["--flush-l2"] * (flushed is True)
+    compiled, flushed = _compile_mode(options), options.get("flush_l2") if isinstance(options, dict) else None
+    settings = [f"--compile-mode {compiled}"] * (compiled is not None) + ["--flush-l2"] * (flushed is True)
     return " ".join([mode, *(f"{key}={json.dumps(value)}" for key, value in sorted(parameters.items())), *settings])

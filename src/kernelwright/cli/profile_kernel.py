@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,7 +83,23 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         return _profile(found[0], args, mode, selection, say)
     for workload in found:
         refuse_script(workload, "a command with several targets")
-    return profiles_answer(run_each(found, args, lambda workload, own: _profile(workload, own, mode, selection, say), say))
+    return _profiles(found, args, mode, selection, say)
+
+
+def _profiles(found: Sequence[WorkloadRef], args: argparse.Namespace, mode: str, selection: Selection, say: Say) -> Answer:
+    """Several, one after another. A version that --baseline names is measured before the others, which stand against that profile."""
+    folders: dict[tuple[str, str | None], str] = {}
+
+    def one(workload: WorkloadRef, own: argparse.Namespace) -> Answer:
+        if own.baseline is not None and own.baseline == workload.version:
+            own.baseline = None
+        own.baseline = folders.get((workload.name, own.baseline), own.baseline)
+        answer = _profile(workload, own, mode, selection, say)
+        folders[workload.name, workload.version] = answer.data["out_dir"]
+        return answer
+
+    named_first = sorted(found, key=lambda workload: args.baseline is None or workload.version != args.baseline)
+    return profiles_answer(run_each(named_first, args, one, say))
 
 
 def _profile(workload: WorkloadRef, args: argparse.Namespace, mode: str, selection: Selection, say: Say) -> Answer:

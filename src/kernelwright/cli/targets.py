@@ -15,7 +15,7 @@ from ..pipeline.source import exists, is_file
 from ..pipeline.stored import profile_roots
 from ..pipeline.target import resolve_target, workload_of
 from ..project import PROJECT_FILE, Kernel, Meant, Project, find
-from ..project.fingerprint import versions_of_file
+from ..project.fingerprint import mentions_versions, versions_of_file
 
 TARGETS = "TARGET [VERSION]"
 
@@ -78,6 +78,10 @@ def _newest(args: argparse.Namespace, params: dict[str, str], start: Path, say: 
 def _all_versions(groups: Sequence[Group], args: argparse.Namespace, params: dict[str, str], start: Path) -> list[WorkloadRef]:
     if any(group.versions for group in groups):
         raise BadInput("usage", "--all takes every version, and one is named", where="--all", fix="leave one of the two out")
+    folder = next((group.target for group in groups if (start / group.target).is_dir()), None)
+    if folder is not None:
+        raise BadInput("usage", "--all takes the versions of kernels, and this is a folder", where=folder,
+                       fix="name kernels or their files, or leave --all out")
     project = find(start)
     if not groups:
         if project is None:
@@ -101,6 +105,8 @@ def _versions_of(target: str, project: Project | None, args: argparse.Namespace,
 
 def _names(file: Path | None, kernel: Kernel | None, target: str) -> Sequence[str]:
     names = kernel.version_names if kernel is not None and kernel.versions else versions_of_file(file) if file is not None else ()
+    if not names and (file is None or not mentions_versions(file)):
+        raise BadInput("no_versions", "has no versions", where=target, fix="leave --all out")
     if not names:
         raise BadInput("no_versions", "its versions can't be told without running it: VERSIONS is no literal dict", where=target,
                        fix=f"list them in {PROJECT_FILE}: `versions: [v1, v2]`")

@@ -9,39 +9,52 @@ from typing import Literal
 
 FigureKind = Literal["duration_us", "gbps", "tflops", "occupancy_pct", "tc_pct"]
 
-_NUMBER = r"(?P<amount>\d+(?:\.\d+)?)\s*"
-_ABOUT = r"(?:now )?(?:only |about |around |roughly |~ ?)?"
+_WORDS = {word: float(value) for value, word in enumerate(["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], 2)}
+_NUMBER = rf"(?P<amount>\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?|\b(?:{'|'.join(_WORDS)})\b)\s*"
+ROUGHLY = r"(?:only |about |around |roughly |almost |nearly |~ ?)?"
+_ABOUT = rf"(?:now )?{ROUGHLY}"
 _IS = r"\s*(?:is |of |at |now |:|=)*\s*"
-_OWN = r"(?:the |this |a )?(?:kernel|call|workload|it|version|(?P<name>[\w.-]+))\s+"
+_OWN = r"(?:the |this |a )?(?:new )?(?:kernel|call|workload|it|version|one|(?P<name>[\w.-]+(?:[ :][\w.-]+)?))\s+"
 _TIME = r"(?:latency|duration|run ?time|time(?: of a call| per call| a call)?|call time)"
 _ITS = r"(?:^|\b(?:the|its|call|kernel|median|total|and)\s+)"
-_WENT = r"(?:is |was |has |went )?"
+_WENT = r"(?:is |was |has been |has |went )?"
+_LESS = r"(?:dropp?(?:ed|s|ing)?|fell|fallen|decreas(?:e[sd]?|ing)|shrank|reduc(?:e[sd]?|ing)|cut(?:s|ting)?|lower(?:s|ed|ing)?|down)"
+_MORE = r"(?:rose|risen|rais(?:e[sd]?|ing)|increas(?:e[sd]?|ing)|grew|grown|higher|up)"
+_OF_OTHERS = r"(?!\s+(?:to|on|in|for|at|of|between|it|spent|[a-z]+ing|stalled)\b)"
+_END = r"(?=\s*(?:$|[.,;:(]|now\b))"
 _REACHES = r"(?:\b(?:achieves|achieving|reaches|reaching|sustains|runs at|now at) |^(?:now )?(?:at )?)"
 _TIMES = r"(?P<unit>%|x\b|×|times\b)\s*"
 _WITH_FACTOR = r"(?P<unit>x\b|×|times\b)"
 
 _SPEEDS: tuple[tuple[str, str], ...] = (
     (rf"{_NUMBER}{_TIMES}(?P<word>faster|slower)", ""),
-    (r"(?P<word>faster|slower)\s+by\s+" + _NUMBER + r"(?P<unit>%)", ""),
+    (rf"(?P<word>faster|slower)\s+by\s+{ROUGHLY}{_NUMBER}(?P<unit>%|x\b|×|times\b)", ""),
     (rf"{_NUMBER}{_WITH_FACTOR}\s*speed-?\s?up", "faster"),
     (rf"speed-?\s?up\s*(?:of\b|is\b|:|=)?\s*{_NUMBER}{_WITH_FACTOR}", "faster"),
     (rf"(?:(?P<twice>twice)|{_NUMBER}{_WITH_FACTOR})\s+as\s+(?P<word>fast|slow)\b", ""),
-    (rf"(?P<twice>halve[sd]?|halving)\s+(?:the |its )?{_TIME}\b", "faster"),
-    (rf"(?P<twice>doubled?s?|doubling)\s+(?:the |its )?{_TIME}\b", "slower"),
-    (rf"{_NUMBER}(?P<unit>%)\s+less\s+time\b(?!\s+to\b)", "faster"),
-    (rf"{_NUMBER}(?P<unit>%)\s+more\s+time\b(?!\s+to\b)", "slower"),
+    (rf"(?P<twice>halve[sd]?|halving)\s+(?:the |its )?{_TIME}\b{_OF_OTHERS}", "faster"),
+    (rf"(?P<twice>doubled?s?|doubling)\s+(?:the |its )?{_TIME}\b{_OF_OTHERS}", "slower"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}(?P<twice>halved)\b", "faster"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}(?P<twice>doubled)\b", "slower"),
+    (rf"{_NUMBER}(?P<unit>%)\s+less\s+time\b{_OF_OTHERS}", "faster"),
+    (rf"{_NUMBER}(?P<unit>%)\s+more\s+time\b{_OF_OTHERS}", "slower"),
+    (rf"\b{_LESS}\s+(?:the |its )?{_TIME}\s+by\s+{ROUGHLY}{_NUMBER}(?P<unit>%)", "faster"),
+    (rf"\b{_MORE}\s+(?:the |its )?{_TIME}\s+by\s+{ROUGHLY}{_NUMBER}(?P<unit>%)", "slower"),
     (rf"(?:(?P<twice>twice)|{_NUMBER}{_WITH_FACTOR})\s+the\s+(?:throughput|speed)\b", "faster"),
-    (rf"{_ITS}{_TIME}\s+{_WENT}(?:dropped|fell|fallen|decreased|shrank|reduced|cut|lower|down)\s+(?:by )?{_NUMBER}(?P<unit>%)", "faster"),
-    (rf"{_ITS}{_TIME}\s+{_WENT}(?:rose|risen|increased|grew|grown|higher|up)\s+(?:by )?{_NUMBER}(?P<unit>%)", "slower"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}{_LESS}\s+(?:by )?{ROUGHLY}{_NUMBER}(?P<unit>%)", "faster"),
+    (rf"{_ITS}{_TIME}\s+{_WENT}{_MORE}\s+(?:by )?{ROUGHLY}{_NUMBER}(?P<unit>%)", "slower"),
     (r"(?<!% )(?<!x )\b(?P<word>faster|slower)(?=\s+than\b)", ""),
-    (rf"^{_OWN}(?:is|runs|got|became)\s+(?:now |still |much |clearly |slightly )?(?P<word>faster|slower)\b(?!\s+(?:than|by|to)\b)", ""),
+    (rf"^{_OWN}(?:is|runs|got|became)\s+(?:now |still |much |clearly |slightly )?(?P<word>faster|slower)\b"
+     r"(?!\s+(?:than|by|to|under|on|when|where|if|in|with|without|for|at|during|after|unless)\b)", ""),
     (rf"^(?:{_OWN}|(?:performance|speed|{_TIME})\s+)?(?:has )?regressed\b", "slower"),
 )
 _FIGURES: tuple[tuple[FigureKind, str], ...] = (
     ("duration_us", rf"^(?:now )?(?:{_OWN})?(?:now )?(?:takes|runs in) {_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
     ("duration_us", rf"^(?:the |its |median |now )*{_TIME}\s*(?:is |of |at |now |:|=)+\s*{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
     ("duration_us", rf"^(?:the |its |median |now )*{_TIME}\s+{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)(?=\s*(?:$|[.,;(]|now\b))"),
-    ("duration_us", rf"^{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\s*(?:per|a|each|/)\s*call\b"),
+    ("duration_us", rf"^{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\s*(?:per|a|each|/)\s*call\b{_END}"),
+    ("duration_us", rf"^(?:the |its |now )*median\s*(?:is |of |at |now |:|=)+\s*{_ABOUT}{_NUMBER}(?P<unit>ns|us|µs|μs|ms)\b"),
+    ("duration_us", rf"^now {ROUGHLY}{_NUMBER}(?P<unit>ns|us|µs|μs|ms){_END}"),
     ("gbps", rf"{_REACHES}{_ABOUT}{_NUMBER}(?P<unit>[GT]B/s)(?!\w)"),
     ("gbps", rf"^(?:the |its |achieved |now )*(?:bandwidth|throughput){_IS}{_ABOUT}{_NUMBER}(?P<unit>[GT]B/s)(?!\w)"),
     ("gbps", rf"^(?:the |its |achieved |now )*(?P<unit>[GT]B/s){_IS}{_ABOUT}{_NUMBER}"),
@@ -52,8 +65,10 @@ _FIGURES: tuple[tuple[FigureKind, str], ...] = (
     ("occupancy_pct", rf"^(?:now )?(?:at )?{_NUMBER}(?P<unit>%) occupancy\b"),
     ("tc_pct", rf"^(?:the |its )*(?:TC|tensor[- ]cores?)(?:\s+(?:util\w*|use|usage|activity))?{_IS}{_ABOUT}{_NUMBER}(?P<unit>%)"),
 )
-_BOUNDS = (rf"^{_OWN}(?:is|now|still|remains|became|becomes|stays)\s+(?:now |still )?(?P<kind>memory|compute|latency)[- ]bound",
-           r"^bottleneck\s*(?:is\b|:|=)?\s*(?P<kind>memory|compute|latency)(?=[- ]bound|\s*(?:$|[.,;:!(]))",
+_BOUNDS = (rf"^{_OWN}(?:is|now|still|remains|became|becomes|stays)\s+(?:now |still )?"
+           r"(?P<kind>memory|compute|latency)[- ]bound",
+           r"^(?:the |its |main |new )*bottleneck\s*(?:is\b|:|=)?\s*(?:now )?"
+           r"(?P<kind>memory|compute|latency)(?=[- ]bound|\s*(?:$|[.,;:!(]))",
            r"^(?:now |still )?(?P<kind>memory|compute|latency)[- ]bound(?=\s*(?:$|[.,;:!(]|now\b|at\b))")
 _TO_US = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3}
 _SPEED = [(re.compile(pattern, re.IGNORECASE), word) for pattern, word in _SPEEDS]
@@ -97,7 +112,7 @@ def speeds(sentence: str) -> Iterator[Speed]:
             taken.append(match.span())
             found = match.groupdict()
             faster = (fixed or found["word"]).lower() in ("faster", "fast")
-            amount = 2.0 if found.get("twice") else float(found["amount"]) if found.get("amount") else None
+            amount = 2.0 if found.get("twice") else _amount(found["amount"]) if found.get("amount") else None
             yield Speed(match[0], match.start(), match.end(), faster, _time_pct(amount, found.get("unit") or "x", faster=faster),
                         found.get("name"))
 
@@ -117,7 +132,12 @@ def figures(sentence: str) -> Iterator[Figure]:
         for match in pattern.finditer(sentence):
             scale = _scale(kind, match["unit"])
             digit = 0.5 * 10.0 ** -len(match["amount"].partition(".")[2])
-            yield Figure(match[0], match.end(), kind, float(match["amount"]) * scale, digit * scale, match.groupdict().get("name"))
+            yield Figure(match[0], match.end(), kind, _amount(match["amount"]) * scale, digit * scale, match.groupdict().get("name"))
+
+
+def _amount(text: str) -> float:
+    """Of "1,200.5" or "three"."""
+    return _WORDS.get(text.lower()) or float(text.replace(",", ""))
 
 
 def _scale(kind: FigureKind, unit: str) -> float:

@@ -76,12 +76,35 @@ DOCUMENTS = ("error.json", "profile.json", "ranks.json", "params.json", "report.
 """What a profile's folder holds beside raw/."""
 
 
+MAX_PARAMS_BYTES = 10_000_000
+
+
 def begin_profile(folder: Path) -> None:
     """Make the folder and its raw/; the documents of an earlier run into it go, so that those of a run that fails are never taken for its
-    own. Raises OSError."""
+    own. In a folder where no run has been they are somebody else's, and stay. Raises OSError."""
+    earlier = _had_a_run(folder)
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    for name in DOCUMENTS:
+    for name in DOCUMENTS if earlier else ():
         (folder / name).unlink(missing_ok=True)
+
+
+def _had_a_run(folder: Path) -> bool:
+    """By what runs leave: a request or result in raw/, the run's params.json, the error.json of one that failed."""
+    if any((folder / "raw" / name).is_file() for name in ("request.json", "result.json")):
+        return True
+    return any(wanted <= _keys(folder / name) for name, wanted in
+               (("params.json", {"kernel", "mode", "workload"}), ("error.json", {"code", "message", "where", "fix"})))
+
+
+def _keys(file: Path) -> set[str]:
+    """Of a JSON object; none of anything else."""
+    try:
+        if file.stat().st_size > MAX_PARAMS_BYTES:
+            return set()
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return set()
+    return set(document) if isinstance(document, dict) else set()
 
 
 def _umask() -> int:

@@ -199,6 +199,14 @@ def edited_since(run: Path, text: str | None) -> bool:
     return text is not None and isinstance(known, str) and known != text
 
 
+def is_of_text(run: Path, text: str | None) -> bool:
+    """Whether a stored profile is known to be of just this text."""
+    try:
+        return text is not None and read_params(run).get("source_sha256") == text
+    except BadInput:
+        return False
+
+
 def newest_stored(workload: WorkloadRef, mode: str) -> tuple[Profile, Path] | None:
     """The newest stored profile of this version's present text with the given parameters (the others may be any, and the device too), and
     its folder; None where there is none. Whether it can stand for a measurement is told by `reuse.reusable`."""

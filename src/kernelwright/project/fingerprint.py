@@ -73,6 +73,13 @@ def versions_of_file(file: Path) -> list[str]:
     return list(version_entries(tree)) if tree is not None else []
 
 
+def mentions_versions(file: Path) -> bool:
+    """Whether a file has a VERSIONS, in whatever way it is made."""
+    tree = parsed(file)
+    return tree is not None and any((isinstance(node, ast.Name) and node.id == "VERSIONS") or (isinstance(node, ast.alias)
+                                    and "VERSIONS" in (node.name, node.asname)) for node in ast.walk(tree))
+
+
 def version_entries(tree: ast.Module) -> dict[str, ast.expr]:
     """name -> expression of a literal VERSIONS, with those that `VERSIONS["v2"] = ...` adds; empty where there is none."""
     found: dict[str, ast.expr] = {}

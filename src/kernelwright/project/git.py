@@ -31,12 +31,14 @@ def changed_at(files: Sequence[Path], folder: Path) -> dict[Path, float]:
 
 
 def commit_of(folder: Path, files: Sequence[Path] = ()) -> str | None:
-    """The commit that is checked out, with "+changes" where tracked files differ from it or one of `files` is not tracked; None outside of
-    git."""
+    """The commit that is checked out, with "+changes" where tracked files differ from it or one of `files`, of those that lie in the work
+    tree, is not tracked; None outside of git."""
     commit = (_git(folder, "rev-parse", "--short=12", "HEAD") or "").strip()
     if not commit:
         return None
-    untracked = any(not _git(folder, "ls-files", "--", str(file)) for file in files)
+    top = (_git(folder, "rev-parse", "--show-toplevel") or "").strip()
+    inside = [file for file in map(Path, map(os.path.realpath, files)) if top and file.is_relative_to(os.path.realpath(top))]
+    untracked = any(_git(folder, "ls-files", "--", str(file)) == "" for file in inside)
     return commit + ("+changes" if untracked or _git(folder, "status", "--porcelain=v1", "--untracked-files=no") else "")
 
 

@@ -154,13 +154,14 @@ class _Reader:
         names = [version.name for version in versions]
         for key in ("default_version", "accepted"):
             self._known(getattr(entry, key), names, [key])
-        return Kernel(
+        kernel = Kernel(
             name=self.name, file=_absolute(self.document.file, entry.file) if entry.file else None, versions=versions,
             default_version=entry.default_version, params=dict[str, ParamValue](entry.params),
             sweep={key: tuple(values) for key, values in entry.sweep.items()}, stages=tuple(entry.stages),
             devlog=_absolute(self.document.file, entry.devlog) if entry.devlog else None, device=entry.device or self.parsed.device,
-            accepted=entry.accepted, baseline=self._baseline(names),
-            budgets=tuple(self._budget(place, budget, names) for place, budget in enumerate(entry.budgets)))
+            accepted=entry.accepted, baseline=self._baseline(names))
+        budgets = tuple(self._budget(place, budget, kernel) for place, budget in enumerate(entry.budgets))
+        return kernel.model_copy(update={"budgets": budgets})
 
     def _known(self, version: str | None, names: Sequence[str], path: Sequence[str | int]) -> None:
         if version is not None and names and version not in names:
@@ -179,15 +180,15 @@ class _Reader:
         self._known(asked, names, ["baseline"])
         return Baseline(kind="version", version=asked)
 
-    def _budget(self, place: int, budget: _Budget, names: Sequence[str]) -> Budget:
+    def _budget(self, place: int, budget: _Budget, kernel: Kernel) -> Budget:
         path: list[str | int] = ["budgets", place]
         if budget.duration_us is None and budget.versus is None:
             raise self.fault("bad_budgets", path, "a budget needs a limit", "add `duration_us: 120`, or `versus: v3` with `slower_pct: 3`")
         if budget.slower_pct is not None and budget.versus is None:
             raise self.fault("bad_budgets", [*path, "slower_pct"], "slower than what?", "add `versus: VERSION`")
         for key in ("version", "versus"):
-            self._known(getattr(budget, key), names, [*path, key])
-        if budget.versus is not None and budget.versus == budget.version:
+            self._known(getattr(budget, key), kernel.version_names, [*path, key])
+        if budget.versus is not None and budget.versus == (budget.version if budget.version is not None else kernel.usual_version):
             raise self.fault("bad_budgets", [*path, "versus"], f"{budget.versus} is held against itself", "name another version")
         return Budget(version=budget.version, params=dict[str, ParamValue](budget.params), duration_us=budget.duration_us,
                       versus=budget.versus, slower_pct=budget.slower_pct or 0.0, line=self.document.line(["kernels", self.name, *path]))
