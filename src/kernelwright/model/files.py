@@ -76,7 +76,7 @@ DOCUMENTS = ("error.json", "profile.json", "ranks.json", "params.json", "report.
 """What a profile's folder holds beside raw/."""
 
 
-MAX_PARAMS_BYTES = 10_000_000
+MAX_READ_BYTES = 10_000_000
 
 
 def begin_profile(folder: Path) -> None:
@@ -89,17 +89,18 @@ def begin_profile(folder: Path) -> None:
 
 
 def _had_a_run(folder: Path) -> bool:
-    """By what runs leave: a request or result in raw/, the run's params.json, the error.json of one that failed."""
+    """By what runs leave: a request or result in raw/, a profile or its params.json, the error.json of one that failed."""
     if any((folder / "raw" / name).is_file() for name in ("request.json", "result.json")):
         return True
     return any(wanted <= _keys(folder / name) for name, wanted in
-               (("params.json", {"kernel", "mode", "workload"}), ("error.json", {"code", "message", "where", "fix"})))
+               (("params.json", {"kernel", "mode", "workload"}), ("error.json", {"code", "message", "where", "fix"}),
+                ("profile.json", {"schema_version", "capture_metadata"})))
 
 
 def _keys(file: Path) -> set[str]:
     """Of a JSON object; none of anything else."""
     try:
-        if file.stat().st_size > MAX_PARAMS_BYTES:
+        if file.stat().st_size > MAX_READ_BYTES:
             return set()
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
