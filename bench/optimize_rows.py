@@ -186,19 +186,22 @@ class Bench:
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
                 judged: dict[str, Experiment]) -> tuple[list[Experiment], list[str]]:
-        """(all rows, those of the level's ladder judged; why some could not be)."""
+        """(all rows; why some of the level's ladder could not be judged). Judged here are those that the run neither judged nor screened,
+        then the best by what is known until that one is a judged one."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
         cast = CASTS[level]
         missing: list[str] = []
-        wanted = [candidate([name, *([cast] if cast else [])], context) for name in LADDER]
+        queue = [(candidate([name, *([cast] if cast else [])], context), False) for name in LADDER]
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
-            while wanted or (wanted := self._only_screened(known, level, context, missing)):
-                item = wanted.pop(0)
+            while queue or (queue := [(best, True) for best in self._only_screened(known, level, context, missing)]):
+                item, is_best = queue.pop(0)
                 row = known.get(item.name)
                 if refusal(item, context) is not None or (row is not None and row.verdict is not None and row.verdict.speedup is not None):
+                    continue
+                if not is_best and row is not None and row.screen is not None and row.screen.speedup is not None:
                     continue
                 if not self.args.ladder:
                     missing.append(f"{item.name}: not judged (--no-ladder)")
@@ -219,8 +222,8 @@ class Bench:
         return list(known.values()), missing
 
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
-        """The best row of the ladder where only its screen was seen (another cast than the level's own, say): the judge's figure of what
-        was kept is held against a judge's figure. Nothing where it could not be judged."""
+        """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.
+        Nothing where it could not be judged."""
         best = known.get(best_ladder_row(list(known.values()), level).name.removesuffix(" (screened only)"))
         if not self.args.ladder or best is None or best.verdict is not None or any(line.startswith(f"{best.name}:") for line in missing):
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
@@ -214,6 +215,35 @@ def test_a_ladder_row_that_was_only_screened_is_judged_before_anything_is_held_a
     assert [[item.name for item in items] for items in asked] == [["compile_default+tf32"], [], []]
     judged = known["compile_default+tf32"].model_copy(update={"verdict": verdict("FASTER", 6.5)})
     assert rows.Bench._only_screened(bench, {**known, judged.name: judged}, "bf16", context, []) == []
+
+
+def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screened(tmp_path, monkeypatch):
+    (tmp_path / "baseline" / "raw").mkdir(parents=True)
+    (tmp_path / "baseline" / "raw" / "result.json").write_text("{}")
+    context = Context(facts=facts(), environment=environment(), profile=builders.gpu_annotation())
+    monkeypatch.setattr(rows.ProbeResult, "model_validate_json", lambda _text: SimpleNamespace(facts=context.facts,
+                                                                                               environment=context.environment))
+    monkeypatch.setattr(rows.Profile, "load", lambda _folder: context.profile)
+    monkeypatch.setattr(rows, "ReferenceSession", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(rows, "write_source", lambda file, _source: file)
+    true = {"no_grad": 1.0, "compile_default": 1.3, "compile_reduce_overhead": 1.5, "compile_max_autotune": 1.7,
+            "compile_max_autotune_no_cudagraphs": 1.4}
+    asked = []
+
+    def judge(_workload, file, _options, session):
+        asked.append(file.stem.removeprefix("ladder_"))
+        return verdict("FASTER" if true[asked[-1]] > 1 else "SAME", true[asked[-1]])
+
+    monkeypatch.setattr(rows, "judge", judge)
+    screened = {name: Experiment(index=1, name=name, passes=candidate([name], context).passes, precision="equal", candidate_file="c",
+                                 status="screened", screen=Screen(status="timed", speedup=speedup, elapsed_s=1.0))
+                for name, speedup in (("no_grad", 1.01), ("compile_default", 1.31), ("compile_reduce_overhead", 1.9))}
+    bench = rows.Bench.__new__(rows.Bench)
+    bench.args = SimpleNamespace(ladder=True, device="cuda", python=None)
+    workload = rows.WorkloadRef(path=tmp_path / "net.py", name="net")
+    found, missing = bench._ladder(workload, "equal", tmp_path, screened, {})
+    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune", "compile_reduce_overhead"] and missing == []
+    assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
 
 
 def test_a_file_of_another_device_is_not_continued(tmp_path, monkeypatch):
