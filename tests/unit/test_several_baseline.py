@@ -10,6 +10,7 @@ import pytest
 import builders
 from kernelwright.cli import main, profile_kernel
 from kernelwright.cli.common import Answer
+from kernelwright.model.errors import WorkloadFailed
 from kernelwright.report import write_profile
 
 VERSIONS = "def f(x): return x\ndef get_inputs(): return ()\nVERSIONS = {'v1': f, 'v2': f, 'v3': f}\n"
@@ -42,3 +43,25 @@ def test_the_version_that_is_named_comes_first_and_stands_against_nothing(tmp_pa
 def test_another_baseline_is_everybodys_and_changes_no_order(taken):  # type: ignore[no-untyped-def]
     assert main(["profile_kernel", "mla.py", "--all", "--mode", "event", "--baseline", "old/run"]) == 0
     assert taken == [("v1", "old/run"), ("v2", "old/run"), ("v3", "old/run")]
+
+
+def test_a_folder_of_a_versions_name_is_the_folder_where_no_project_says_otherwise(tmp_path, taken):  # type: ignore[no-untyped-def]
+    (tmp_path / "v2").mkdir()
+    assert main(["profile_kernel", "mla.py", "--all", "--mode", "event", "--baseline", "v2"]) == 0
+    assert taken == [("v1", "v2"), ("v2", "v2"), ("v3", "v2")]
+    taken.clear()
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py}}")
+    assert main(["profile_kernel", "mla", "--all", "--mode", "event", "--baseline", "v2"]) == 0
+    assert taken == [("v2", None), ("v1", str(tmp_path / "v2")), ("v3", str(tmp_path / "v2"))]
+
+
+def test_where_the_named_version_fails_the_others_are_told_that_it_has_no_profile(tmp_path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mla.py").write_text(VERSIONS)
+
+    def failed(*_given, **_options):  # type: ignore[no-untyped-def]
+        raise WorkloadFailed("workload_raised", "no", where="mla.py", fix="mend it")
+
+    monkeypatch.setattr(profile_kernel, "profile", failed)
+    assert main(["profile_kernel", "mla.py", "--all", "--mode", "event", "--baseline", "v1", "--json"]) == 4
+    assert [row["error"]["code"] for row in json.loads(capsys.readouterr().out)["profiles"]] == ["workload_raised"] + ["no_baseline"] * 2

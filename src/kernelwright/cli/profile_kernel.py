@@ -90,15 +90,21 @@ def _profiles(found: Sequence[WorkloadRef], args: argparse.Namespace, mode: str,
     """Several, one after another. A version that --baseline names is measured before the others, which stand against that profile."""
     folders: dict[tuple[str, str | None], str] = {}
 
+    def is_baseline(workload: WorkloadRef) -> bool:
+        return args.baseline is not None and workload.version == args.baseline and not is_place(args.baseline, workload)
+
+    of_this_run = {workload.name for workload in found if is_baseline(workload)}
+
     def one(workload: WorkloadRef, own: argparse.Namespace) -> Answer:
-        if own.baseline is not None and own.baseline == workload.version:
+        if is_baseline(workload):
             own.baseline = None
-        own.baseline = folders.get((workload.name, own.baseline), own.baseline)
+        elif workload.name in of_this_run:
+            own.baseline = folders.get((workload.name, own.baseline), own.baseline)
         answer = _profile(workload, own, mode, selection, say)
         folders[workload.name, workload.version] = answer.data["out_dir"]
         return answer
 
-    named_first = sorted(found, key=lambda workload: args.baseline is None or workload.version != args.baseline)
+    named_first = sorted(found, key=lambda workload: not is_baseline(workload))
     return profiles_answer(run_each(named_first, args, one, say))
 
 
