@@ -184,6 +184,42 @@ def test_a_version_is_not_held_against_itself(tmp_path, monkeypatch, capsys):  #
     assert "v2 is held against itself" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["VERSIONS = {'v1': f, 'v2': f}", "VERSIONS = {name: f for name in ('v1', 'v2')}"])
+def test_nor_is_the_last_of_the_files_versions_where_none_is_named(project, tmp_path, monkeypatch, capsys, text):  # type: ignore[no-untyped-def]
+    measured = project(lambda version, count: 50.0)
+    profiled = bench_cli.profile
+
+    def named(workload, *given, **more):  # type: ignore[no-untyped-def]
+        done = profiled(workload, *given, **more)
+        version = workload.version or "v2"
+        return SimpleNamespace(out_dir=done.out_dir, profile=done.profile.model_copy(update={
+            "capture_metadata": builders.metadata(mode="event", version=version)}))
+
+    monkeypatch.setattr(bench_cli, "profile", named)
+    (tmp_path / "mla.py").write_text(f"def f(x): return x\ndef get_inputs(): return ()\n{text}\n")
+    (tmp_path / "kernelwright.yaml").write_text("kernels:\n  mla:\n    file: mla.py\n    budgets:\n      - {versus: v2, slower_pct: 3}\n")
+    assert main(["bench", "--check", "--json"]) == 2
+    error = answer(capsys)["error"]
+    assert error["code"] == "bad_budgets" and error["message"].startswith("v2 is held against itself")  # type: ignore[index]
+    assert "kernelwright.yaml:5: kernels.mla.budgets" in error["where"] and len(measured) == ("for name" in text)  # type: ignore[index]
+    (tmp_path / "kernelwright.yaml").write_text("kernels: {mla: {file: mla.py, budgets: [{versus: v1, slower_pct: 3}]}}")
+    assert main(["bench", "--check"]) == 0
+
+
+def test_a_report_is_written_through_a_link(project, tmp_path, capsys):  # type: ignore[no-untyped-def]
+    project(lambda version, count: 50.0)
+    (tmp_path / "ci").mkdir()
+    for name, target in (("old.xml", tmp_path / "ci" / "old.xml"), ("new.xml", tmp_path / "later" / "new.xml")):
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "ci" / "old.xml").write_text("of the run before")
+    for name in ("old.xml", "new.xml"):
+        assert main(["bench", "--check", "--junit", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).is_symlink() and ElementTree.parse(tmp_path / name).getroot()[0].attrib["tests"] == "2"
+    (tmp_path / "null.xml").symlink_to("/dev/null")
+    assert main(["bench", "--check", "--junit", str(tmp_path / "null.xml")]) == 2
+    assert "is no regular file. Fix: name a file" in capsys.readouterr().err and (tmp_path / "null.xml").is_symlink()
+
+
 def test_what_is_no_regular_file_is_not_replaced_by_a_report(project, tmp_path, capsys):  # type: ignore[no-untyped-def]
     project(lambda _version, _count: 1.0)
     os.mkfifo(tmp_path / "pipe")

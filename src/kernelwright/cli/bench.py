@@ -23,6 +23,7 @@ from ..pipeline.profile import ProfileOptions, profile
 from ..pipeline.stored import safe_name
 from ..pipeline.target import refuse_script, workload_of
 from ..project import PROJECT_FILE, Budget, Kernel, Meant, Project, find
+from ..project.fingerprint import versions_of_file
 from ..report.budgets import FEWEST_PAIRS, BudgetRow, Outcome, decide, duration_outcome, limit_text, render_budgets, slower_pct
 from ..report.ci import github_annotations, junit_xml
 from ..report.figures import duration_warning
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     bench = _Bench(project, args, (args.out or Path.cwd() / "out" / "bench" / stamp).absolute(), say)
     rows = [row for kernel, budget in budgets for row in bench.rows(kernel, budget)]
     if args.junit is not None:
-        write_text_atomic(args.junit, junit_xml(rows, project.file))
+        write_text_atomic(_meant(args.junit), junit_xml(rows, project.file))
     told = github_annotations(rows, project.file, Path(os.environ.get("GITHUB_WORKSPACE") or project.folder)) if args.github else []
     over = [row for row in rows if row.outcome == "over"]
     failed = next((row for row in rows if row.error is not None), None)
@@ -82,13 +83,18 @@ def _can_write(file: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if os.path.lexists(file) and not (file.is_file() or (file.is_symlink() and not file.exists())):
             raise BadInput("usage", "is no regular file", where=f"--junit {file}", fix="name a file")
-        file.absolute().parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=file.absolute().parent):
+        _meant(file).parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=_meant(file).parent):
             pass
         if file.is_file() and not file.is_symlink():
             file.unlink()  # an earlier run's: where this one ends early, nobody takes it for its own
     except OSError as error:
         raise NotWritable(error, file) from error
+
+
+def _meant(file: Path) -> Path:
+    """The file that a link leads to: it is written, and the link stays."""
+    return Path(os.path.realpath(file))
 
 
 def _budgets(project: Project, named: Sequence[str]) -> list[tuple[Kernel, Budget]]:
@@ -97,7 +103,16 @@ def _budgets(project: Project, named: Sequence[str]) -> list[tuple[Kernel, Budge
     if not found:  # a gate that holds nothing must not pass
         raise BadInput("no_budgets", "there is no budget" + (f" of {', '.join(named)}" if named else ""), where=str(project.file),
                        fix="add `budgets: [{duration_us: 120}]` to a kernel")
+    for kernel, budget in found:
+        if budget.versus is not None and budget.version is None and kernel.usual_version is None and kernel.file is not None \
+                and versions_of_file(kernel.file)[-1:] == [budget.versus]:
+            raise _against_itself(project, kernel, budget)
     return found
+
+
+def _against_itself(project: Project, kernel: Kernel, budget: Budget) -> BadInput:
+    return BadInput("bad_budgets", f"{budget.versus} is held against itself: it is what is measured where no version is named",
+                    where=f"{project.file}:{budget.line}: kernels.{kernel.name}.budgets", fix="name another version")
 
 
 @dataclass
@@ -165,6 +180,8 @@ class _Bench:
             sides = [(row.version, own), (budget.versus, other)]
             for version, medians in sides if pair % 2 == 0 else reversed(sides):
                 found = self._timed(kernel, version, budget)
+                if version is None and found.capture_metadata.version == budget.versus:  # of a VERSIONS that can't be read off the file
+                    raise _against_itself(self.project, kernel, budget)
                 medians.append(_timing(found).median_ns)
                 doubt = doubt or duration_warning(found)
         pct, low, high = slower_pct(own, other)
