@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import builders
 from kernelwright.cli import main
+from kernelwright.model.measurement import PAIRED
+from kernelwright.model.profile import Profile
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.project.fingerprint import fingerprint
 from kernelwright.report import write_profile
@@ -155,7 +158,8 @@ def test_a_version_that_was_edited_since_its_profile_is_told_and_holds_no_gate(p
     words = f"mla v2 was edited since its profile ({second})"
     assert code == 0 and [line for line in answer["warnings"] if "edited" in line] == [f"{words}: profile it again"]
     assert main(["compare", "v1", "v2", "--fail-above", "3"]) == 2
-    assert words in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert words in told and told.count("profile it again") == 1
     assert _json(["compare", "v1", second, "--fail-above", "3"], capsys)[0] == 0  # a folder is meant as it is
     edited = fingerprint(WorkloadRef(path=file, name="mla", version="v2", project=own))
     third = project(3, "v2", "event", 64, source_sha256=edited, workload=str(file))
@@ -176,6 +180,42 @@ def test_profiles_under_other_compile_modes_hold_no_gate(project, capsys, word):
     assert main(["compare", *named, "--fail-above", "3"]) == 2
     assert "its --compile-mode is inductor, A's is none" in capsys.readouterr().err
     assert main(["compare", first, first, "--fail-above", "3"]) == 0
+
+
+def test_a_profile_without_its_params_still_tells_its_compile_mode(tmp_path, capsys):
+    places = []
+    for name, mode in (("a", "eager"), ("b", "inductor"), ("c", "cudagraphs")):
+        profile = builders.event(capture_metadata=builders.metadata(mode="event", compile_mode=mode))
+        write_profile(profile, tmp_path / name, params_doc={})
+        (tmp_path / name / "params.json").unlink()
+        places.append(str(tmp_path / name / "profile.json"))
+    assert main(["compare", places[0], places[1], "--fail-above", "3"]) == 2
+    assert "B can't be held against A: its --compile-mode is inductor, A's is none" in capsys.readouterr().err
+    assert main(["compare", places[1], places[2], "--fail-above", "3"]) == 2
+    assert main(["compare", places[1], places[1], "--fail-above", "3"]) == 0
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_profile_from_before_its_timer_told_it_was_flushed_if_its_params_say_so(project, capsys, flush):
+    first = project(1, "v1", "event", 64, options={"compile_mode": "eager", "flush_l2": False})
+    second = project(2, "v2", "event", 64, options={"compile_mode": "eager", "flush_l2": flush})
+    assert Profile.load(Path(second)).timing.cold is flush
+    assert main(["compare", first, second, "--fail-above", "3"]) == (2 if flush else 0)
+    assert ("timed with --flush-l2, the other without" in capsys.readouterr().err) is flush
+    assert main(["compare", second, second, "--fail-above", "3"]) == 0
+
+
+@pytest.mark.parametrize("params", ["", "[]", '{"options": 3}', '{"options": {"flush_l2": 1}}', '{"options": ' + "[" * 100_000])
+def test_params_that_tell_nothing_change_no_profile(tmp_path, params):
+    write_profile(builders.event(), tmp_path, params_doc={})
+    (tmp_path / "params.json").write_text(params)
+    assert Profile.load(tmp_path) == builders.event()
+
+
+def test_the_judges_timing_is_not_called_flushed(tmp_path):
+    judged = builders.event(timing=builders.timing(9.0).model_copy(update={"timer": f"cuda_events, {PAIRED}"}))
+    write_profile(judged, tmp_path, params_doc={"options": {"flush_l2": True}})
+    assert Profile.load(tmp_path) == judged
 
 
 @pytest.mark.parametrize(("words", "says"), [

@@ -160,7 +160,7 @@ def _is_ncu(place: Path) -> bool:
 
 def _check_gate(profiles: Sequence[Profile], places: Sequence[Path]) -> None:
     """A gate needs the same work on the same device under the same compile mode, and a duration of each."""
-    modes = [compile_mode_of(place) for place in places]
+    modes = [compile_mode_of(place, profile) for place, profile in zip(places, profiles, strict=True)]
     for place, profile in enumerate(profiles):
         reason = mismatch(profiles[0], profile, ("A", letter(place)))
         if reason is None and modes[place] != modes[0]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..model.errors import BadInput
 from ..model.nearest import did_you_mean
+from ..model.profile import Profile
 from ..model.saying import Say
 from ..pipeline.ncu import is_report_target
 from ..pipeline.source import exists
@@ -153,8 +154,10 @@ def _all_stored(root: Path) -> list[_Stored]:
     return found
 
 
-def compile_mode_of(place: Path) -> str | None:
-    """The --compile-mode of a stored profile; None where it had none, or its params.json does not tell."""
+def compile_mode_of(place: Path, profile: Profile) -> str | None:
+    """The --compile-mode of a stored profile; None where it had none, or neither the profile nor its params.json tells."""
+    if (own := _compile_mode({"compile_mode": profile.capture_metadata.compile_mode})) is not None:
+        return own
     try:
         return _compile_mode(read_params((place if place.is_dir() else place.parent).absolute()).get("options"))
     except BadInput:

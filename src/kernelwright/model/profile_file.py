@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from .errors import BadInput
+from .measurement import COLD, PAIRED
 from .nearest import did_you_mean
 from .profile import SCHEMA_VERSION, Profile
 
@@ -22,7 +23,7 @@ def read_profile(path: Path) -> Profile:
     try:
         if not file.is_file():  # a pipe or a device would never end
             raise BadInput("no_profile", "there is no profile.json", where=where, fix=_meant(path))
-        return Profile.model_validate_json(file.read_bytes()).at(file.parent)
+        return _flushed(Profile.model_validate_json(file.read_bytes()), file.parent).at(file.parent)
     except OSError as error:
         raise BadInput("unreadable", f"can't be read: {error.strerror or error}", where=where, fix=FIX) from error
     except ValidationError as error:
@@ -32,6 +33,20 @@ def read_profile(path: Path) -> Profile:
                            where=where, fix="upgrade kernelwright, or profile again with this one") from error
         raise BadInput("broken_profile", f"is not a profile.json of this version ({error.error_count()} faults)", where=where,
                        fix="profile again") from error
+
+
+def _flushed(profile: Profile, folder: Path) -> Profile:
+    """Of a profile from before the timer's name told it, params.json says whether the L2 cache was emptied before each call."""
+    if profile.timing is None or profile.timing.cold or PAIRED in profile.timing.timer:
+        return profile
+    try:
+        options = json.loads((folder / "params.json").read_bytes())["options"]
+        if options["flush_l2"] is not True:
+            return profile
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return profile
+    timing = profile.timing.model_copy(update={"timer": f"{profile.timing.timer}, {COLD}"})
+    return profile.model_copy(update={"timing": timing})
 
 
 def _meant(path: Path) -> str:
