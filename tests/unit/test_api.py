@@ -179,6 +179,53 @@ def test_a_capture_never_breaks_the_program(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "few" / "error.json").read_text())["code"] == "too_few_steps"
 
 
+def test_a_step_that_did_not_come_to_its_end_says_how_it_was_left(tmp_path: Path) -> None:
+    done = in_a_process("""
+        import sys, torch, kernelwright
+        def closed(capture):
+            with capture.step():
+                yield
+        def interrupted(capture):
+            with capture.step():
+                raise KeyboardInterrupt
+        def ended(capture):
+            with capture.step():
+                sys.exit(3)
+        def leave(capture):
+            torch.ones(4)
+            generator = closed(capture)
+            next(generator)
+            generator.close()
+        for how in (leave, interrupted, ended):
+            try:
+                with kernelwright.capture("mine", "event", how.__name__, warmup=0, steps=2) as capture:
+                    with capture.step():
+                        torch.ones(4)
+                    how(capture)
+            except (KeyboardInterrupt, SystemExit) as error:
+                print(type(error).__name__)
+            try:
+                capture.profile()
+            except kernelwright.KernelwrightError as error:
+                print(error.code, error.exit_code, error.message)
+    """, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "step_raised 4 a step of the capture was left before its end, and that ended it after 1 step",
+        "KeyboardInterrupt", "interrupted 130 interrupted", "SystemExit",
+        "step_raised 4 a step of the capture ended the program (exit status 3), and that ended it after 1 step"]
+    assert "was left before its end" in done.stderr and json.loads((tmp_path / "interrupted" / "error.json").read_text())["fix"]
+
+
+def test_a_run_that_is_refused_before_it_begins_leaves_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mm.py").write_text(WORKLOAD)
+    write_profile(builders.event(), tmp_path / "here", params_doc={})
+    before = {file.name: file.read_bytes() for file in (tmp_path / "here").iterdir()}
+    with pytest.raises(BadInput) as raised:
+        kernelwright.profile(tmp_path / "mm.py", "event", tmp_path / "here", "v1", device="cpu", python=tmp_path / "nothing")
+    assert raised.value.code == "bad_python" and before == {file.name: file.read_bytes() for file in (tmp_path / "here").iterdir()}
+
+
 @pytest.mark.parametrize("given", [{"mode": "ncu"}, {"steps": 0}, {"warmup": -1}, {"device": "tpu"}, {"name": " "}, {"steps": True}])
 def test_what_a_capture_can_not_be_asked(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .failures import bad_input, workload_failed
+from .failures import bad_input, describe, workload_failed
 from .script import ScriptRun
 
 NESTED = "a step began inside another one: it counts as part of that"
@@ -61,13 +61,24 @@ class OwnSteps(ScriptRun):
             yield
         except BaseException as error:
             self.window.abandon()
-            self.raised = self.raised or workload_failed(
-                "step_raised", f"a step of the capture raised {type(error).__name__}, and that ended it after {self._seen()}",
-                where=self.path, fix="mend that step, or put what may raise outside of it")
+            self.raised = self.raised or self._left(error)
             raise
         finally:
             self._open.discard(thread)
         self.window.end()
+
+    def _left(self, error: BaseException) -> Any:
+        """A step that did not come to its end; an interrupt is no fault of the step's."""
+        if isinstance(error, KeyboardInterrupt):
+            return describe(error, self.path)
+        if isinstance(error, GeneratorExit):
+            did, fix = "was left before its end", "let each step run to its end: close the generator that it stands in after it"
+        elif isinstance(error, SystemExit):
+            did, fix = f"ended the program (exit status {error.code!r})", "end the program outside of the steps"
+        else:
+            did, fix = f"raised {type(error).__name__}", "mend that step, or put what may raise outside of it"
+        return workload_failed("step_raised", f"a step of the capture {did}, and that ended it after {self._seen()}", where=self.path,
+                               fix=fix)
 
     def close(self) -> None:
         """Write result.json; with what went wrong, where something did. Raises OSError."""
