@@ -151,3 +151,22 @@ def test_a_baseline_that_was_edited_since_its_profile_is_a_warning(folder: Path,
     assert "the baseline v2 was edited since its profile" in files["report"].read_text()
     (folder / "mla.py").write_text("VERSIONS = {'v3': f}")
     assert asked(folder, policy, now, [], baseline) is not None  # v2 is gone: nothing to tell
+
+
+@pytest.mark.parametrize("baseline", [None, "v2"])
+def test_where_an_edit_was_undone_the_baseline_is_the_profile_of_what_is_there_again(folder: Path, baseline: str | None) -> None:
+    text = "def f(x): return x\ndef g(x): return x\ndef get_inputs(): return ()\nVERSIONS = {'v1': f, 'v2': g, 'v3': f}\n"
+    edited = text.replace("g(x): return x", "g(x): return -x")
+    (folder / "kernelwright.yaml").write_text(f"kernels: {{mla: {KERNELS}}}}}")
+    now, policy = profile("v3"), ", baseline: previous"
+    place = folder / "out" / "profiles" / "event" / "mla" / params_folder(now.parameters)
+    for day, source in (("20260105", text), ("20260106", text), ("20260107", edited)):
+        (folder / "mla.py").write_text(source)
+        hashed = fingerprint(WorkloadRef(path=folder / "mla.py", name="mla", version="v2", project=folder / "kernelwright.yaml"))
+        write_profile(profile("v2", capture_timestamp_utc=day), place / f"{day}-000000-000000", params_doc={"source_sha256": hashed})
+    never = text.replace("g(x): return x", "g(x): return 2 * x")
+    for source, day, doubted in ((edited, "20260107", False), (text, "20260106", False), (never, "20260107", True)):
+        (folder / "mla.py").write_text(source)
+        said = list[str]()
+        found = asked(folder, policy, now, said, baseline)
+        assert found is not None and found.capture_metadata.capture_timestamp_utc == day and bool(said) is doubted

@@ -135,8 +135,11 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
     place = Path(own.mode) / safe_name(workload.name) / params_folder(profile.parameters)
     roots = _roots(workload)
     runs = [run for root in roots if (root / place).is_dir() for run in (root / place).iterdir() if (run / "profile.json").is_file()]
-    reason = ""
+    reason, text = "", _text_of(version, workload)
+    edited: Baseline | None = None
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
+        if edited is not None and not is_of_text(run, text):  # from here on only what an edit that was undone left
+            continue
         stored = Profile.load(run)
         theirs = stored.capture_metadata
         if theirs.version != version:
@@ -148,22 +151,25 @@ def _stored(version: str, profile: Profile, workload: WorkloadRef, where: str) -
                           "timing was without --flush-l2, this one's was with")
         if stored.parameters != profile.parameters:
             unlike.append("parameters differ")
+        if not unlike and not edited_since(run, text):
+            return Baseline(stored)
         if not unlike:
-            return Baseline(stored, _changed(version, workload, run))
+            edited = Baseline(stored, f"the baseline {version} was edited since its profile ({run}), whose times may not be its present "
+                                      "text's: profile it again")
+            continue
         reason = reason or f": {run} can't be compared, its {'; its '.join(unlike)}"
+    if edited is not None:
+        return edited
     looked = ", ".join(str(root / place) for root in roots)
     raise BadInput("no_baseline", f"no stored profile of {workload.name} {version} with these parameters on this device{reason}",
                    where=where, fix=f"profile it first, or name a profile's folder (looked in {looked})")
 
 
-def _changed(version: str, workload: WorkloadRef, run: Path) -> str | None:
-    """What to say where the version's present text is not the one that was profiled; None where it is, or one of the two isn't known."""
+def _text_of(version: str, workload: WorkloadRef) -> str | None:
+    """The fingerprint of a version's present text; None where it is gone or can't be read."""
     project = read_project(workload.project) if workload.project is not None else None
     kernel = project.kernels.get(workload.kernel or "") if project is not None else None
-    text = present_text(project, kernel, version) if project is not None and kernel is not None else text_of_file(workload.path, version)
-    if not edited_since(run, text):
-        return None
-    return f"the baseline {version} was edited since its profile ({run}), whose times may not be its present text's: profile it again"
+    return present_text(project, kernel, version) if project is not None and kernel is not None else text_of_file(workload.path, version)
 
 
 def present_text(project: Project, kernel: Kernel, version: str | None) -> str | None:
