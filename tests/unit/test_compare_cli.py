@@ -240,3 +240,10 @@ def test_all_versions_of_a_kernel_are_compared_those_without_a_profile_named(pro
     assert json.loads(said.out)["profiles"] == [first, second] and "left out, for they have no stored profile: mla:v3" in said.err
     assert main(["compare", "mla", "v1", "--all"]) == 2
     assert "--all takes every version, and one is named" in capsys.readouterr().err
+
+
+def test_one_stored_version_alone_is_not_told_to_name_all(project, capsys, tmp_path):
+    (tmp_path / "mla.py").write_text(VERSIONS)
+    project(1, "v1", "event", 64)
+    assert main(["compare", "mla", "--all"]) == 2
+    assert "needs at least two profiles. Fix: profile another version first" in capsys.readouterr().err

@@ -82,7 +82,8 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
         args.targets, args.model_name = args.profiles, None
         args.profiles = profiled([f"{found.name}:{found.version}" for found in workloads(args, {}, say, verb="compare")], say)
     if len(args.profiles) < 2:
-        raise BadInput("one_profile", "needs at least two profiles", where="compare", fix="compare A B, or KERNEL --all")
+        raise BadInput("one_profile", "needs at least two profiles", where="compare",
+                       fix="profile another version first" if args.all else "compare A B, or KERNEL --all")
     if any(is_trace(Path(name)) for name in args.profiles):
         return _recordings(args)
     if args.steps_from is not None:
