@@ -185,7 +185,7 @@ def test_a_version_is_not_held_against_itself(tmp_path, monkeypatch, capsys):  #
 
 
 @pytest.mark.parametrize("text", ["VERSIONS = {'v1': f, 'v2': f}", "VERSIONS = {name: f for name in ('v1', 'v2')}"])
-def test_nor_is_the_last_of_the_files_versions_where_none_is_named(project, tmp_path, monkeypatch, capsys, text):  # type: ignore[no-untyped-def]
+def test_nor_is_the_last_of_versions_where_none_is_named(project, tmp_path, monkeypatch, capsys, text):  # type: ignore[no-untyped-def]
     measured = project(lambda version, count: 50.0)
     profiled = bench_cli.profile
 

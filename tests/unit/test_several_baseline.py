@@ -55,7 +55,7 @@ def test_a_folder_of_a_versions_name_is_the_folder_where_no_project_says_otherwi
     assert taken == [("v2", None), ("v1", str(tmp_path / "v2")), ("v3", str(tmp_path / "v2"))]
 
 
-def test_where_the_named_version_fails_the_others_are_told_that_it_has_no_profile(tmp_path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
+def test_where_the_named_version_fails_the_others_have_no_baseline(tmp_path, monkeypatch, capsys):  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mla.py").write_text(VERSIONS)
 
