@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import statistics
 import sys
@@ -50,6 +51,8 @@ CLOSING_S = 60.0
 """The closing profile and the report."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
+DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
+"""The judge's reason where a candidate is right at a lower precision alone."""
 CASTS: dict[Precision, str | None] = {"equal": None, "tf32": "tf32", "bf16": "bf16"}
 """The pass that gives a ladder row its precision."""
 
@@ -139,7 +142,7 @@ class Bench:
         report = json.loads((outcome.out_dir / "report.json").read_text())
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
         rows = {row.name: row for row in ledger if not row.tags.get("role")} | judged
-        rung_rows, missing = self._ladder(workload, level, outcome.out_dir, rows, judged)
+        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, judged)
         verdict, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
@@ -158,10 +161,12 @@ class Bench:
             "workload": workload.name, "asked": asked, "precision": level, "kept": name,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
             "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
-            "rung": rung.name + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
+            "rung": rung.name + (f" (errs as {lower[rung.name]})" if rung.name in lower else "")
+            + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
             "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
-            "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None, "most": reached.get("most"),
+            "ladder_lower": lower, "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None,
+            "most": reached.get("most"),
             "used_s": round(report["used_s"], 2), "pace": report["pace"], "bought": report["bought"],
             "device_name": report["state"]["device_name"], "torch": report["state"]["torch_version"],
         }
@@ -185,15 +190,17 @@ class Bench:
         return None, "nothing"
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
-                judged: dict[str, Experiment]) -> tuple[list[Experiment], list[str]]:
-        """(all rows; why some of the level's ladder could not be judged). Judged here are those that the run neither judged nor screened,
-        then the best by what is known until that one is a judged one."""
+                judged: dict[str, Experiment]) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
+        """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Judged
+        here are those that the run neither judged nor screened, then the best by what is known until that one is a judged one. A row
+        that errs more than its flag says is what torch gives for that flag all the same, and is timed as one of the lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
         cast = CASTS[level]
         missing: list[str] = []
+        lower: dict[str, Precision] = {}
         queue = [(candidate([name, *([cast] if cast else [])], context), False) for name in LADDER]
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while queue or (queue := [(best, True) for best in self._only_screened(known, level, context, missing)]):
@@ -211,6 +218,10 @@ class Bench:
                 try:
                     file = write_source(folder / "candidates" / f"ladder_{item.name}.py", source)
                     said = judge(workload, file, self._judging(level, LADDER_TIMING_S), session=session)
+                    if (found := DROP.match(said.reasons[0]) if said.verdict == "WRONG" and said.reasons else None) is not None:
+                        lower[item.name] = found[1]
+                        write_source(file, f"{source}\n\nPRECISION = {found[1]!r}\n")
+                        said = judge(workload, file, self._judging(found[1], LADDER_TIMING_S), session=session)
                 except KernelwrightError as error:
                     missing.append(f"{item.name}: {error.line()}")
                     continue
@@ -219,7 +230,7 @@ class Bench:
                 known[item.name] = judged[item.name] = Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision,
                                                                   candidate_file=str(file), status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
-        return list(known.values()), missing
+        return list(known.values()), missing, lower
 
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.

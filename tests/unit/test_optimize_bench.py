@@ -217,7 +217,9 @@ def test_a_ladder_row_that_was_only_screened_is_judged_before_anything_is_held_a
     assert rows.Bench._only_screened(bench, {**known, judged.name: judged}, "bf16", context, []) == []
 
 
-def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screened(tmp_path, monkeypatch):
+@pytest.fixture
+def ladder_of(tmp_path, monkeypatch):
+    """`ladder_of(judge)`: (a bench, its workload, its context) where that function judges and no reference is started."""
     (tmp_path / "baseline" / "raw").mkdir(parents=True)
     (tmp_path / "baseline" / "raw" / "result.json").write_text("{}")
     context = Context(facts=facts(), environment=environment(), profile=builders.gpu_annotation())
@@ -225,7 +227,18 @@ def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screen
                                                                                                environment=context.environment))
     monkeypatch.setattr(rows.Profile, "load", lambda _folder: context.profile)
     monkeypatch.setattr(rows, "ReferenceSession", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(rows, "write_source", lambda file, _source: file)
+
+    def made(judge, write=lambda file, _source: file):
+        monkeypatch.setattr(rows, "judge", judge)
+        monkeypatch.setattr(rows, "write_source", write)
+        bench = rows.Bench.__new__(rows.Bench)
+        bench.args = SimpleNamespace(ladder=True, device="cuda", python=None)
+        return bench, rows.WorkloadRef(path=tmp_path / "net.py", name="net"), context
+
+    return made
+
+
+def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screened(tmp_path, ladder_of):
     true = {"no_grad": 1.0, "compile_default": 1.3, "compile_reduce_overhead": 1.5, "compile_max_autotune": 1.7,
             "compile_max_autotune_no_cudagraphs": 1.4}
     asked = []
@@ -234,16 +247,35 @@ def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screen
         asked.append(file.stem.removeprefix("ladder_"))
         return verdict("FASTER" if true[asked[-1]] > 1 else "SAME", true[asked[-1]])
 
-    monkeypatch.setattr(rows, "judge", judge)
+    bench, workload, context = ladder_of(judge)
     screened = {name: Experiment(index=1, name=name, passes=candidate([name], context).passes, precision="equal", candidate_file="c",
                                  status="screened", screen=Screen(status="timed", speedup=speedup, elapsed_s=1.0))
                 for name, speedup in (("no_grad", 1.01), ("compile_default", 1.31), ("compile_reduce_overhead", 1.9))}
-    bench = rows.Bench.__new__(rows.Bench)
-    bench.args = SimpleNamespace(ladder=True, device="cuda", python=None)
-    workload = rows.WorkloadRef(path=tmp_path / "net.py", name="net")
-    found, missing = bench._ladder(workload, "equal", tmp_path, screened, {})
-    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune", "compile_reduce_overhead"] and missing == []
+    found, missing, lower = bench._ladder(workload, "equal", tmp_path, screened, {})
+    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune", "compile_reduce_overhead"] and not missing and not lower
     assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
+
+
+def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, ladder_of):
+    """Inductor's products cut what TF32 drops where cuBLAS rounds it: they err five times as much."""
+    written = {}
+
+    def write(file, source):
+        written[file.stem] = source
+        return file
+
+    def judge(_workload, file, options, session):
+        if "max_autotune" not in file.stem:
+            return verdict("FASTER", 1.2)
+        if options.precision == "tf32":
+            return verdict("WRONG", reason="undeclared precision drop: as inaccurate as bf16, but declared tf32")
+        assert options.precision == "bf16" and written[file.stem].rstrip().endswith("PRECISION = 'bf16'")
+        return verdict("FASTER", 1.6 if file.stem.endswith("max_autotune+tf32") else 1.5)
+
+    bench, workload, _ = ladder_of(judge, write)
+    found, missing, lower = bench._ladder(workload, "tf32", tmp_path, {}, {})
+    assert missing == [] and lower == dict.fromkeys(("compile_max_autotune+tf32", "compile_max_autotune_no_cudagraphs+tf32"), "bf16")
+    assert (rows.best_ladder_row(found, "tf32").name, rows.best_ladder_row(found, "tf32").speedup) == ("compile_max_autotune+tf32", 1.6)
 
 
 def test_a_file_of_another_device_is_not_continued(tmp_path, monkeypatch):
