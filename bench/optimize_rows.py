@@ -47,7 +47,7 @@ LADDER_TIMING_S = 3.0
 """Timing of one ladder row that the search left unjudged."""
 LADDER_S = 90.0
 """Kept free for the ladder until one workload has shown what it takes."""
-CLOSING_S = 60.0
+CLOSING_S = 20.0
 """The closing profile and the report."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
