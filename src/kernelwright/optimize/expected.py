@@ -17,7 +17,7 @@ from .budget import kind, screen_estimate_s
 from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
-from .passes.conditions import copies_share, fusion_words, idle_share, recurrent
+from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent
 from .plan import Candidate
 from .view import View, always, incumbent
 
@@ -25,6 +25,9 @@ UNKNOWN_GAIN = 1.01
 """Of a pass whose gain the profile gives no number for."""
 WAITING_LEFT = 0.3
 """Part of the device's waiting that a CUDA graph leaves (H200: half of it in two convolution models, nothing in an LSTM)."""
+COMPILERS_GRAPH_NS = 150e3
+"""What the host takes for a call where the compiler's own CUDA graphs are replayed: guards, copies, bookkeeping (H200, torch 2.11: 131 to
+270 us a call in three models whose kernels take less; with a CUDA graph of its own a whole call took 41 us)."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
 T = TypeVar("T")
@@ -56,7 +59,8 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
         work /= known if known is not None else expected or UNKNOWN_GAIN
     if any(item.one_launch and not (item.carrier and _once(context, recurrent)) for item in passes):
         waiting = WAITING_LEFT * waiting + _once(context, copies_share)
-    return 1.0 / max(LEAST_SHARE, work + waiting)
+    whole_ns = _once(context, call_ns) if any(item.one_launch and item.carrier for item in passes) else None
+    return 1.0 / max(LEAST_SHARE, work + waiting, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
 
 
 def _said(context: Context, item: Pass) -> Prediction:

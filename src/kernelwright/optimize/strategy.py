@@ -32,6 +32,8 @@ CHEAPEST = LADDER[0]
 compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
+GRAPHLESS = {"compile_reduce_overhead": CARRIER, "compile_max_autotune": "compile_max_autotune_no_cudagraphs"}
+"""A compile mode with CUDA graphs of its own -> the same without."""
 RESCUE = "rescue"
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
@@ -317,9 +319,11 @@ def _rescue(view: View, names: Iterable[str], best: Experiment) -> Candidate:
 
 
 def joined(passes: Iterable[str], new: str) -> list[str]:
-    """These passes with one more, less those that it excludes; a compile mode takes the place of another."""
+    """These passes with one more, less those that it excludes; a compile mode takes the place of another, and a CUDA graph of one's own
+    that of the compiler's: what was compiled stays compiled."""
     kept = [name for name in passes if compatible([name, new])]
-    return [*kept, new]
+    bare = [GRAPHLESS[name] for name in passes if name not in kept and name in GRAPHLESS] if new == GRAPH else []
+    return [*kept, *bare, new]
 
 
 def _open(view: View, items: Iterable[Candidate]) -> list[Candidate]:

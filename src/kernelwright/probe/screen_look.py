@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import math
+import os
+import random
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +21,19 @@ from .judge_tensors import Leaf, clone_like
 from .screen_statistics import median_interval
 
 Message = dict[str, Any]
-SAMPLE_S = {"cuda": 0.004, "cpu": 0.01}
-"""A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow."""
+SAMPLE_S = {"cuda": 400e-6, "cpu": 0.01}
+"""A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow. On a GPU as the judge's: what the
+host takes before a call's first launch counts once a sample (H200, a convolution network with the compiler's CUDA graphs: 2.6x by samples
+of 4 ms, 1.6x by the judge)."""
+RINGS = (1, 2, 4, 8, 16)
+"""Calls a sample on a GPU, the same for both programs."""
+ANY = 0
+"""In the place of a number of calls: whatever it is."""
+CORE_S = 0.06
+"""Another core for the launching thread after so long: a process stays for seconds on a core that others share, and what is launched
+is as slow as its core (H200, 16 cores: the same program 360, then 700 us a call)."""
+LEAST_CORES = 4
+"""Timing does not stop early before so many were drawn."""
 RING_BYTES = {"cuda": 1 << 28, "cpu": 1 << 26}
 MAX_CALLS = 32
 WARM_S = 0.1
@@ -51,7 +66,8 @@ class Look:
         self.expected: list[Leaf] = []
         self.comparable = False
         self.rounding: dict[str, float] = {}
-        self.first_ns: float | None = None
+        self.first_ns: dict[int, float] = {}
+        """Calls a sample -> ns a call of the original before any candidate was here."""
         self.pair: tuple[Program, Program] | None = None
         self.altered = False
         """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
@@ -93,28 +109,32 @@ class Look:
     def time(self, message: Message) -> Message:
         """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
         assert self.pair is not None
-        one, two = (self._timer(program) for program in self.pair)
-        end, hopeless = time.perf_counter() + message["seconds"], message["hopeless"]
+        one, two = self._timers(self.pair)
+        first_ns = self.first_ns.get(one.ring_size, self.first_ns.get(ANY)) if self.pair[0] is self.original else None
+        hopeless = message["hopeless"]
         ratios: list[float] = []
         firsts: list[float] = []
         seconds: list[float] = []
         stopped = False
-        while not ratios or time.perf_counter() < end:
-            before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
-            if self.altered and self.first_ns is not None and self.pair[0] is self.original:
-                before = last = self.first_ns
-            firsts += [before, last]
-            seconds += [after, again]
-            ratios.append((before + last) / (after + again))
-            stopped = hopeless is not None and max(ratios) < hopeless * (1.0 if len(ratios) >= MIN_PAIRS else 0.5)
-            interval = median_interval(ratios)
-            if stopped or (interval is not None and interval[1] - interval[0] < 2 * PRECISE * interval[0]):
-                break
+        with drawn_cores(on_gpu=self.workload.device == "cuda") as draw:
+            end = time.perf_counter() + message["seconds"]
+            while not ratios or time.perf_counter() < end:
+                enough = draw() >= LEAST_CORES
+                before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
+                if self.altered and first_ns is not None:
+                    before = last = first_ns
+                firsts += [before, last]
+                seconds += [after, again]
+                ratios.append((before + last) / (after + again))
+                stopped = hopeless is not None and max(ratios) < hopeless * (1.0 if len(ratios) >= MIN_PAIRS else 0.5)
+                interval = median_interval(ratios)
+                if stopped or (enough and interval is not None and interval[1] - interval[0] < 2 * PRECISE * interval[0]):
+                    break
         reference, candidate = statistics.median(firsts), statistics.median(seconds)
         speedup, interval = statistics.median(ratios), median_interval(ratios)
-        if self.pair[0] is self.original and self.first_ns is not None and reference < FASTER_ALONE * self.first_ns:
-            factor = self.first_ns / reference
-            reference, speedup = self.first_ns, speedup * factor
+        if first_ns is not None and reference < FASTER_ALONE * first_ns:
+            factor = first_ns / reference
+            reference, speedup = first_ns, speedup * factor
             interval = None if interval is None else (interval[0] * factor, interval[1] * factor)
         return {"speedup": speedup, "interval": interval, "pairs": len(ratios), "reference_ns": reference, "candidate_ns": candidate,
                 "hopeless": stopped}
@@ -147,9 +167,11 @@ class Look:
         again, _ = self._outputs(self.original, seed)
         error, wrong = difference(self.expected, again)
         self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
-        if self.workload.device == "cuda" or self.workload.training:
-            timer = self._timer(self.original)
-            self.first_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
+        if self.workload.device == "cuda":
+            self.first_ns = self._alone()
+        elif self.workload.training:
+            timer = self._timers([self.original])[0]
+            self.first_ns = {ANY: statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))}
             del timer
         if self.workload.device == "cuda":
             del again
@@ -188,20 +210,50 @@ class Look:
         leaves, drew = program.call(tree.map_tensors(clone_like, inputs or self.inputs), seed)
         return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
 
-    def _timer(self, program: Program) -> Timer:
-        """Warm, with as many calls a sample as make it long enough."""
+    def _alone(self) -> dict[int, float]:
+        """ns a call of the original by itself, for each number of calls a sample that may come; on several cores."""
+        found = {}
+        for ring in [ring for ring in RINGS if ring == 1 or ring * self._input_bytes() <= RING_BYTES["cuda"]]:
+            timer = self._filled(self.original, self._in_turns(ring))
+            times = []
+            with drawn_cores(on_gpu=True, seconds=0.0) as draw:
+                for _ in range(LEAST_CORES):
+                    draw()
+                    timer.warm(0.0, 1)
+                    times += [_sample(timer), _sample(timer)]
+            found[timer.ring_size] = statistics.median(times)
+        return found
+
+    def _timers(self, programs: Sequence[Program]) -> list[Timer]:
+        """Warm, with as many calls a sample as make it long enough; on a GPU as many for the one as for the other."""
+        made = [self._filled(program, self._in_turns(1)) for program in programs]
+        call_s = [timer.warm(WARM_S, 2) for timer in made]
+        for place, program in enumerate(programs):
+            calls = self._in_turns(self._calls(min(call_s) if self.workload.device == "cuda" else call_s[place]))
+            if calls > made[place].ring_size:
+                made[place] = self._filled(program, calls)
+                made[place].warm(0.0, calls)
+        return made
+
+    def _calls(self, call_s: float) -> int:
+        """Of a sample, where one takes so long."""
         device = self.workload.device
+        wanted, most = SAMPLE_S[device] / max(call_s, 1e-9), RING_BYTES[device] // self._input_bytes()
+        if device == "cuda":
+            return max((ring for ring in RINGS if ring <= most and ring < 2 * wanted), default=1)
+        return max(1, min(int(wanted), MAX_CALLS, most))
+
+    def _filled(self, program: Program, calls: int) -> Timer:
         program.restore(self.start_state)
-        pool = [self.inputs, *self.more]
-        timer = Timer(program, pool, len(pool))
-        call_s = timer.warm(WARM_S, 2)
-        nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(self.inputs) if isinstance(leaf, torch.Tensor)) or 1
-        calls = max(1, min(int(SAMPLE_S[device] / max(call_s, 1e-9)), MAX_CALLS, RING_BYTES[device] // nbytes))
-        calls = -(-calls // len(pool)) * len(pool)  # each sample has all shapes alike
-        if calls > timer.ring_size:
-            timer = Timer(program, pool, calls)
-            timer.warm(0.0, calls)
-        return timer
+        return Timer(program, [self.inputs, *self.more], calls)
+
+    def _in_turns(self, calls: int) -> int:
+        """So many, or the next number with which each sample has all shapes alike."""
+        sets = 1 + len(self.more)
+        return -(-calls // sets) * sets
+
+    def _input_bytes(self) -> int:
+        return sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(self.inputs) if isinstance(leaf, torch.Tensor)) or 1
 
     def _state(self) -> list[Any]:
         """What a candidate could change for those after it: weights' places and layouts, modes, hooks and torch's switches."""
@@ -238,6 +290,31 @@ def difference(expected: list[Leaf], got: list[Leaf]) -> tuple[float | None, str
         size, off = float(a.norm()), float((a - b).norm())
         errors.append(off / size if size > 0 else (0.0 if off == 0 else float("inf")))
     return (max(errors) if errors else None), ""
+
+
+@contextlib.contextmanager
+def drawn_cores(*, on_gpu: bool, seconds: float = CORE_S) -> Iterator[Callable[[], int]]:
+    """Yields what binds this thread to another random core once `seconds` are over since the last draw, and says how many were drawn;
+    undone at the end. Without a GPU, or where the system cannot bind, nothing is bound, and what it says is always enough."""
+    allowed = sorted(os.sched_getaffinity(0)) if on_gpu and hasattr(os, "sched_setaffinity") else []
+    drawn, source, since = 0, random.SystemRandom(), -math.inf  # a workload may seed or watch the usual generator
+
+    def draw() -> int:
+        nonlocal drawn, since
+        if len(allowed) < 2:
+            return LEAST_CORES
+        if time.perf_counter() - since >= seconds:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {source.choice(allowed)})
+            drawn, since = drawn + 1, time.perf_counter()
+        return drawn
+
+    try:
+        yield draw
+    finally:
+        if drawn:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, allowed)
 
 
 def _sample(timer: Timer) -> float:
