@@ -112,8 +112,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
     assert rows.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
-    whole, short, lower = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
-                           for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0)))
+    whole, short, lower, middle = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
+                                   for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0), ("tf32", 120.0)))
     said = (ROOT / "docs" / "search.md").read_text()
     gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
     assert len(whole) == 7 and len(short) == 5 and None not in over
@@ -122,8 +122,16 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
     assert f"60 s give {rows.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
     assert sum("split_" in row["kept"] for row in whole) == 4
-    assert [row["workload"] for row in lower] == ["embedding_projection"]
-    assert f"the embedding example came to {lower[0]['speedup']:.2f}x in 120 s, {lower[0]['over']:.2f}x over" in said
+    assert (len(lower), len(middle)) == (5, 4)
+    means = [[f"{rows.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
+    assert f"geometric mean {means[0][0]} over the original and {means[0][1]} over the best row of that ladder" in said
+    assert f"At tf32 four: {means[1][0]} and {means[1][1]}" in said
+    known = {row["workload"]: row for row in lower}
+    for words, name in (("The embedding example came to {0:.2f}x, {1:.2f}x over that row", "embedding_projection"), ("MLP to {0:.2f}x",
+                        "mlp_activations"), ("attention to {0:.2f}x", "sdpa_attention"), ("GPT-2 ({0:.2f}x, {1:.2f}x of it", "gpt2"),
+                        ("the depthwise example ({0:.2f}x, {1:.2f}x: the screen", "depthwise_separable_conv")):
+        assert words.format(known[name]["speedup"], known[name]["over"]) in said, words
+    assert [row["workload"] for row in lower if row["over"] < 1.0] == ["gpt2", "depthwise_separable_conv"]
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):

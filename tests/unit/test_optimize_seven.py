@@ -311,6 +311,21 @@ def test_below_equal_precision_the_ladder_is_that_of_the_cast_that_pays(workload
     assert "| bf16+compile_max_autotune | bf16 |" in outcome.report.read_text()
 
 
+def test_a_graph_of_ones_own_takes_the_place_of_the_compilers_and_what_was_compiled_stays_so():
+    """Replaying the compiler's costs the host 150 us and more a call: where kernels take less, one's own is expected to be faster."""
+    assert strategy.joined(["fold_conv_bn", "compile_reduce_overhead"], "cuda_graph") == ["fold_conv_bn", "compile_default", "cuda_graph"]
+    tuned = strategy.joined(["compile_max_autotune", "freeze_weights"], "cuda_graph")
+    assert tuned == ["freeze_weights", "compile_max_autotune_no_cudagraphs", "cuda_graph"]
+    assert strategy.joined(["bf16"], "cuda_graph") == ["bf16", "cuda_graph"]
+    assert strategy.joined(["compile_reduce_overhead"], "compile_default") == ["compile_default"]
+    short, long = context_of(SEVEN["mlp"]), context_of(SEVEN["gpt2"])
+    for context in (short, long):
+        own, theirs = (modelled(context, names, {"bf16": 9.0}.get) for names in (
+            ("bf16", "compile_default", "cuda_graph"), ("bf16", "compile_reduce_overhead")))
+        assert own >= theirs
+        assert (theirs < SEVEN["mlp"].original_us / 149) is (context is short)
+
+
 def with_a_wide_result(context: Context) -> Context:
     """The same, its last product as wide as GPT-2's vocabulary."""
     wide = [item.model_copy(update={"input_shapes": ((512, 768), (768, 50257))}) if item.operator_name == "aten::mm" else item

@@ -1,0 +1,90 @@
+"""The quick screen's timing: how many calls a sample has, which cores launch, what the original's first time is for. Nothing is timed."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.probe import screen_look as look
+
+torch = pytest.importorskip("torch")
+
+
+class FakeTimer:
+    """Takes so long a call whatever is called; the more calls a sample, the less each."""
+
+    def __init__(self, program, pool, calls):
+        self.call_s, self.ring_size = program.call_s, calls
+
+    def warm(self, seconds, min_calls):
+        return self.call_s
+
+
+def program(call_s: float) -> SimpleNamespace:
+    return SimpleNamespace(call_s=call_s, restore=lambda _state: None)
+
+
+def looked(device: str, nbytes: int = 4, more: int = 0) -> look.Look:
+    made = look.Look.__new__(look.Look)
+    made.workload = SimpleNamespace(device=device)
+    made.inputs, made.more = ((torch.zeros(nbytes, dtype=torch.int8),), {}), [((), {})] * more
+    made.start_state, made.altered, made.original, made.first_ns = {}, False, program(400e-6), {}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def timers(monkeypatch):
+    monkeypatch.setattr(look, "Timer", FakeTimer)
+
+
+@given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0))
+def test_on_a_gpu_both_make_as_many_calls_a_sample_and_no_fewer_than_the_judge(first_s, second_s):
+    one, two = looked("cuda")._timers([program(first_s), program(second_s)])
+    assert one.ring_size == two.ring_size and one.ring_size in look.RINGS
+    assert one.ring_size == 16 or one.ring_size * min(first_s, second_s) >= look.SAMPLE_S["cuda"] * 0.999
+    assert one.ring_size == 1 or one.ring_size / 2 * min(first_s, second_s) < look.SAMPLE_S["cuda"]
+
+
+def test_samples_fit_into_memory_and_have_all_shapes_alike():
+    large = looked("cuda", nbytes=look.RING_BYTES["cuda"] // 3)
+    assert [timer.ring_size for timer in large._timers([program(1e-5), program(1e-5)])] == [2, 2]
+    assert [timer.ring_size for timer in looked("cuda", more=2)._timers([program(1e-4)])] == [6]
+    assert [timer.ring_size for timer in looked("cpu")._timers([program(1e-3), program(4e-3)])] == [10, 2]
+
+
+def test_the_first_time_counts_that_had_as_many_calls_a_sample(monkeypatch):
+    """What the host takes before the first launch weighs more in a sample of one call: no other number says what the original took."""
+    made = looked("cuda")
+    made.first_ns = {1: 900e3, 2: 600e3, 4: 500e3, 8: 480e3, 16: 470e3}
+    monkeypatch.setattr(look, "_sample", lambda timer: timer.call_s * 1e9)
+    for call_s, expected_ns in ((400e-6, 900e3), (300e-6, 600e3), (100e-6, 500e3)):
+        made.pair = (made.original, program(call_s))
+        times = made.time({"seconds": 0.02, "hopeless": None})
+        assert times["reference_ns"] == expected_ns and times["speedup"] == pytest.approx(expected_ns / call_s / 1e9)
+    made.pair = (program(400e-6), program(200e-6))  # against another candidate
+    assert made.time({"seconds": 0.02, "hopeless": None})["speedup"] == pytest.approx(2.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core, or none can be chosen")
+def test_cores_are_drawn_anew_and_given_back():
+    before = os.sched_getaffinity(0)
+    with look.drawn_cores(on_gpu=True, seconds=0.0) as draw:
+        counts, seen = [], set()
+        for _ in range(40):
+            counts.append(draw())
+            bound = os.sched_getaffinity(0)
+            assert len(bound) == 1 and bound <= before
+            seen |= bound
+    assert counts == list(range(1, 41)) and len(seen) > 1 and os.sched_getaffinity(0) == before
+    with look.drawn_cores(on_gpu=True, seconds=60.0) as draw:
+        assert [draw() for _ in range(5)] == [1] * 5, "not before the seconds are over"
+    with look.drawn_cores(on_gpu=False) as draw:
+        assert draw() >= look.LEAST_CORES and os.sched_getaffinity(0) == before
+    with pytest.raises(ValueError, match="its own"), look.drawn_cores(on_gpu=True, seconds=0.0) as draw:
+        draw()
+        raise ValueError("its own")
+    assert os.sched_getaffinity(0) == before
