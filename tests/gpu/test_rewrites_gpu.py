@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from kernelwright.probe.rewrites.bf16 import bf16
+from kernelwright.probe.rewrites.compile_default import compile_default
 from kernelwright.probe.rewrites.compile_reduce_overhead import compile_reduce_overhead
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
+from kernelwright.probe.rewrites.edges import apart, narrowed
 from kernelwright.probe.rewrites.tf32 import tf32
 
 pytestmark = pytest.mark.gpu
@@ -30,6 +33,20 @@ def test_results_are_right_and_outlive_the_next_call(rewrite) -> None:
         first, second = fast(one), fast(two)
     assert torch.allclose(first, model(one), atol=1e-5) and torch.allclose(second, model(two), atol=1e-5)
     assert torch.equal(one, model_and_inputs()[1])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@torch.no_grad()
+def test_the_copies_of_a_graph_cast(compiled) -> None:
+    model, one, two = model_and_inputs()
+    inside, bare = bf16(model, (one,), {}), bf16(model, (one,), {}, edges=False)
+    around = cuda_graph(compile_default(bare, (), {}) if compiled else bare, (narrowed(one),), {}, result=apart)
+    first, second = around(one), around(two)
+    for got, given in ((first, one), (second, two)):
+        assert got.dtype == torch.float32
+        assert torch.equal(got, inside(given)) or (compiled and torch.allclose(got, inside(given), rtol=2**-6, atol=2**-6))
+    pair = cuda_graph(lambda a, b: (a + b, a), (narrowed(one), narrowed(two)), {}, result=apart)(one, two)  # many inputs in few launches
+    assert [part.dtype for part in pair] == [torch.float32] * 2 and torch.equal(pair[1], one.bfloat16().float())
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
 from kernelwright.optimize.needed import defined_names, needed
 from kernelwright.optimize.passes import CATALOGUE
+from stand_in_graph import OnGpu, stand_in
 from warm_start import starter
 
 WORKLOAD = '''
@@ -170,6 +171,20 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
     unused = {name for node in tree.body for name in defined_names(node)} - used - entries
     assert not unused, "nothing is copied that nothing needs"
     assert ("PRECISION" in text) == any(CATALOGUE[name].precision != "equal" for name in names)
+
+
+def test_in_a_cuda_graph_bfloat16_is_cast_by_the_graphs_copies(tmp_path: Path, workload: Path, monkeypatch) -> None:
+    stand_in(monkeypatch)
+    plain, graphed = (generated(tmp_path, workload, *names) for names in (("bf16",), ("bf16", "cuda_graph", "no_grad")))
+    text = (tmp_path / "optimized.py").read_text()
+    assert "bf16(fast, args, kwargs, edges=False), map_tensors(narrowed, (args, kwargs))" in text and "result=apart)" in text
+    model, x = plain.original(b=2)
+    expected, fast = plain.optimize(model, x), graphed.optimize(model, x)
+    with torch.no_grad():
+        first = fast(x.as_subclass(OnGpu))["y"]
+        second = fast((x + 1).as_subclass(OnGpu))["y"]
+        assert first.dtype == torch.float32 and torch.equal(first, expected(x)["y"]) and torch.equal(second, expected(x + 1)["y"])
+    assert "apart" not in source(workload, ("bf16",)) and "narrowed" not in source(workload, ("cuda_graph",))
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import weakref
 from collections import OrderedDict, namedtuple
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,10 +16,12 @@ from kernelwright.probe.rewrites.bf16_autocast import bf16_autocast
 from kernelwright.probe.rewrites.channels_last import channels_last
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
 from kernelwright.probe.rewrites.cudnn_benchmark import cudnn_benchmark
+from kernelwright.probe.rewrites.edges import apart, narrowed, widened
 from kernelwright.probe.rewrites.fold_conv_bn import fold_conv_bn
 from kernelwright.probe.rewrites.no_grad import no_grad
 from kernelwright.probe.rewrites.tf32 import tf32
 from kernelwright.probe.rewrites.trees import leaves, map_tensors
+from stand_in_graph import OnGpu, stand_in
 
 Pair = namedtuple("Pair", "x y")
 
@@ -221,13 +221,7 @@ def test_cuda_graph_refuses_inputs_on_the_cpu() -> None:
 
 def test_what_a_cuda_graph_reads_lives_as_long_as_its_call(monkeypatch):
     """A graph holds addresses. The weights that an earlier rewrite made have no other owner than the model it was captured from."""
-    nothing = contextlib.nullcontext
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    stand_ins = {"CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "Stream": lambda: stream, "current_stream": lambda: stream,
-                 "stream": lambda one: nothing(), "graph": lambda one: nothing(), "synchronize": lambda: None,
-                 "get_rng_state": lambda: None, "set_rng_state": lambda state: None}
-    for name, stand_in in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, stand_in)
+    stand_in(monkeypatch)
 
     class Model:
         def __call__(self):
@@ -242,3 +236,28 @@ def test_what_a_cuda_graph_reads_lives_as_long_as_its_call(monkeypatch):
     del call
     gc.collect()
     assert alive() is None
+
+
+@torch.no_grad()
+def test_the_copies_into_and_out_of_a_graph_cast_and_nothing_else_does(monkeypatch):
+    stand_in(monkeypatch)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)).eval()
+    one, two = (torch.randn(4, 8).as_subclass(OnGpu) for _ in range(2))
+    inside = cuda_graph(bf16(model, (one,), {}), (one,), {})
+    bare = bf16(model, (one,), {}, edges=False)
+    around = cuda_graph(bare, (narrowed(one),), {}, result=apart)
+    first, second = around(one), around(two)
+    for got, given in ((first, one), (second, two)):
+        assert got.dtype == torch.float32 and torch.equal(got, inside(given)) and torch.equal(got, bf16(model, (given,), {})(given))
+    assert not torch.equal(first, second) and one.dtype == torch.float32
+    same = {"ids": torch.arange(3).as_subclass(OnGpu), "wide": torch.ones(2).as_subclass(OnGpu)}
+    kept = cuda_graph(lambda batch: batch, (same,), {}, result=apart)(same)
+    assert kept["ids"].dtype == torch.int64 and kept["wide"].data_ptr() != same["wide"].data_ptr()
+
+
+def test_what_is_narrowed_is_widened_again() -> None:
+    for value in (torch.randn(5), torch.arange(5), torch.randn(5, dtype=torch.float64), torch.tensor([True])):
+        back = widened(narrowed(value))
+        assert back.dtype == value.dtype and torch.allclose(back.double(), value.double(), rtol=2**-8, atol=0)
+        assert torch.equal(apart(narrowed(value)), back) and apart(value).data_ptr() != value.data_ptr()

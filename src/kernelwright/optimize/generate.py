@@ -89,7 +89,9 @@ def render_source(
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
     rewrites = [function for source in sources for function in source.functions]
-    own = {"leaves", *(["map_tensors"] if standalone else []), *(["GraphBackend"] if in_graph else [])}
+    edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
+    own = {"leaves", *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
+           *(["GraphBackend"] if in_graph else [])}
     from_helpers = needed([function for source in helpers.values() for function in source.functions], own | mentioned(rewrites))
     names = mentioned([*from_helpers, *rewrites])
     imports.update(line for source in (*helpers.values(), *sources) for whole in source.imports for line in _used(whole, names))
@@ -102,7 +104,8 @@ def render_source(
         changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
         helpers=from_helpers, rewrites=rewrites,
-        passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier} for item in ordered if not item.in_graph],
+        passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier, "casts": edged and item.casts_edges,
+                 "copies": edged and item.copies_edges} for item in ordered if not item.in_graph],
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
                   for level in GRAPH_LEVELS} if in_graph else {},
         compiles=any(item.carrier for item in ordered),

@@ -124,6 +124,10 @@ class Pass:
     """Its rewrite times kernels on the device while it is built."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
+    casts_edges: bool = False
+    """It casts inputs and outputs, and leaves that to the copies of a pass that copies_edges."""
+    copies_edges: bool = False
+    """It copies inputs in and outputs out, in any dtype."""
     sizes_in_graphs: bool = False
     """It captures stretches between the host's reads, each for one size."""
     takes: Takes = "one shape"

@@ -16,7 +16,7 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="bf16", layer=LAYER_CAST, dimension="precision",
-    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True, casts_edges=True,
     conflicts=frozenset({"tf32", "bf16_autocast"}),
     takes="values",
     why="Weights and inputs are cast to bfloat16, outputs back to float32.",

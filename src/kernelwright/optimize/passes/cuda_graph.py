@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 PASS = Pass(
     name="cuda_graph", layer=LAYER_GRAPH, level="runtime", dimension="graph capture",
-    training=False, refuse=_refuse, predict=graph_words, fixes_addresses=True,
+    training=False, refuse=_refuse, predict=graph_words, fixes_addresses=True, copies_edges=True,
     one_launch=True, conflicts=frozenset({"compile_reduce_overhead", "compile_max_autotune"}),
     why="The whole call is replayed as one CUDA graph: one launch from the host; inputs are copied in, outputs cloned.",
 )

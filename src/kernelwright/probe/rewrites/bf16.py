@@ -9,11 +9,15 @@ from typing import Any
 
 import torch
 
+from .edges import narrowed, widened
 from .trees import map_tensors
 
 
-def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> torch.nn.Module:
-    """A copy with float32 weights, buffers and inputs as bfloat16; its outputs go back to float32."""
+def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], edges: bool = True) -> torch.nn.Module:
+    """A copy with float32 weights, buffers and inputs as bfloat16; its outputs go back to float32.
+
+    edges: False leaves the casts of inputs and outputs to the caller.
+    """
     if not isinstance(model, torch.nn.Module):
         raise NotImplementedError("not applicable: only an nn.Module can be cast")
     cast: dict[int, Any] = {}
@@ -27,12 +31,8 @@ def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, A
     for module in twin.modules():
         if isinstance(module, torch.nn.RNNBase):
             module.flatten_parameters()
-
-    def down(value: torch.Tensor) -> torch.Tensor:
-        return value.to(torch.bfloat16) if value.dtype == torch.float32 else value
-
-    def up(value: torch.Tensor) -> torch.Tensor:
-        return value.to(torch.float32) if value.dtype == torch.bfloat16 else value
+    if not edges:
+        return twin
 
     class Bf16(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, inner: torch.nn.Module) -> None:
@@ -41,7 +41,7 @@ def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, A
             self.training = inner.training
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = map_tensors(down, (args, kwargs))
-            return map_tensors(up, self.inner(*args, **kwargs))
+            args, kwargs = map_tensors(narrowed, (args, kwargs))
+            return map_tensors(widened, self.inner(*args, **kwargs))
 
     return Bf16(twin)

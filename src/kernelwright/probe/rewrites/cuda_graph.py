@@ -11,9 +11,12 @@ import torch
 from .trees import leaves, map_tensors
 
 
-def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def cuda_graph(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
+) -> Callable[..., Any]:
     """Replays the captured call on copies of the inputs; returns clones, so that results outlive the next call.
 
+    The copies take the inputs' values in the dtypes of args and kwargs; result: what an output is copied out with.
     The weights are read where they lie. Random numbers go on from the generator's state at each call, as without a graph.
     """
     given = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -62,7 +65,7 @@ def cuda_graph(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         # A clone reads and writes every output once more, which tells where outputs are large (logits of a language model). Memory that
         # takes turns would spare it, but only the caller knows when it has done with a result, on other streams above all; so results are
         # cloned, and where that costs more than the launches saved the search keeps the call without the graph.
-        return map_tensors(torch.clone, captured)
+        return map_tensors(result, captured)
 
     call.__dict__["reads"] = model, fixed_args, fixed_kwargs  # the graph has addresses: what lies there must live as long as it does
     return call

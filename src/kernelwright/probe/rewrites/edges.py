@@ -1,0 +1,20 @@
+"""Casts at the edges of a call that computes in bfloat16: inputs down, outputs up."""
+
+from __future__ import annotations
+
+import torch
+
+
+def narrowed(value: torch.Tensor) -> torch.Tensor:
+    """float32 as bfloat16; what is of another dtype itself."""
+    return value.to(torch.bfloat16) if value.dtype == torch.float32 else value
+
+
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """bfloat16 as float32; what is of another dtype itself."""
+    return value.to(torch.float32) if value.dtype == torch.bfloat16 else value
+
+
+def apart(value: torch.Tensor) -> torch.Tensor:
+    """The same in memory of its own: a copy out of a graph's memory casts on its way."""
+    return value.to(torch.float32) if value.dtype == torch.bfloat16 else value.clone()
