@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -88,3 +89,14 @@ def test_cores_are_drawn_anew_and_given_back():
         draw()
         raise ValueError("its own")
     assert os.sched_getaffinity(0) == before
+    end = threading.Event()
+    with look.drawn_cores(on_gpu=True, seconds=0.0) as draw:
+        draw()
+        born = threading.Thread(target=end.wait)
+        born.start()
+        assert len(os.sched_getaffinity(born.native_id)) == 1
+    try:
+        assert os.sched_getaffinity(born.native_id) == before, "a thread keeps what it was born with"
+    finally:
+        end.set()
+        born.join()

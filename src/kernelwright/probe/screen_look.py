@@ -295,9 +295,11 @@ def difference(expected: list[Leaf], got: list[Leaf]) -> tuple[float | None, str
 @contextlib.contextmanager
 def drawn_cores(*, on_gpu: bool, seconds: float = CORE_S) -> Iterator[Callable[[], int]]:
     """Yields what binds this thread to another random core once `seconds` are over since the last draw, and says how many were drawn;
-    undone at the end. Without a GPU, or where the system cannot bind, nothing is bound, and what it says is always enough."""
+    undone at the end, for threads that were born meanwhile too. Without a GPU, or where the system cannot bind, nothing is bound, and
+    what it says is always enough."""
     allowed = sorted(os.sched_getaffinity(0)) if on_gpu and hasattr(os, "sched_setaffinity") else []
     drawn, source, since = 0, random.SystemRandom(), -math.inf  # a workload may seed or watch the usual generator
+    before = _threads()
 
     def draw() -> int:
         nonlocal drawn, since
@@ -312,9 +314,16 @@ def drawn_cores(*, on_gpu: bool, seconds: float = CORE_S) -> Iterator[Callable[[
     try:
         yield draw
     finally:
-        if drawn:
+        for thread in (0, *(_threads() - before)) if drawn else ():
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, allowed)
+                os.sched_setaffinity(thread, allowed)
+
+
+def _threads() -> set[int]:
+    """Of this process; none where the system does not list them."""
+    with contextlib.suppress(OSError):
+        return {int(name) for name in os.listdir("/proc/self/task")}
+    return set()
 
 
 def _sample(timer: Timer) -> float:
