@@ -70,6 +70,16 @@ def test_the_first_time_counts_that_had_as_many_calls_a_sample(monkeypatch):
     assert made.time({"seconds": 0.02, "hopeless": None})["speedup"] == pytest.approx(2.0)
 
 
+def test_the_originals_first_time_is_that_of_the_fastest_core_for_each_number_of_calls(monkeypatch):
+    made, taken = looked("cuda", nbytes=look.RING_BYTES["cuda"] // 4), []
+    monkeypatch.setattr(look, "_sample", lambda timer: taken.append(timer.ring_size) or (900.0 if len(taken) % 4 else 300.0))
+    found = made._alone()
+    assert list(found) == [1, 2, 4] == sorted(set(taken)), "more would not fit"
+    assert found[1] == 900.0, "one fast sample is no fast core"
+    monkeypatch.setattr(look, "_sample", lambda timer: taken.append(0) or (400.0 if len(taken) // look.MIN_PAIRS % 3 == 1 else 700.0))
+    assert made._alone()[1] == 400.0
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core, or none can be chosen")
 def test_cores_are_drawn_anew_and_given_back():
     before = os.sched_getaffinity(0)
