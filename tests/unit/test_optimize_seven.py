@@ -326,6 +326,24 @@ def test_a_graph_of_ones_own_takes_the_place_of_the_compilers_and_what_was_compi
         assert (theirs < SEVEN["mlp"].original_us / 149) is (context is short)
 
 
+def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_come_next():
+    """A depthwise network on an H200: 225 us whatever was compiled, the host's; with a graph of its own 204."""
+    context = context_of(SEVEN["depthwise"])
+    known = [a_screen(context, index, name, speedup) for index, (name, speedup) in enumerate((
+        ("no_grad", 1.15), ("cuda_graph", 1.01), ("compile_default", 1.25), ("fold_conv_bn", 1.13),
+        ("fold_conv_bn+compile_reduce_overhead", 2.06)))]
+    own = "fold_conv_bn+compile_default+cuda_graph"
+    found = strategy.next_candidate(strategy.View(context, "equal", known), lambda _: True)
+    assert found.name == own and found.parents == ("fold_conv_bn+compile_reduce_overhead",)
+    known.append(a_screen(context, 5, own, 1.9, found.parents))
+    known.append(a_screen(context, 6, "fold_conv_bn+compile_reduce_overhead+cudnn_benchmark", 2.2))
+    again = strategy.proposals(strategy.View(context, "equal", known))
+    assert not strategy._steps(strategy.View(context, "equal", known), "equal", [CATALOGUE["cuda_graph"]]), "it lost once"
+    assert own not in {item.name for item in again}
+    slow = context_of(replace(SEVEN["depthwise"], original_us=4000.0))
+    assert strategy._own_graphs(strategy.View(slow, "equal", known[:5])) == [], "its kernels take longer than the host"
+
+
 def with_a_wide_result(context: Context) -> Context:
     """The same, its last product as wide as GPT-2's vocabulary."""
     wide = [item.model_copy(update={"input_shapes": ((512, 768), (768, 50257))}) if item.operator_name == "aten::mm" else item

@@ -60,24 +60,43 @@ def test_samples_fit_into_memory_and_have_all_shapes_alike():
 def test_the_first_time_counts_that_had_as_many_calls_a_sample(monkeypatch):
     """What the host takes before the first launch weighs more in a sample of one call: no other number says what the original took."""
     made = looked("cuda")
-    made.first_ns = {1: 900e3, 2: 600e3, 4: 500e3, 8: 480e3, 16: 470e3}
+    made.first_ns = {ring: look.First(ns, 2 * ns) for ring, ns in ((1, 900e3), (2, 600e3), (4, 500e3))}
     monkeypatch.setattr(look, "_sample", lambda timer: timer.call_s * 1e9)
-    for call_s, expected_ns in ((400e-6, 900e3), (300e-6, 600e3), (100e-6, 500e3)):
+    for call_s, expected_ns in ((400e-6, 900e3), (300e-6, 600e3), (100e-6, 500e3), (50e-6, 500e3)):
         made.pair = (made.original, program(call_s))
         times = made.time({"seconds": 0.02, "hopeless": None})
         assert times["reference_ns"] == expected_ns and times["speedup"] == pytest.approx(expected_ns / call_s / 1e9)
-    made.pair = (program(400e-6), program(200e-6))  # against another candidate
+    made.altered, made.pair = True, (made.original, program(400e-6))
+    assert made.time({"seconds": 0.02, "hopeless": None})["reference_ns"] == 1800e3, "the candidate is timed on usual cores"
+    made.altered, made.pair = False, (program(400e-6), program(200e-6))  # against another candidate
     assert made.time({"seconds": 0.02, "hopeless": None})["speedup"] == pytest.approx(2.0)
 
 
-def test_the_originals_first_time_is_that_of_the_fastest_core_for_each_number_of_calls(monkeypatch):
+def test_the_originals_first_time_is_known_for_the_fastest_and_the_usual_core(monkeypatch):
     made, taken = looked("cuda", nbytes=look.RING_BYTES["cuda"] // 4), []
     monkeypatch.setattr(look, "_sample", lambda timer: taken.append(timer.ring_size) or (900.0 if len(taken) % 4 else 300.0))
     found = made._alone()
     assert list(found) == [1, 2, 4] == sorted(set(taken)), "more would not fit"
-    assert found[1] == 900.0, "one fast sample is no fast core"
-    monkeypatch.setattr(look, "_sample", lambda timer: taken.append(0) or (400.0 if len(taken) // look.MIN_PAIRS % 3 == 1 else 700.0))
-    assert made._alone()[1] == 400.0
+    assert found[1] == (900.0, 900.0), "one fast sample is no fast core"
+    taken.clear()
+    monkeypatch.setattr(look, "_sample", lambda timer: taken.append(0) or (400.0 if (len(taken) - 1) // look.MIN_PAIRS == 2 else 700.0))
+    assert made._alone()[1] == (400.0, 700.0)
+    assert list(looked("cuda", more=3)._alone()) == [4, 8, 16], "four sets of inputs: each number once"
+
+
+@pytest.mark.parametrize(("call_s", "most_s"), [(0.2, 1.2), (0.005, 1.0)])
+def test_the_originals_first_time_does_not_use_up_the_budget(call_s, most_s, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(look.time, "perf_counter", lambda: now[0])
+
+    def called(timer):
+        now[0] += call_s * timer.ring_size
+        return call_s * 1e9
+
+    monkeypatch.setattr(look, "_sample", called)
+    monkeypatch.setattr(FakeTimer, "warm", lambda timer, *_: called(timer) / 1e9)
+    found = looked("cuda")._alone()
+    assert 1 in found and now[0] <= most_s, now[0]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core, or none can be chosen")

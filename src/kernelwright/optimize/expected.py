@@ -18,7 +18,7 @@ from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
 from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent
-from .plan import Candidate
+from .plan import GRAPHLESS, Candidate
 from .view import View, always, incumbent
 
 UNKNOWN_GAIN = 1.01
@@ -52,7 +52,7 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
         if (item.one_launch and not item.carrier) or prediction.words in said:
             continue  # the graph counts below; the same time can't go twice
         said.add(prediction.words)
-        known, expected = shown(item.name), middle(prediction)
+        known, expected = shown(GRAPHLESS.get(item.name, item.name)), middle(prediction)  # what a mode's own graph gave counts below
         if known is None and any(move.quantity == IDLE for move in prediction.moves):
             waiting = max(0.0, waiting - (1.0 - 1.0 / (expected or 1.0)))
             continue

@@ -15,6 +15,8 @@ from .passes import CARRIER, CATALOGUE, Context, Pass, in_order
 
 LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
+GRAPHLESS = {"compile_reduce_overhead": "compile_default", "compile_max_autotune": "compile_max_autotune_no_cudagraphs"}
+"""A compile mode with CUDA graphs of its own -> the same without."""
 CASTS = frozenset({"tf32", "bf16", "bf16_autocast"})
 """Lower precision as every user can have it: a flag, a cast of the model, autocast."""
 HOPELESS = 0.5

@@ -19,7 +19,8 @@ from . import bandit, memory
 from .budget import kind
 from .expected import evidence, hope, is_graphed, modelled, shown_by
 from .passes import CARRIER, CATALOGUE, Pass
-from .plan import CASTS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
+from .passes.conditions import call_ns, recurrent
+from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
@@ -32,8 +33,8 @@ CHEAPEST = LADDER[0]
 compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
-GRAPHLESS = {"compile_reduce_overhead": CARRIER, "compile_max_autotune": "compile_max_autotune_no_cudagraphs"}
-"""A compile mode with CUDA graphs of its own -> the same without."""
+HOST_BOUND_NS = 400e3
+"""A shorter call with the compiler's own CUDA graphs may be waiting for the host (expected.COMPILERS_GRAPH_NS)."""
 RESCUE = "rescue"
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
@@ -69,7 +70,7 @@ def proposals(view: View) -> list[Candidate]:
     passes = _usable(view)
     found += _open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += _open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += _open(view, _casts_in_graph(view))
+    found += _open(view, [*_casts_in_graph(view), *_own_graphs(view)])
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -107,11 +108,11 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"]
-    casts = {item.name for item in _casts_in_graph(view)}
+    graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
     first = [item for item in waiting if item.origin == "warm start"] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu] \
         or [item for item in openings[:1] if kind(item.passes) == "cheap"] \
-        or [item for item in waiting if item.name in casts] \
+        or [item for item in waiting if item.name in graphs] \
         or openings \
         or _lower_compiled(view, waiting) \
         or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)]
@@ -128,11 +129,27 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
                                                        len(item.passes), item.name))
 
 
-def _ahead(view: View) -> Experiment | None:
-    """The fastest candidate so far, where it computes at lower precision."""
+def _best(view: View) -> Experiment | None:
+    """The fastest candidate so far, at any precision."""
     found = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
-    best = max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+
+
+def _ahead(view: View) -> Experiment | None:
+    """The same, where it computes at lower precision."""
+    best = _best(view)
     return best if best is not None and best.precision != "equal" else None
+
+
+def _own_graphs(view: View) -> list[Candidate]:
+    """Where the fastest candidate has the compiler's CUDA graphs and its call is short: one's own graph in their place. What was compiled
+    is in the caches, so that it takes seconds."""
+    best, whole_ns = _best(view), call_ns(view.context)
+    if best is None or not GRAPHLESS.keys() & set(best.passes) or recurrent(view.context) or not _is_graph_usable(view):
+        return []
+    if whole_ns is None or whole_ns / (memory.screened_speedup(best) or 1.0) > HOST_BOUND_NS:
+        return []
+    return [candidate(joined(best.passes, GRAPH), view.context, origin="step", parents=(best.name,), dimension=CATALOGUE[GRAPH].dimension)]
 
 
 def _casts_in_graph(view: View) -> list[Candidate]:
@@ -283,7 +300,8 @@ def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) ->
 
 def _added(view: View, row: Experiment) -> set[str]:
     parent = view.row(row.parents[0]) if row.parents else None
-    return set(row.passes) - set(parent.passes if parent is not None else ())
+    before = set(parent.passes) if parent is not None else set()
+    return set(row.passes) - before - {GRAPHLESS[name] for name in before & GRAPHLESS.keys() if GRAPH in row.passes}
 
 
 def _rescues(view: View) -> list[Candidate]:

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,8 +27,8 @@ host takes before a call's first launch counts once a sample (H200, a convolutio
 of 4 ms, 1.6x by the judge)."""
 RINGS = (1, 2, 4, 8, 16)
 """Calls a sample on a GPU, the same for both programs."""
-ANY = 0
-"""In the place of a number of calls: whatever it is."""
+FIRST_S = 0.5
+"""No more numbers of calls a sample are measured for the original alone after so long."""
 CORE_S = 0.06
 """Another core for the launching thread after so long: a process stays for seconds on a core that others share, and what is launched
 is as slow as its core (H200, 16 cores: the same program 360, then 700 us a call)."""
@@ -53,6 +53,15 @@ LEFT_BYTES = 512 * 2**20
 """A process in which candidates left more is not used further; libraries' workspaces (32 MiB a stream on an H200) stay below."""
 
 
+class First(NamedTuple):
+    """ns a call of the original before any candidate was here."""
+
+    least_ns: float
+    """On the fastest core: what is below it shows that the original itself became faster."""
+    usual_ns: float
+    """On the median one."""
+
+
 class Look:
     """Original and candidates in this process."""
 
@@ -66,8 +75,8 @@ class Look:
         self.expected: list[Leaf] = []
         self.comparable = False
         self.rounding: dict[str, float] = {}
-        self.first_ns: dict[int, float] = {}
-        """Calls a sample -> ns a call of the original before any candidate was here."""
+        self.first_ns: dict[int, First] = {}
+        """Calls a sample -> the original's time before any candidate was here."""
         self.pair: tuple[Program, Program] | None = None
         self.altered = False
         """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
@@ -110,7 +119,7 @@ class Look:
         """Times in turns (ABBA) until the seconds are over, the ratio is known well, or it is below `hopeless`."""
         assert self.pair is not None
         one, two = self._timers(self.pair)
-        first_ns = self.first_ns.get(one.ring_size, self.first_ns.get(ANY)) if self.pair[0] is self.original else None
+        first = self._first(one.ring_size) if self.pair[0] is self.original else None
         hopeless = message["hopeless"]
         ratios: list[float] = []
         firsts: list[float] = []
@@ -121,8 +130,8 @@ class Look:
             while not ratios or time.perf_counter() < end:
                 enough = draw() >= LEAST_CORES
                 before, after, again, last = (_sample(timer) for timer in (one, two, two, one))
-                if self.altered and first_ns is not None:
-                    before = last = first_ns
+                if self.altered and first is not None:
+                    before = last = first.usual_ns
                 firsts += [before, last]
                 seconds += [after, again]
                 ratios.append((before + last) / (after + again))
@@ -132,9 +141,9 @@ class Look:
                     break
         reference, candidate = statistics.median(firsts), statistics.median(seconds)
         speedup, interval = statistics.median(ratios), median_interval(ratios)
-        if first_ns is not None and reference < FASTER_ALONE * first_ns:
-            factor = first_ns / reference
-            reference, speedup = first_ns, speedup * factor
+        if first is not None and reference < FASTER_ALONE * first.least_ns:
+            factor = first.least_ns / reference
+            reference, speedup = first.least_ns, speedup * factor
             interval = None if interval is None else (interval[0] * factor, interval[1] * factor)
         return {"speedup": speedup, "interval": interval, "pairs": len(ratios), "reference_ns": reference, "candidate_ns": candidate,
                 "hopeless": stopped}
@@ -171,7 +180,8 @@ class Look:
             self.first_ns = self._alone()
         elif self.workload.training:
             timer = self._timers([self.original])[0]
-            self.first_ns = {ANY: statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))}
+            taken_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
+            self.first_ns = {1: First(taken_ns, taken_ns)}
             del timer
         if self.workload.device == "cuda":
             del again
@@ -210,20 +220,29 @@ class Look:
         leaves, drew = program.call(tree.map_tensors(clone_like, inputs or self.inputs), seed)
         return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
 
-    def _alone(self) -> dict[int, float]:
-        """ns a call of the original by itself, for each number of calls a sample that may come; on the fastest of several cores, since only
-        what is below it shows that the original itself became faster."""
-        found = {}
-        for ring in [ring for ring in RINGS if ring == 1 or ring * self._input_bytes() <= RING_BYTES["cuda"]]:
-            timer = self._filled(self.original, self._in_turns(ring))
-            times = []
+    def _alone(self) -> dict[int, First]:
+        """The original by itself, for each number of calls a sample that may come, as far as FIRST_S go: what is left out then are more
+        calls than a sample of such long ones has."""
+        found: dict[int, First] = {}
+        self._filled(self.original, self._in_turns(1)).warm(WARM_S, 2)
+        start = time.perf_counter()
+        for ring in sorted({self._in_turns(ring) for ring in RINGS if ring == 1 or ring * self._input_bytes() <= RING_BYTES["cuda"]}):
+            if found and time.perf_counter() - start > FIRST_S:
+                break
+            timer = self._filled(self.original, ring)
+            cores: list[float] = []
             with drawn_cores(on_gpu=True, seconds=0.0) as draw:
-                for _ in range(LEAST_CORES):
+                while len(cores) < LEAST_CORES and not (cores and time.perf_counter() - start > FIRST_S):
                     draw()
                     timer.warm(0.0, 1)
-                    times.append(statistics.median(_sample(timer) for _ in range(MIN_PAIRS)))
-            found[timer.ring_size] = min(times)
+                    cores.append(statistics.median(_sample(timer) for _ in range(MIN_PAIRS)))
+            found[ring] = First(min(cores), statistics.median(cores))
         return found
+
+    def _first(self, ring: int) -> First | None:
+        """Of the original before any candidate, in samples of so many calls, or of the next smaller number that was measured."""
+        measured = [known for known in self.first_ns if known <= ring]
+        return self.first_ns[max(measured)] if measured else None
 
     def _timers(self, programs: Sequence[Program]) -> list[Timer]:
         """Warm, with as many calls a sample as make it long enough; on a GPU as many for the one as for the other."""
