@@ -7,12 +7,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.probe import screen_look as look
-
-torch = pytest.importorskip("torch")
 
 
 class FakeTimer:
