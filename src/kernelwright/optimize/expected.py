@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..model.verdict import Experiment
 from . import memory
 from .budget import kind, screen_estimate_s
 from .hypothesis import IDLE
@@ -26,8 +27,9 @@ UNKNOWN_GAIN = 1.01
 WAITING_LEFT = 0.3
 """Part of the device's waiting that a CUDA graph leaves (H200: half of it in two convolution models, nothing in an LSTM)."""
 COMPILERS_GRAPH_NS = 150e3
-"""What the host takes for a call where the compiler's own CUDA graphs are replayed: guards, copies, bookkeeping (H200, torch 2.11: 131 to
-270 us a call in three models whose kernels take less; with a CUDA graph of its own a whole call took 41 us)."""
+"""A call where the compiler's own CUDA graphs are replayed is expected to take at least so long, whatever its kernels do: guards, copies,
+bookkeeping (H200, torch 2.11, two models in bfloat16, the same compiled code with them and in a graph of one's own: 181 and 61 us, 131 and
+60 us)."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
 T = TypeVar("T")
@@ -123,12 +125,17 @@ def hope(view: View, item: Candidate) -> Hope:
     speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
     if parent is not None and measured:
         speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
-    ahead = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
-    best = max(ahead, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+    best = fastest(view)
     known = memory.screened_speedup(best) if best is not None else None
     alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known
     return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / screen_estimate_s(item.passes, view.rows, view.costs)[0])
+
+
+def fastest(view: View) -> Experiment | None:
+    """The fastest candidate so far, at any precision."""
+    found = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
+    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
 
 
 def evidence(view: View) -> dict[tuple[str, bool], float]:

@@ -17,7 +17,7 @@ from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import kind
-from .expected import evidence, hope, is_graphed, modelled, shown_by
+from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import call_ns, recurrent
 from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
@@ -129,22 +129,16 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
                                                        len(item.passes), item.name))
 
 
-def _best(view: View) -> Experiment | None:
-    """The fastest candidate so far, at any precision."""
-    found = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
-    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
-
-
 def _ahead(view: View) -> Experiment | None:
-    """The same, where it computes at lower precision."""
-    best = _best(view)
+    """The fastest candidate so far, where it computes at lower precision."""
+    best = fastest(view)
     return best if best is not None and best.precision != "equal" else None
 
 
 def _own_graphs(view: View) -> list[Candidate]:
     """Where the fastest candidate has the compiler's CUDA graphs and its call is short: one's own graph in their place. What was compiled
     is in the caches, so that it takes seconds."""
-    best, whole_ns = _best(view), call_ns(view.context)
+    best, whole_ns = fastest(view), call_ns(view.context)
     if best is None or not GRAPHLESS.keys() & set(best.passes) or recurrent(view.context) or not _is_graph_usable(view):
         return []
     if whole_ns is None or whole_ns / (memory.screened_speedup(best) or 1.0) > HOST_BOUND_NS:

@@ -24,7 +24,7 @@ Message = dict[str, Any]
 SAMPLE_S = {"cuda": 400e-6, "cpu": 0.01}
 """A sample repeats the call until it is about this long, or as often as RING_BYTES and MAX_CALLS allow. On a GPU as the judge's: what the
 host takes before a call's first launch counts once a sample (H200, a convolution network with the compiler's CUDA graphs: 2.6x by samples
-of 4 ms, 1.6x by the judge)."""
+of 4 ms on one core, which was a slow one, 1.6x by the judge)."""
 RINGS = (1, 2, 4, 8, 16)
 """Calls a sample on a GPU, the same for both programs."""
 FIRST_S = 0.5

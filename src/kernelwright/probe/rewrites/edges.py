@@ -17,4 +17,5 @@ def widened(value: torch.Tensor) -> torch.Tensor:
 
 def apart(value: torch.Tensor) -> torch.Tensor:
     """The same in memory of its own: a copy out of a graph's memory casts on its way."""
-    return value.to(torch.float32) if value.dtype == torch.bfloat16 else value.clone()
+    wide = widened(value)
+    return wide if wide is not value else value.clone()
