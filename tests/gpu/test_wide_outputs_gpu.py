@@ -11,7 +11,7 @@ from kernelwright.probe.rewrites.bf16 import bf16
 from kernelwright.probe.rewrites.casts import layer_seconds
 from kernelwright.probe.rewrites.compile_default import compile_default
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
-from kernelwright.probe.rewrites.wide_outputs import WideLinear, wide_outputs
+from kernelwright.probe.rewrites.wide_outputs import WIDE_TILES, WideLinear, wide_outputs
 
 pytestmark = pytest.mark.gpu
 
@@ -45,6 +45,30 @@ def test_it_is_right_alone_in_bfloat16_compiled_and_in_a_graph(columns: int) -> 
         got = way(x)
         assert got.dtype == torch.float32 and got.shape == exact.shape, name
         assert float((got - exact).norm() / exact.norm()) < 1e-2, name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tile", WIDE_TILES, ids=str)
+def test_every_tile_gives_what_the_library_gives(tile: tuple[int, ...]) -> None:
+    net, x = given(200, 1001)
+    wide = WideLinear(net.logits)
+    expected = wide(x)
+    wide.tile = list(tile)
+    torch.testing.assert_close(wide(x), expected, rtol=1e-5, atol=1e-5)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(wide, fullgraph=True)(x), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_rows_that_start_anywhere_take_the_kernel() -> None:
+    net, x = given(512, 50257)
+    wide = wide_outputs(net, (x,), {})
+    half = x.bfloat16()
+    took = {"kernel": layer_seconds(lambda: wide.logits(half), cuda=True)}
+    tile, wide.logits.tile = wide.logits.tile, []
+    took["library"] = layer_seconds(lambda: wide.logits(half), cuda=True)
+    print({name: f"{1e6 * s:.0f} us" for name, s in took.items()}, tile)
+    assert tile and took["kernel"] < took["library"] / 2
 
 
 @torch.no_grad()

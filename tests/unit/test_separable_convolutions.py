@@ -235,6 +235,18 @@ def test_a_weight_with_an_infinity_is_left_to_the_library() -> None:
     assert stage_of(conv, "none") is None
 
 
+def test_a_window_that_moves_by_one_is_read_row_by_row_and_any_other_place_by_place() -> None:
+    def tiles(window: int, size: int, **options: int) -> list[list[int]]:
+        stage = stage_of(nn.Conv2d(8, 8, window, groups=8, padding=window // 2, **options), "relu")
+        assert stage is not None
+        return rewrite.tiles_of([stage], torch.empty(1, 8, size, size, device="meta"), False)
+
+    assert tiles(3, 56) == [[4, 14, 64, 4], [8, 14, 64, 4], [512]]  # planes, rows, columns, warps
+    assert tiles(5, 7) == [[16, 7, 16, 4], [32, 7, 16, 4], [64]] and tiles(3, 300)[0] == [1, 14, 256, 4]
+    for other in (tiles(3, 56, stride=2), tiles(3, 56, dilation=2), tiles(7, 56)):
+        assert all(len(tile) == 1 for tile in other)
+
+
 def test_without_a_gpu_it_says_so() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
@@ -256,11 +268,12 @@ for channels, out, size, geometry in ((5, 20, (6, 5), [3, 3, 1, 1, 1, 1, 1, 1]),
     first, shift = torch.randn(channels, 1, *geometry[:2]), torch.randn(channels)
     weight, bias = torch.randn(out, channels, 1, 1), torch.randn(out)
     plain = [1, 1, 1, 1, 0, 0, 1, 1]
-    for given, tile in (((first, shift, None, None, geometry, "relu6", "none"), [32]),
+    ways = [[32], [4, 3, 16, 4], [8, 2, 4, 4]] if geometry[2:4] + geometry[6:] == [1, 1, 1, 1] else [[32]]
+    for given, tile in (*(((first, shift, None, None, geometry, "relu6", "none"), way) for way in ways),
                         ((None, None, weight, bias, plain, "none", "relu"), [16, 16, 16, 4, 2, 0]),
                         ((first, shift, weight, bias, geometry, "relu", "relu6"), [32, 16, 16, 4, 2, 0])):
         torch.testing.assert_close(launched(x, *given, tile), convolve_in_torch(x, *given), rtol=2e-5, atol=2e-5, equal_nan=True)
-        if len(tile) > 1 and channels == 20:  # operands to the nearest of TF32's 11 bits: twice as exact as the tensor cores' own cut
+        if len(tile) == 6 and channels == 20:  # operands to the nearest of TF32's 11 bits: twice as exact as the tensor cores' own cut
             x[0, 0, 2, 2] = float("inf")
             given = (*given[:-1], "none")
             narrow = launched(x, *given, [*tile[:-1], 1])

@@ -60,6 +60,7 @@ NAMES = (
     "selective_bf16",
     "selective_fp16",
     "separable_convolutions",
+    "persistent_lstm",
     "split_attention",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""

@@ -1,8 +1,8 @@
 """Triton kernels of depthwise and 1x1 convolutions on contiguous NCHW tensors. Copied into files that use them.
 
 Numbers and flags alone are passed to them. PLANE, OUT_PLANE: places of an input's and a result's plane, which Triton knows to be multiples
-of 16 only where they are arguments. ACTIVATION: a place in CLAMPS. Of a window one row is unrolled: with all of it addresses take more
-registers than there are (sm_90: 1 KiB of spills a thread).
+of 16 only where they are arguments. ACTIVATION: a place in CLAMPS. Where each place has its own window one row of it is unrolled: with all
+of it addresses take more registers than there are (sm_90: 1 KiB of spills a thread).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ try:
     import triton as triton
     import triton.language as tl
 except ImportError:
-    triton = depthwise_kernel = pointwise_kernel = None
+    triton = depthwise_kernel = depthwise_rows_kernel = pointwise_kernel = None
 
 if triton is not None:
 
@@ -52,6 +52,47 @@ if triton is not None:
                 total += value.to(tl.float32) * tl.load(weight + (channel * KH + i) * KW + j).to(tl.float32)
         total = clamped(total, ACTIVATION)
         tl.store(out + plane.to(tl.int64) * OUT_PLANE + place, total.to(out.dtype.element_ty), mask=place < OUT_PLANE)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def depthwise_rows_kernel(x, weight, bias, out, CHANNELS, PLANES, H, PLANE, OH, OUT_PLANE, PH, PW,  # type: ignore[no-untyped-def]
+                              W: tl.constexpr, OW: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, ACTIVATION: tl.constexpr,
+                              BP: tl.constexpr, ROWS: tl.constexpr, BW: tl.constexpr):
+        """The same for a window that moves by one and has no gaps: BP planes x ROWS rows x BW columns a program.
+
+        A row of the input is read KW times and goes into the sums of the KH rows of the result that it is part of: a KH-th of the reads.
+        """
+        plane = tl.program_id(0) * BP + tl.arange(0, BP)
+        top = tl.program_id(1) * ROWS
+        column = tl.program_id(2) * BW + tl.arange(0, BW)
+        channel = plane % CHANNELS
+        known = (plane < PLANES)[:, None]
+        taps = ()
+        for at in tl.static_range(KH * KW):
+            taps = taps + (tl.load(weight + channel * (KH * KW) + at).to(tl.float32)[:, None],)
+        fresh = tl.load(bias + channel).to(tl.float32)[:, None] + tl.zeros((BP, BW), dtype=tl.float32)
+        sums = ()
+        for _ in tl.static_range(KH):
+            sums = sums + (fresh,)
+        source = x + (plane.to(tl.int64) * PLANE)[:, None] + column[None, :] - PW
+        target = out + (plane.to(tl.int64) * OUT_PLANE)[:, None] + column[None, :]
+        for step in tl.static_range(ROWS + KH - 1):
+            row = top + step - PH
+            inside = known & (row >= 0) & (row < H)
+            values = ()
+            for j in tl.static_range(KW):
+                there = (column + j >= PW) & (column + j < W + PW)
+                values = values + (tl.load(source + (row * W + j), mask=inside & there[None, :], other=0.0).to(tl.float32),)
+            more = ()
+            for i in tl.static_range(KH):  # sums[i]: of row top + step - (KH - 1) + i, where this row meets row KH - 1 - i of the window
+                total = sums[i]
+                for j in tl.static_range(KW):
+                    total += values[j] * taps[(KH - 1 - i) * KW + j]
+                more = more + (total,)
+            if step >= KH - 1:
+                done = top + step - (KH - 1)
+                tl.store(target + done * OW, clamped(more[0], ACTIVATION).to(out.dtype.element_ty),
+                         mask=known & (column < OW)[None, :] & (done < OH))
+            sums = more[1:] + (fresh,)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def pointwise_kernel(x, depthwise, shift, weight, bias, out, CI, CO, H, W, PLANE, OW, OUT_PLANE, SH, SW, PH, PW, DH, DW,  # type: ignore[no-untyped-def]

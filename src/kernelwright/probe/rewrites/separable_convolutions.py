@@ -17,7 +17,7 @@ import torch.fx
 import torch.nn.functional as F
 
 from .batch_norms import fold_batch_norms
-from .conv_kernels import CLAMPS, depthwise_kernel, pointwise_kernel, triton
+from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
 from .measuring import errors, seconds
 from .tracing import traced_call
 
@@ -27,6 +27,12 @@ AS_EXACT = 1.1
 """Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
 BLOCKS = (512, 1024)
 """Places a program of the depthwise kernel; fewer where a plane has fewer."""
+ROWS = 14
+"""Rows a program of the kernel that reads each row once, at most: their sums are unrolled. Two rows more are read for a window of 3."""
+ROWS_NUMBERS = (256, 512)
+"""Numbers of a row of the planes of such a program: two or four a thread."""
+ROWS_WINDOW = 25
+"""Its largest window: all of it is unrolled."""
 TILES = ((128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (256, 64, 32, 8, 3))
 """Channels x places x depth of the 1x1 kernel, warps, stages."""
 PLACES = (32, 64)
@@ -90,7 +96,8 @@ def convolve(
     """A depthwise convolution (first, shift; None: none), then a 1x1 one (weight, bias; None: none), each with its activation.
 
     x (N, CI, H, W), first (CI, 1, KH, KW), shift (CI), weight (CO, CI, 1, 1), bias (CO) -> (N, CI or CO, OH, OW).
-    geometry: of the depthwise one. tile: [BLOCK] without a 1x1 convolution, else BM, BN, BK, warps, stages, TF32.
+    geometry: of the depthwise one. tile: without a 1x1 convolution [BLOCK], or planes, rows and columns of a program and its warps;
+    else BM, BN, BK, warps, stages, TF32.
     """
     if not x.is_cuda:
         return convolve_in_torch(x, first, shift, weight, bias, geometry, first_activation, activation)
@@ -110,6 +117,13 @@ def launched(
     kernel: Any = depthwise_kernel if weight is None else pointwise_kernel
     if weight is None:
         out = x.new_empty((images, channels, rows, columns))
+        if len(tile) > 1:
+            planes, deep, wide, warps = tile
+            kernel = depthwise_rows_kernel
+            kernel[(-(-images * channels // planes), -(-rows // deep), -(-columns // wide))](
+                x, first, shift, out, channels, images * channels, height, height * width, rows, rows * columns, *geometry[4:6], **window,
+                W=width, OW=columns, ACTIVATION=CLAMPS.index(first_activation), BP=planes, ROWS=deep, BW=wide, num_warps=warps)
+            return out
         kernel[(images * channels, -(-rows * columns // tile[0]))](
             x, first, shift, out, channels, *numbers, **window, ACTIVATION=CLAMPS.index(first_activation), BLOCK=tile[0], num_warps=4)
         return out
@@ -235,7 +249,13 @@ def tiles_of(stages: Sequence[Stage], x: torch.Tensor, tf32: bool) -> list[list[
     if last.depthwise:
         rows, columns = convolved_size(x, last.geometry())
         enough = max(64, 1 << (rows * columns - 1).bit_length())
-        return [[block] for block in sorted({min(block, enough) for block in BLOCKS})]
+        blocks = [[block] for block in sorted({min(block, enough) for block in BLOCKS})]
+        height, width, *steps = last.geometry()
+        if steps[:2] + steps[4:] != [1, 1, 1, 1] or height * width > ROWS_WINDOW:
+            return blocks
+        wide = min(256, max(16, 1 << (columns - 1).bit_length()))
+        deep = -(-rows // -(-rows // ROWS))
+        return [[max(1, numbers // wide), deep, wide, 4] for numbers in ROWS_NUMBERS] + blocks[:1]
     wide = min(256, max(64, 1 << (last.conv.out_channels - 1).bit_length()))
     if len(stages) == 2:  # few tiles over the channels: each computes the depthwise part again
         fitting = [(wide, places, 16, 8 if wide * places > 4096 else 4, 1) for places in PLACES]

@@ -1,0 +1,31 @@
+"""LSTM layers in one kernel that keeps its weights on the chip."""
+
+from __future__ import annotations
+
+from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from .conditions import RECURRENT, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
+
+LEFT = 0.3
+"""Part of the recurrent layers' time that stays at best (H200, two layers of 512 units: 0.39 of cuDNN's under TF32)."""
+
+
+def _refuse(context: Context) -> str | None:
+    none = None if context.runs(*RECURRENT) else "the profile shows no recurrent layer"
+    exact = None if context.environment.cudnn_tf32 else "TF32 is off for cuDNN: operands of 11 bits are less exact"
+    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), none, exact)
+
+
+def _predict(context: Context) -> Prediction:
+    share_pct = context.share_pct(*RECURRENT)
+    words = share_words(share_pct, "recurrent layers")
+    if share_pct is None:
+        return words
+    return Prediction(words.words, (1.0, 100.0 / (100.0 - min(share_pct, 100.0) * (1.0 - LEFT))), (Move("launches", 0.0, 0.9),))
+
+
+PASS = Pass(
+    name="persistent_lstm", layer=LAYER_FOLD, level="module", dimension="algorithms", cost="compile",
+    training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
+    conflicts=frozenset({"bf16_autocast", "selective_bf16", "selective_fp16"}),
+    why="LSTM layers in one kernel that keeps its weights on the chip for all steps; it was measured, and is as exact as cuDNN's.",
+)

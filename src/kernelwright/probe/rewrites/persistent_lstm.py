@@ -1,0 +1,196 @@
+"""LSTM layers in one kernel whose programs keep their weights on the chip for all steps, the layers side by side.
+
+The library launches kernels for each step, which read the weights anew. Here a program owns some units of a layer, keeps their weights, and
+tells the others each step's states through memory. Operands in float16: 11 bits, as many as TF32 has, which the library's own recurrent
+layers use unless torch.backends.cudnn.allow_tf32 is off. Each layer is measured on this call's inputs, and stays as it is where that is
+not faster, or errs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .casts import WORTH, plain_layers, sharing_twin, with_layers
+from .lstm_kernels import lstm_kernel, triton
+from .measuring import errors, seconds
+
+LARGEST_BATCH = 64
+"""Sequences: a program computes all of them."""
+ROUNDING_ROOM = (1.1, 2.0)
+"""Roundings of one size: by so much the error may exceed the library's, in the norm and at its largest place."""
+LARGEST_COUNT = 2**31
+"""Numbers that a kernel counts in 32 bits."""
+
+
+class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
+    """nn.LSTM, the same results; given states, packed sequences, other dtypes, autocast and calls that want gradients go to the library."""
+
+    def __init__(self, layer: torch.nn.LSTM) -> None:
+        super().__init__()
+        self.dtype = torch.float16
+        self.library, self.training = layer, layer.training
+        self.tile: list[int] = []
+        """Units and warps of a program; without them the library computes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:  # what the model asks its layer for: hidden_size, a weight
+            return getattr(super().__getattr__("library"), name)
+
+    def lay_out(self, tile: Sequence[int]) -> None:
+        """The weights in half precision as the kernel reads them: the four gates of a unit side by side, K columns, a power of two."""
+        layer, size = self.library, self.library.hidden_size
+        deep, columns = 1 << (size - 1).bit_length(), -(-size // tile[0]) * tile[0] * 4
+
+        def beside(kind: str, place: int) -> torch.Tensor:
+            rows = getattr(layer, f"{kind}_l{place}").detach().view(4, size, -1).transpose(0, 1).reshape(4 * size, -1)
+            return F.pad(rows, (0, 0, 0, columns - 4 * size))
+
+        places = range(layer.num_layers)
+        own = torch.stack([beside("weight_hh", place) for place in places])
+        below = torch.stack([torch.zeros_like(own[0]) if place == 0 else beside("weight_ih", place) for place in places])
+        shift = torch.stack([beside("bias_ih", place) + beside("bias_hh", place) for place in places])[..., 0] if layer.bias \
+            else own.new_zeros(own.shape[:2])
+        for name, value in (("own", F.pad(own, (0, deep - size))), ("below", F.pad(below, (0, deep - size)))):
+            self.register_buffer(name, value.to(self.dtype).contiguous(), persistent=False)
+        self.register_buffer("shift", shift.contiguous(), persistent=False)
+        self.tile = list(tile)
+
+    def takes(self, x: Any, hx: Any) -> bool:
+        """Whether the kernel can compute this call."""
+        layer = self.library
+        weight = layer.weight_ih_l0
+        if hx is not None or not isinstance(x, torch.Tensor) or x.dim() != 3 or x.dtype != weight.dtype or x.device != weight.device:
+            return False  # a packed sequence is no tensor
+        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(parameter.requires_grad for parameter in layer.parameters()))
+        batch = x.shape[0 if layer.batch_first else 1]
+        fits = 0 < batch <= LARGEST_BATCH and 0 < x.shape[0] * x.shape[1] * 4 * layer.hidden_size * layer.num_layers < LARGEST_COUNT
+        return x.is_cuda and fits and not wants_gradient and not torch.is_autocast_enabled("cuda")
+
+    def forward(self, x: torch.Tensor, hx: Any = None) -> Any:
+        if not self.tile or not self.takes(x, hx):
+            return self.library(x, hx)
+        arguments = (x, self.library.weight_ih_l0, self.own, self.below, self.shift, self.library.hidden_size, self.library.batch_first,
+                     self.tile)
+        watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
+        out, last_h, last_c = (torch.ops.persistent_lstm.run if watched else run_lstm)(*arguments)
+        return out, (last_h, last_c)
+
+
+@contextmanager
+def products_as_cudnn() -> Iterator[None]:
+    """Products of float32 under the flag that recurrent layers have."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if torch.backends.cudnn.allow_tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def run_lstm(
+    x: torch.Tensor, weight: torch.Tensor, own: torch.Tensor, below: torch.Tensor, shift: torch.Tensor, size: int, batch_first: bool,
+    tile: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x (B, T, D), or (T, B, D) without batch_first, through all layers from states of zero: (states of the last layer, each layer's last
+    state, each layer's last cell). weight (4 size, D): the first layer's of x; own, below, shift: see lay_out. tile: units, warps."""
+    with products_as_cudnn():
+        projected = F.linear(x, weight)
+    with torch.cuda.device_of(x):  # Triton launches on the current one
+        return lstm_steps(projected, own, below, shift, size, batch_first, tile)
+
+
+def lstm_steps(
+    projected: torch.Tensor, own: torch.Tensor, below: torch.Tensor, shift: torch.Tensor, size: int, batch_first: bool,
+    tile: Sequence[int], together: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same from x times the first layer's weights on. together: all steps in one launch, else one each."""
+    layers, (units, warps) = len(own), tile
+    batch, steps = projected.shape[:2] if batch_first else projected.shape[1::-1]
+    out = projected.new_empty((*projected.shape[:2], size))
+    strides = [(tensor.stride(1), tensor.stride(0)) if batch_first else (tensor.stride(0), tensor.stride(1)) for tensor in (projected, out)]
+    states = projected.new_empty((layers, steps, batch, size), dtype=own.dtype)
+    last_h, last_c = (projected.new_empty((layers, batch, size), dtype=torch.float32) for _ in range(2))
+    arrived = torch.zeros((layers, steps), dtype=torch.int32, device=projected.device)
+    kernel: Any = lstm_kernel
+    for first, last in [(0, steps)] if together else [(step, step + 1) for step in range(steps)]:
+        kernel[(layers * -(-size // units),)](
+            projected, own, below, shift, states, out, last_h, last_c, arrived, batch, steps, first, last, *strides[0], *strides[1],
+            LAYERS=layers, H=size, K=own.shape[2], UNITS=units, BB=max(16, triton.next_power_of_2(batch)), WAITS=together, num_warps=warps,
+            **({"launch_cooperative_grid": True} if together else {}))
+    return out, last_h.to(projected.dtype), last_c.to(projected.dtype)
+
+
+def lstm_results(
+    x: torch.Tensor, weight: torch.Tensor, own: torch.Tensor, below: torch.Tensor, shift: torch.Tensor, size: int, batch_first: bool,
+    tile: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What the results look like."""
+    last = (len(own), x.shape[0 if batch_first else 1], size)
+    return x.new_empty((*x.shape[:2], size)), x.new_empty(last), x.new_empty(last)
+
+
+torch.library.custom_op(
+    "persistent_lstm::run", run_lstm, mutates_args=(),
+    schema="(Tensor x, Tensor weight, Tensor own, Tensor below, Tensor shift, int size, bool batch_first, int[] tile) "
+           "-> (Tensor, Tensor, Tensor)").register_fake(lstm_results)
+
+
+def lstm_tiles(layer: torch.nn.LSTM, processors: int) -> list[list[int]]:
+    """[units a program, warps] worth trying: the fewest units with which all programs fit on the GPU at once, and twice as many."""
+    units = next((units for units in (4, 8, 16, 32) if layer.num_layers * -(-layer.hidden_size // units) <= processors), None)
+    return [] if units is None else [[units, 4], [2 * units, 8]]
+
+
+def lstm_is_faster(layer: torch.nn.LSTM, own: PersistentLstm, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether its fastest tile, which is chosen, is faster than the library and as exact, on this call's input."""
+    x, hx = (*args, *kwargs.values(), None)[:2]
+    if not own.takes(x, hx):
+        return False
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        exact = PlainLstm(layer)(x.double())
+    most, found = errors(layer(x)[0], exact), []
+    for tile in lstm_tiles(layer, torch.cuda.get_device_properties(x.device).multi_processor_count):
+        own.lay_out(tile)
+        try:
+            as_exact = all(error <= room * limit for error, room, limit in zip(errors(own(x)[0], exact), ROUNDING_ROOM, most, strict=True))
+            found += [(seconds(lambda: own(x)), tile)] if as_exact else []
+        except (RuntimeError, KeyError, TypeError, triton.errors.TritonError):  # no room for this tile, or an older Triton
+            continue
+    if not found:
+        return False
+    taken_s, tile = min(found)
+    own.lay_out(tile)
+    return bool(taken_s * WORTH < seconds(lambda: layer(x)))
+
+
+class PlainLstm:
+    """A layer's results in float64, by the library."""
+
+    def __init__(self, layer: torch.nn.LSTM) -> None:
+        self.wide = torch.nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers, layer.bias, layer.batch_first,
+                                  device=layer.weight_ih_l0.device, dtype=torch.float64)
+        self.wide.load_state_dict(layer.state_dict())
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.wide(x)[0]
+        return out.detach()
+
+
+def persistent_lstm(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+    """A copy of the model (weights shared) whose LSTM layers run in one kernel each where that pays."""
+    if triton is None or not torch.cuda.is_available() or torch.version.hip is not None or torch.cuda.get_device_capability() < (8, 0):
+        raise NotImplementedError("not applicable: needs Triton and an NVIDIA GPU of compute capability 8.0")
+    twin = sharing_twin(model)
+    layers = [layer for layer in plain_layers(twin, {torch.nn.LSTM}) if not layer.bidirectional and not layer.proj_size]
+    with torch.no_grad():
+        found = with_layers(twin, args, kwargs, layers, PersistentLstm, lstm_is_faster)
+    if found is None:
+        raise NotImplementedError("not applicable: no LSTM layer is faster and as exact in a kernel of its own")
+    return found
