@@ -94,9 +94,25 @@ def test_only_calls_that_the_kernel_can_compute_are_taken(given: dict, taken: bo
     own = PersistentLstm(nn.LSTM(6, 16, 2, batch_first=True))
     own.requires_grad_(given.get("gradient", False))
     x = torch.empty(given.get("batch", 64), given.get("steps", 7), 6, dtype=given.get("dtype", torch.float32), device="meta")
-    own.library.to("meta")
+    own.to("meta")
     x = (x[0] if given.get("dims") == 2 else x).as_subclass(OnGpu)
     assert own.takes(x, given.get("hx")) is taken
+
+
+@torch.no_grad()
+def test_torch_compile_takes_the_model_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's layer would break it: Dynamo refuses to touch one."""
+    torch.manual_seed(0)
+    net, x = Tagger().eval(), torch.randn(5, 2, 6)
+    net.lstm = PersistentLstm(net.lstm)
+    net.lstm.lay_out([8, 4])
+    monkeypatch.setattr(PersistentLstm, "takes", lambda self, x, hx: hx is None)
+    monkeypatch.setattr(rewrite, "lstm_steps", lambda projected, own, *_rest: (
+        as_the_kernel_says(net.lstm, x.transpose(0, 1)).transpose(0, 1), *(torch.zeros(len(own), 2, 16) for _ in range(2))))
+    torch._dynamo.reset()
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(compiled(x), net(x))
+    torch._dynamo.reset()
 
 
 def test_all_programs_must_fit_on_the_gpu_at_once() -> None:
@@ -152,6 +168,7 @@ for size, layers, units, batch, batch_first in ((16, 2, 8, 3, True), (20, 3, 8, 
     with torch.no_grad():
         found = lstm_steps(x @ lstm.weight_ih_l0.t(), own.own, own.below, own.shift, size, batch_first, own.tile, together=False)
         out, (h, c) = lstm(x)
+    assert found[0].transpose(0, 1 if batch_first else 0).is_contiguous(), "step by step"
     for one, other in zip(found, (out, h, c)):
         torch.testing.assert_close(one, other, rtol=0, atol=2e-3)
 """

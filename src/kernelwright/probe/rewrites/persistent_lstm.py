@@ -33,9 +33,12 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, layer: torch.nn.LSTM) -> None:
         super().__init__()
         self.dtype = torch.float16
-        self.library, self.training = layer, layer.training
+        self.hidden_size, self.batch_first, self.num_layers = layer.hidden_size, layer.batch_first, layer.num_layers
         self.tile: list[int] = []
         """Units and warps of a program; without them the library computes."""
+        for name, parameter in layer.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)  # where the kernel computes, torch.compile meets nothing of the library's layer
+        self.library, self.training = layer, layer.training
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -64,20 +67,18 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
 
     def takes(self, x: Any, hx: Any) -> bool:
         """Whether the kernel can compute this call."""
-        layer = self.library
-        weight = layer.weight_ih_l0
+        weight = self.weight_ih_l0
         if hx is not None or not isinstance(x, torch.Tensor) or x.dim() != 3 or x.dtype != weight.dtype or x.device != weight.device:
             return False  # a packed sequence is no tensor
-        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(parameter.requires_grad for parameter in layer.parameters()))
-        batch = x.shape[0 if layer.batch_first else 1]
-        fits = 0 < batch <= LARGEST_BATCH and 0 < x.shape[0] * x.shape[1] * 4 * layer.hidden_size * layer.num_layers < LARGEST_COUNT
+        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self._parameters.values()))
+        batch = x.shape[0 if self.batch_first else 1]
+        fits = 0 < batch <= LARGEST_BATCH and 0 < x.shape[0] * x.shape[1] * 4 * self.hidden_size * self.num_layers < LARGEST_COUNT
         return x.is_cuda and fits and not wants_gradient and not torch.is_autocast_enabled("cuda")
 
     def forward(self, x: torch.Tensor, hx: Any = None) -> Any:
         if not self.tile or not self.takes(x, hx):
             return self.library(x, hx)
-        arguments = (x, self.library.weight_ih_l0, self.own, self.below, self.shift, self.library.hidden_size, self.library.batch_first,
-                     self.tile)
+        arguments = (x, self.weight_ih_l0, self.own, self.below, self.shift, self.hidden_size, self.batch_first, self.tile)
         watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
         out, last_h, last_c = (torch.ops.persistent_lstm.run if watched else run_lstm)(*arguments)
         return out, (last_h, last_c)
@@ -103,9 +104,11 @@ def run_lstm(
     with products_as_cudnn():
         projected = F.linear(x, weight)
     with torch.cuda.device_of(x):  # Triton launches on the current one
-        return lstm_steps(projected, own, below, shift, size, batch_first, tile)
+        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = lstm_steps(projected, own, below, shift, size, batch_first, tile)
+    return found
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def lstm_steps(
     projected: torch.Tensor, own: torch.Tensor, below: torch.Tensor, shift: torch.Tensor, size: int, batch_first: bool,
     tile: Sequence[int], together: bool = True,
@@ -113,7 +116,7 @@ def lstm_steps(
     """The same from x times the first layer's weights on. together: all steps in one launch, else one each."""
     layers, (units, warps) = len(own), tile
     batch, steps = projected.shape[:2] if batch_first else projected.shape[1::-1]
-    out = projected.new_empty((*projected.shape[:2], size))
+    out = results_like(projected, size, batch_first)
     strides = [(tensor.stride(1), tensor.stride(0)) if batch_first else (tensor.stride(0), tensor.stride(1)) for tensor in (projected, out)]
     states = projected.new_empty((layers, steps, batch, size), dtype=own.dtype)
     last_h, last_c = (projected.new_empty((layers, batch, size), dtype=torch.float32) for _ in range(2))
@@ -133,7 +136,13 @@ def lstm_results(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What the results look like."""
     last = (len(own), x.shape[0 if batch_first else 1], size)
-    return x.new_empty((*x.shape[:2], size)), x.new_empty(last), x.new_empty(last)
+    return results_like(x, size, batch_first), x.new_empty(last), x.new_empty(last)
+
+
+def results_like(x: torch.Tensor, size: int, batch_first: bool) -> torch.Tensor:
+    """Memory for the last layer's states, laid out as cuDNN lays them out: step by step."""
+    first, second = x.shape[:2]
+    return x.new_empty((second, first, size)).transpose(0, 1) if batch_first else x.new_empty((first, second, size))
 
 
 torch.library.custom_op(

@@ -11,8 +11,12 @@ except ImportError:
 if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def wide_kernel(a, w, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):  # type: ignore[no-untyped-def]
-        """One BM x BN tile of a (M, K) times w (N, K) transposed -> out (M, N), float32. Rows of out may start anywhere."""
+    def wide_kernel(a, w, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,  # type: ignore[no-untyped-def]
+                    MASKED: tl.constexpr):
+        """One BM x BN tile of a (M, K) times w (N, K) transposed -> out (M, N), float32. Rows of out may start anywhere.
+
+        MASKED: K is no multiple of BK.
+        """
         tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
         # Tiles of GROUP rows of tiles run together, so that they share what they read in the L2 cache.
         tile = tl.program_id(0)
@@ -25,8 +29,12 @@ if triton is not None:
         w_rows = w + (columns % N).to(tl.int64)[None, :] * K + depth[:, None]
         total = tl.zeros((BM, BN), dtype=tl.float32)
         for k in range(0, K, BK):
-            left = tl.load(a_rows + k, mask=depth[None, :] < K - k, other=0.0)
-            right = tl.load(w_rows + k, mask=depth[:, None] < K - k, other=0.0)
+            if MASKED:
+                left = tl.load(a_rows + k, mask=depth[None, :] < K - k, other=0.0)
+                right = tl.load(w_rows + k, mask=depth[:, None] < K - k, other=0.0)
+            else:
+                left = tl.load(a_rows + k)
+                right = tl.load(w_rows + k)
             total = tl.dot(left, right, total)
         inside = (rows[:, None] < M) & (columns[None, :] < N)
         tl.store(out + rows.to(tl.int64)[:, None] * N + columns[None, :], total, mask=inside)

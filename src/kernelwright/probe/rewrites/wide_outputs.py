@@ -21,8 +21,10 @@ from .wide_kernels import triton, wide_kernel
 
 BIAS_PARTS = 3
 """Of 8 bits each: float32's 24."""
-ALIGNED = 8
-"""Columns of bfloat16 that make 16 bytes, the alignment of the fast kernels."""
+ALIGNED = 16
+"""The weights are padded to a multiple of so many columns: 32 bytes, for which the library and Triton have fast loads."""
+FLOATS_ALIGNED = 4
+"""float32 numbers that make 16 bytes, the alignment of results that the library's fast kernels write."""
 WIDE_TILES = ((128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4))
 """Rows x columns x depth of the kernel, warps, stages (H200, 512 x 50257 x 768: 102, 108, 122 us and more; the library's product 424)."""
 
@@ -81,7 +83,8 @@ def by_kernel(rows: torch.Tensor, wide: torch.Tensor, tile: Sequence[int]) -> to
     kernel: Any = wide_kernel
     with torch.cuda.device_of(rows):  # Triton launches on the current one
         kernel[(-(-len(rows) // bm) * -(-len(wide) // bn),)](
-            rows, wide, out, len(rows), len(wide), rows.shape[1], BM=bm, BN=bn, BK=bk, GROUP=8, num_warps=warps, num_stages=stages)
+            rows, wide, out, len(rows), len(wide), rows.shape[1], BM=bm, BN=bn, BK=bk, GROUP=8, MASKED=rows.shape[1] % bk != 0,
+            num_warps=warps, num_stages=stages)
     return out
 
 
@@ -92,7 +95,7 @@ torch.library.custom_op("wide_outputs::product", launched_product, mutates_args=
 
 def wide_tiles_for(rows: int, columns: int) -> list[list[int]]:
     """Tiles worth trying for a result of this size; none where the library's kernels are fast."""
-    if triton is None or columns % (ALIGNED // 2) == 0:
+    if triton is None or columns % FLOATS_ALIGNED == 0:
         return []
     return [list(tile) for tile in WIDE_TILES if rows > tile[0] // 2 and columns > tile[1] // 2]
 
