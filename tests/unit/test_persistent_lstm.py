@@ -108,7 +108,7 @@ def test_torch_compile_takes_the_model_as_one_graph(monkeypatch: pytest.MonkeyPa
     net.lstm.lay_out([8, 4])
     monkeypatch.setattr(PersistentLstm, "takes", lambda self, x, hx: hx is None)
     monkeypatch.setattr(rewrite, "lstm_steps", lambda projected, own, *_rest: (
-        as_the_kernel_says(net.lstm, x.transpose(0, 1)).transpose(0, 1), *(torch.zeros(len(own), 2, 16) for _ in range(2))))
+        as_the_kernel_says(net.lstm, x.transpose(0, 1)).transpose(0, 1).contiguous(), *(torch.zeros(len(own), 2, 16) for _ in range(2))))
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True, dynamic=False)
     torch.testing.assert_close(compiled(x), net(x))
