@@ -24,10 +24,10 @@ from kernelwright.model.verdict import Experiment
 from kernelwright.model.workload import TensorSpec
 from kernelwright.optimize import strategy
 from kernelwright.optimize.confirm import USUAL
-from kernelwright.optimize.expected import hoped, modelled
+from kernelwright.optimize.expected import as_screened, evidence, hope, hoped, modelled
 from kernelwright.optimize.ledger import NOT_BEGUN, Ledger
 from kernelwright.optimize.passes import CATALOGUE
-from kernelwright.optimize.passes.conditions import copies_share, graph_words
+from kernelwright.optimize.passes.conditions import call_ns, copies_share, graph_words, idle_share
 from kernelwright.optimize.plan import candidate
 from kernelwright.optimize.screen import Ask
 from optimizing import Context, FakeStages, a_workload, environment, facts, rows, run, verdict  # noqa: F401 a fixture
@@ -342,6 +342,42 @@ def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_com
     assert own not in {item.name for item in again}
     slow = context_of(replace(SEVEN["depthwise"], original_us=4000.0))
     assert strategy._own_graphs(strategy.View(slow, "equal", known[:5])) == [], "its kernels take longer than the host"
+    measured = [row.model_copy(update={"screen": row.screen.model_copy(update={"candidate_ns": 330e3})}) for row in known[:5]]
+    assert strategy._own_graphs(strategy.View(slow, "equal", measured)), "the screen's own time, not the profile's over the speed-up"
+
+
+def test_what_the_host_hid_is_no_evidence_against_a_pass():
+    """The depthwise network on a busy H200: its kernels of their own in the compiler's graphs 1.75x, the compiler's graphs 1.80x; in a graph
+    of its own the pass was never tried."""
+    context, parent = context_of(SEVEN["depthwise"]), ("compile_reduce_overhead",)
+    known = [a_screen(context, 0, "cuda_graph", 1.55), a_screen(context, 1, *parent, 1.80),
+             a_screen(context, 2, "separable_convolutions+compile_reduce_overhead", 1.75, parent)]
+    view = strategy.View(context, "equal", known)
+    assert ("separable_convolutions", True) not in evidence(view) and ("cuda_graph", True) in evidence(view)
+    own = next(item for item in strategy.proposals(view) if item.name == "separable_convolutions+cuda_graph")
+    assert hope(view, own).ratio >= strategy.OPENING
+    long = replace(SEVEN["depthwise"], original_us=4000.0)
+    assert evidence(strategy.View(context_of(long), "equal", known))["separable_convolutions", True] == pytest.approx(1.75 / 1.80)
+
+
+def test_the_screens_time_of_the_original_counts_where_the_profiles_differs():
+    """969 us by the profile, 650 by the screen: the device idles half of the time, not two thirds."""
+    context = context_of(SEVEN["depthwise"])
+    busy_ns = context.profile.timeline.busy_ns / context.profile.timeline.steps
+    row = a_screen(context, 0, "cuda_graph", 1.55)
+
+    def seen(reference_ns: float | None, against: str = "") -> Context:
+        return as_screened(context, [row.model_copy(update={"screen": row.screen.model_copy(
+            update={"reference_ns": reference_ns, "against": against})})])
+
+    whole_ns = call_ns(context)
+    for same in (seen(None), seen(whole_ns * 1.05), seen(2 * whole_ns, "cuda_graph"), as_screened(context, [])):
+        assert same is context
+    other = seen(2 * whole_ns)
+    assert other is seen(2 * whole_ns) and call_ns(other) == 2 * whole_ns
+    assert idle_share(other) == pytest.approx(1.0 - busy_ns / (2 * whole_ns))
+    assert idle_share(seen(busy_ns / 2)) == 0.0
+    assert modelled(other, ["cuda_graph"], {}.get) > modelled(context, ["cuda_graph"], {}.get)
 
 
 def with_a_wide_result(context: Context) -> Context:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..model.verdict import Experiment
@@ -30,11 +30,35 @@ COMPILERS_GRAPH_NS = 150e3
 """A call where the compiler's own CUDA graphs are replayed is expected to take at least so long, whatever its kernels do: guards, copies,
 bookkeeping (H200, torch 2.11, two models in bfloat16, the same compiled code with them and in a graph of one's own: 181 and 61 us, 131 and
 60 us)."""
+HOST_BOUND_NS = 400e3
+"""A shorter call with the compiler's own CUDA graphs may be waiting for the host."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
+OTHERWISE = 1.1
+"""The screen's time of the original counts where it differs from the profile's by this factor."""
 T = TypeVar("T")
 Factor = Callable[[str], "float | None"]
 """Pass -> by what factor a trial has shown it to shorten the call; None: not known."""
+
+
+def as_screened(context: Context, rows: Iterable[Experiment]) -> Context:
+    """What is known of the workload, with the time of a call as the first screen found it, and the idle share that follows: the profile's
+    own timing is short, and the host may have been busy with other work then (H200: 969 us, and 650 a few seconds later)."""
+    screens = (row.screen for row in rows if row.screen is not None and not row.screen.against)
+    usual_ns = next((screen.reference_ns for screen in screens if screen.reference_ns), None)
+    profile, whole_ns = context.profile, call_ns(context)
+    if usual_ns is None or whole_ns is None or profile.timing is None or 1.0 / OTHERWISE < usual_ns / whole_ns < OTHERWISE:
+        return context
+    known = context.known.get(f"{as_screened.__name__} {usual_ns}")
+    if isinstance(known, Context):
+        return known
+    timeline = profile.timeline
+    if timeline is not None and timeline.steps and timeline.idle_share_pct is not None:
+        timeline = timeline.model_copy(update={"idle_share_pct": 100.0 * max(0.0, 1.0 - timeline.busy_ns / timeline.steps / usual_ns)})
+    timing = profile.timing.model_copy(update={"median_ns": usual_ns})
+    made = replace(context, profile=profile.model_copy(update={"timing": timing, "timeline": timeline}))
+    context.known[f"{as_screened.__name__} {usual_ns}"] = made
+    return made
 
 
 def middle(prediction: Prediction) -> float | None:
@@ -138,14 +162,25 @@ def fastest(view: View) -> Experiment | None:
     return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
 
 
+def waits_for_host(view: View, row: Experiment) -> bool:
+    """Whether a candidate has the compiler's CUDA graphs and is so fast that what the host takes to replay them may be what was measured."""
+    if not GRAPHLESS.keys() & set(row.passes):
+        return False
+    whole_ns = _once(view.context, call_ns)
+    usual_ns = row.screen.candidate_ns if row.screen is not None else None
+    usual_ns = usual_ns or (whole_ns / (memory.screened_speedup(row) or 1.0) if whole_ns else None)
+    return usual_ns is not None and usual_ns <= HOST_BOUND_NS
+
+
 def evidence(view: View) -> dict[tuple[str, bool], float]:
-    """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it."""
+    """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it. Where the host was
+    waited for, nothing was shown of what the device does."""
     found: dict[tuple[str, bool], float] = {}
     for row in view.rows:
         parent = view.row(row.parents[0]) if row.parents else None
         own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
         new = set(row.passes) - set(parent.passes if parent is not None else always(row.passes))
-        if own and before and len(new) == 1 and row.screen is not None:
+        if own and before and len(new) == 1 and row.screen is not None and not (parent is not None and waits_for_host(view, row)):
             key = new.pop(), is_graphed(row.passes)
             found[key] = max(found.get(key, 0.0), own / before)
     return found

@@ -24,7 +24,7 @@ from .budget import (
     screen_estimate_s,
 )
 from .confirm import OF, ROLE
-from .expected import hoped
+from .expected import as_screened, hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .plan import Candidate, candidate, carrier_of, first_round
 from .screen import Ask, Unusable
@@ -144,7 +144,7 @@ class ScreenedSearch(Search):
     def view(self) -> View:
         """What the strategy may know."""
         rows = [row for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
-        return View(self.context, self.precision, rows, self.winners, self.won, self.priors, self.costs)
+        return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs)
 
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""

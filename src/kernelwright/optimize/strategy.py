@@ -17,9 +17,9 @@ from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import kind
-from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by
+from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
-from .passes.conditions import call_ns, recurrent
+from .passes.conditions import recurrent
 from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
@@ -33,8 +33,6 @@ CHEAPEST = LADDER[0]
 compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
-HOST_BOUND_NS = 400e3
-"""A shorter call with the compiler's own CUDA graphs may be waiting for the host (expected.COMPILERS_GRAPH_NS)."""
 RESCUE = "rescue"
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
@@ -138,10 +136,8 @@ def _ahead(view: View) -> Experiment | None:
 def _own_graphs(view: View) -> list[Candidate]:
     """Where the fastest candidate has the compiler's CUDA graphs and its call is short: one's own graph in their place. What was compiled
     is in the caches, so that it takes seconds."""
-    best, whole_ns = fastest(view), call_ns(view.context)
-    if best is None or not GRAPHLESS.keys() & set(best.passes) or recurrent(view.context) or not _is_graph_usable(view):
-        return []
-    if whole_ns is None or whole_ns / (memory.screened_speedup(best) or 1.0) > HOST_BOUND_NS:
+    best = fastest(view)
+    if best is None or not waits_for_host(view, best) or recurrent(view.context) or not _is_graph_usable(view):
         return []
     return [candidate(joined(best.passes, GRAPH), view.context, origin="step", parents=(best.name,), dimension=CATALOGUE[GRAPH].dimension)]
 
