@@ -347,8 +347,8 @@ def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_com
 
 
 def test_what_the_host_hid_is_no_evidence_against_a_pass():
-    """The depthwise network on a busy H200: its kernels of their own in the compiler's graphs 1.75x, the compiler's graphs 1.80x; in a graph
-    of its own the pass was never tried."""
+    """The depthwise network on a busy H200: kernels of its own in the compiler's graphs 1.75x, the compiler's graphs alone 1.80x; in a
+    graph of its own the pass was never tried."""
     context, parent = context_of(SEVEN["depthwise"]), ("compile_reduce_overhead",)
     known = [a_screen(context, 0, "cuda_graph", 1.55), a_screen(context, 1, *parent, 1.80),
              a_screen(context, 2, "separable_convolutions+compile_reduce_overhead", 1.75, parent)]

@@ -163,7 +163,7 @@ def fastest(view: View) -> Experiment | None:
 
 
 def waits_for_host(view: View, row: Experiment) -> bool:
-    """Whether a candidate has the compiler's CUDA graphs and is so fast that what the host takes to replay them may be what was measured."""
+    """Whether a candidate has the compiler's CUDA graphs, and is so fast that replaying them may be what was measured."""
     if not GRAPHLESS.keys() & set(row.passes):
         return False
     whole_ns = _once(view.context, call_ns)
