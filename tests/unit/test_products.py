@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from kernelwright.probe.rewrites import product_choice, products
-from kernelwright.probe.rewrites.product_choice import Chooser, choices_file, errors, kept_choices, tiles_for
+from kernelwright.probe.rewrites.product_choice import PRODUCT_CHOICES, Chooser, errors, tiles_for
 from kernelwright.probe.rewrites.product_layers import ProductLinear, with_products
 from kernelwright.probe.rewrites.products import HI, HI_FINITE, LO, LOWEST, MODES, Launch, Product, product_of, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
@@ -206,10 +206,10 @@ def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_pat
         assert how is not None and (how.mode, how.tile) == ("fp16x3", [64, 64, 64, 4, 3, 1, 1])
     assert len(measured) == 1 and "64x8x32" in measured[0]
     Chooser(("fp16x1",), tf32=True)(linear, x)
-    assert len(measured) == 2 and set(kept_choices()) == set(measured)
+    assert len(measured) == 2 and set(PRODUCT_CHOICES.kept()) == set(measured)
     for text in ("{", "[1]", '{"key": [["fp16x3", "x"]]}', '{"key": 3}'):
-        choices_file().write_text(text)
-        assert kept_choices() == {}
+        PRODUCT_CHOICES.file().write_text(text)
+        assert PRODUCT_CHOICES.kept() == {}
     assert [file.name for file in tmp_path.iterdir()] == ["tensor_core_products.json"]
 
 

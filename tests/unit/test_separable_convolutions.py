@@ -132,7 +132,37 @@ def test_the_fastest_of_both_in_one_kernel_each_for_itself_and_the_library(
 
     monkeypatch.setattr(rewrite, "best_of", best_of)
     with torch.no_grad():
-        assert rewrite.replacements(chain, x, [10.0, 10.0]) == expected
+        assert rewrite.fastest_replacements([one[0] for one in chain], x, [10.0, 10.0]) == expected
+
+
+def test_the_next_process_takes_what_was_fastest_if_it_is_as_exact_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    model, x = blocks()
+    graph, seen = traced(model, x)
+    chain, timed = chains_of(graph, seen)[0], []
+
+    def fastest(stages, _x, _library_s):  # type: ignore[no-untyped-def]
+        timed.append(len(stages))
+        return [(0, 1, Convolutions(stages[:1], [4, 13, 16, 4])), (1, 2, Convolutions(stages[1:], TILE))]
+
+    monkeypatch.setattr(rewrite, "fastest_replacements", fastest)
+
+    def chosen(x: torch.Tensor) -> list[tuple[int, int, list[int]]]:
+        with torch.no_grad():
+            return [(begin, end, module.tile) for begin, end, module in rewrite.replacements(chain, x, [1.0, 1.0])]
+
+    assert chosen(x) == chosen(x) == [(0, 1, [4, 13, 16, 4]), (1, 2, TILE)] and timed == [2]
+    assert chosen(x[:1]) == chosen(x) and timed == [2, 2], "other sizes are timed"
+    plain = rewrite.convolve_in_torch
+    monkeypatch.setattr(rewrite, "convolve_in_torch", lambda *given: plain(*given) * 1.001)
+    assert chosen(x) and timed == [2, 2, 2], "not as exact on these numbers"
+    monkeypatch.setattr(rewrite, "convolve_in_torch", plain)
+    file = rewrite.CONVOLUTION_CHOICES.file()
+    for strange in ('[["second", [4, 13, 16, 4]]]', '[["first", [64, 64, 32, 4, 3, 0]]]', '[["third", [64]]]', '[["first", [1, 2]]]'):
+        key = rewrite.chain_key([one[0] for one in chain], x)
+        file.write_text(f'{{"{key}": {strange}}}'.replace("'", ""))
+        before = len(timed)
+        assert chosen(x) and len(timed) == before + 1, strange
 
 
 def written_after(self, x):  # type: ignore[no-untyped-def]

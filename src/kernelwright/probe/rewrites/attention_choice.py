@@ -11,13 +11,14 @@ import torch.nn.functional as F
 
 from .attention import Attention, can_attend
 from .attention_kernels import triton
+from .choices import Choices, machine_of
 from .measuring import errors, seconds
-from .product_choice import GAIN, LEAST_WORK, SAMPLE, keep_choice, kept_choices
+from .product_choice import GAIN, LEAST_WORK, SAMPLE
+from .products import MODES
 
 MOST_SCORES = 2**24
 """Scores, about, that are computed in float64 to measure errors."""
-KEPT, TILE_NUMBERS = "tensor_core_attention", (5,)
-"""Name of the file of choices, and how many numbers a tile has."""
+ATTENTION_CHOICES = Choices("tensor_core_attention", MODES, (5,))
 
 
 def attention_tiles(depth: int, mode: str) -> list[list[int]]:
@@ -90,10 +91,9 @@ class AttentionCall:
 
     def described(self) -> str:
         """What a choice depends on: device, versions, shapes, layout, mask."""
-        device = torch.cuda.get_device_name(self.query.device) if self.query.is_cuda else "cpu"
         shapes = "x".join(str(number) for number in (*self.query.shape, *self.key.shape[1:3], self.query.stride(2), self.key.stride(2)))
         mask = "none" if self.mask is None else f"{self.mask.dtype}{list(self.mask.shape)}"
-        return "|".join([device, torch.__version__, getattr(triton, "__version__", "none"), shapes, mask, str(self.is_causal)])
+        return "|".join([machine_of(self.query, triton), shapes, mask, str(self.is_causal)])
 
 
 class AttentionChooser:
@@ -114,10 +114,10 @@ class AttentionChooser:
             return None
         key = "|".join([call.described(), *self.modes])
         if key not in self.timed:
-            kept = kept_choices(KEPT, TILE_NUMBERS).get(key)
+            kept = ATTENTION_CHOICES.kept().get(key)
             self.timed[key] = self.faster(call) if kept is None else [Attention(mode, tile) for mode, tile in kept]
             if kept is None:
-                keep_choice(key, self.timed[key], KEPT, TILE_NUMBERS)
+                ATTENTION_CHOICES.keep(key, [(how.mode, how.tile) for how in self.timed[key]])
         return next((how for how in self.timed[key] if self.as_exact(call, how)), None)
 
     def as_exact(self, call: AttentionCall, how: Attention) -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from .choices import Choices, machine_of
 from .measuring import errors, seconds
 from .product_kernels import triton
 from .products import MODES, WIDTH, Product
@@ -23,6 +20,7 @@ SAMPLE = 256
 """Rows, about, on which errors are measured."""
 GAIN = 1.03
 """A product must be this much faster than the library's to be replaced: the timing's own noise."""
+PRODUCT_CHOICES = Choices("tensor_core_products", MODES, (0, 7))
 
 
 def tiles_for(rows: int, columns: int, depth: int, processors: int, mode: str) -> list[list[int]]:
@@ -53,35 +51,6 @@ def need_tensor_cores() -> None:
         raise NotImplementedError("not applicable: needs Triton and a GPU with bfloat16 tensor cores (compute capability 8.0)")
 
 
-def choices_file(name: str = "tensor_core_products") -> Path:
-    """Where choices are kept from one process to the next: beside Triton's own compiled kernels."""
-    folder = os.environ.get("TRITON_CACHE_DIR") or os.path.join(os.path.expanduser("~"), ".triton", "cache")
-    return Path(folder) / f"{name}.json"
-
-
-def kept_choices(name: str = "tensor_core_products", sizes: Sequence[int] = (0, 7)) -> dict[str, list[tuple[str, list[int]]]]:
-    """{key: [(mode, tile), ...]}; empty where there is no such file, or none that is in order: tiles of so many numbers."""
-    try:
-        stored = json.loads(choices_file(name).read_text()[:1_000_000])
-        kept = {str(key): [(str(mode), [int(number) for number in tile]) for mode, tile in rows] for key, rows in stored.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
-    in_order = all(mode in MODES and len(tile) in sizes for rows in kept.values() for mode, tile in rows)
-    return kept if in_order else {}
-
-
-def keep_choice(key: str, found: Sequence[Any], name: str = "tensor_core_products", sizes: Sequence[int] = (0, 7)) -> None:
-    """Adds one choice (each with a mode and a tile) to the file; where it can't be written, the next process measures again."""
-    file = choices_file(name)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({**kept_choices(name, sizes), key: [(how.mode, how.tile) for how in found]}))
-        os.replace(temporary, file)
-    except OSError:
-        return
-
-
 class Chooser:
     """Decides for each linear layer, on its real weights and inputs: the fastest product that errs by no more than the library's.
 
@@ -104,18 +73,16 @@ class Chooser:
             return None
         key = self.key(linear, flat)
         if key not in self.timed:
-            kept = kept_choices().get(key)
+            kept = PRODUCT_CHOICES.kept().get(key)
             self.timed[key] = self.faster(linear, flat) if kept is None else [Product(mode, tile) for mode, tile in kept]
             if kept is None:
-                keep_choice(key, self.timed[key])
+                PRODUCT_CHOICES.keep(key, [(how.mode, how.tile) for how in self.timed[key]])
         return next((how for how in self.timed[key] if self.as_exact(linear, flat, how)), None)
 
     def key(self, linear: torch.nn.Linear, x: torch.Tensor) -> str:
         """What a choice depends on: device, versions, shape (M, N, K), whether a bias is added, modes, what it is held against."""
-        device = torch.cuda.get_device_name(x.device) if x.is_cuda else "cpu"
         shape = f"{x.shape[0]}x{linear.out_features}x{linear.in_features}"
-        return "|".join([device, torch.__version__, getattr(triton, "__version__", "none"), shape, str(linear.bias is not None),
-                         *self.modes, str(self.tf32)])
+        return "|".join([machine_of(x, triton), shape, str(linear.bias is not None), *self.modes, str(self.tf32)])
 
     def library(self, linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
         """What the library gives in the precision that is asked for."""

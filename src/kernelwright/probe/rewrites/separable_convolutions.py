@@ -17,6 +17,7 @@ import torch.fx
 import torch.nn.functional as F
 
 from .batch_norms import fold_batch_norms
+from .choices import Choices, machine_of
 from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
 from .measuring import errors, seconds
 from .tracing import traced_call
@@ -38,6 +39,11 @@ TILES = ((128, 64, 32, 4, 3), (64, 128, 32, 4, 3), (64, 64, 32, 4, 4), (256, 64,
 PLACES = (32, 64)
 """Places of a tile that computes the depthwise part too, 16 deep: a thread holds four to eight of its numbers. One stage: what is pipelined
 is copied to shared memory, each tap of it."""
+SPANS = {"first": (0, 1), "second": (1, 2), "both": (0, 2)}
+"""Which stages of a chain a kernel computes: the first, and one behind the last."""
+MATRIX_NUMBERS = 6
+"""Of the tile of a kernel that ends in a 1x1 convolution; the others have one or four."""
+CONVOLUTION_CHOICES = Choices("separable_convolutions", SPANS, (1, 4, MATRIX_NUMBERS))
 LARGEST_WINDOW = 49
 """Of a depthwise kernel a row of the window is unrolled."""
 LARGEST_IMAGE = 2**31
@@ -264,8 +270,8 @@ def tiles_of(stages: Sequence[Stage], x: torch.Tensor, tf32: bool) -> list[list[
     return [[*tile, int(tf32)] for tile in fitting]
 
 
-def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
-    """(seconds, module) of the fastest that takes less than limit_s and errs by no more than the library; None where there is none."""
+def exactness(stages: Sequence[Stage], x: torch.Tensor) -> Callable[[Convolutions], bool]:
+    """What says whether a kernel errs by no more than the library, on some of these images."""
     sample = x[: max(1, min(len(x), 2**22 // max(1, x[0].numel())))]
     expected, exact = sample, sample.double()
     for stage in stages:
@@ -273,13 +279,23 @@ def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[f
         wide = copy.deepcopy(stage.conv).double()
         exact = Stage(wide, stage.activation).library(exact)
     most = errors(expected, exact)
+
+    def as_exact(module: Convolutions) -> bool:
+        return all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
+
+    return as_exact
+
+
+def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
+    """(seconds, module) of the fastest that takes less than limit_s and errs by no more than the library; None where there is none."""
+    as_exact = exactness(stages, x)
     narrow = not stages[-1].depthwise and torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
     for tf32 in (True, False) if narrow else (False,):
         found = []
         for tile in tiles_of(stages, x, tf32):
             module = Convolutions(stages, tile)
             try:
-                if any(error > AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True)):
+                if not as_exact(module):
                     break  # tiles of one precision add the same products: none of them is compiled in vain
                 taken_s = seconds(lambda: module(x))  # noqa: B023 called at once
             except (RuntimeError, triton.errors.TritonError):  # no room for this tile on the device
@@ -307,14 +323,54 @@ def replacements(chain: Sequence[Place], x: torch.Tensor, library_s: Sequence[fl
     library_s: see library_seconds.
     """
     stages = [stage for stage, _node, _last in chain]
-    both = best_of(stages, x, sum(library_s) / FASTER) if len(chain) > 1 else None
+    key = chain_key(stages, x)
+    kept = CONVOLUTION_CHOICES.kept().get(key)
+    again = kept_replacements(stages, x, kept) if kept is not None else None
+    if again is not None:
+        return again
+    chosen = fastest_replacements(stages, x, library_s)
+    CONVOLUTION_CHOICES.keep(key, [(name, module.tile) for begin, end, module in chosen
+                                   for name, span in SPANS.items() if span == (begin, end)])
+    return chosen
+
+
+def chain_key(stages: Sequence[Stage], x: torch.Tensor) -> str:
+    """What a choice depends on: device, versions, shapes, what the library may do."""
+    layers = [[stage.conv.in_channels, stage.conv.out_channels, *stage.geometry(), stage.activation] for stage in stages]
+    return "|".join([machine_of(x, triton), str(x.dtype), str(list(x.shape)), str(layers), str(torch.backends.cudnn.allow_tf32)])
+
+
+def kept_replacements(
+    stages: Sequence[Stage], x: torch.Tensor, kept: Sequence[tuple[str, Sequence[int]]],
+) -> list[tuple[int, int, Convolutions]] | None:
+    """What an earlier process chose, as far as it is as exact on these numbers; None where a kernel is not: all is measured anew."""
+    inputs, found = [x], []
+    for stage in stages[:-1]:
+        inputs.append(stage.library(inputs[-1]))
+    for name, tile in kept:
+        begin, end = SPANS[name]
+        if end > len(stages) or stages[end - 1].depthwise is (len(tile) == MATRIX_NUMBERS):
+            return None
+        module = Convolutions(stages[begin:end], tile)
+        try:
+            if not exactness(module.stages, inputs[begin])(module):
+                return None
+        except (RuntimeError, triton.errors.TritonError):
+            return None
+        found.append((begin, end, module))
+    return found
+
+
+def fastest_replacements(stages: Sequence[Stage], x: torch.Tensor, library_s: Sequence[float]) -> list[tuple[int, int, Convolutions]]:
+    """The same by timing every way."""
+    both = best_of(stages, x, sum(library_s) / FASTER) if len(stages) > 1 else None
     apart_s, single = 0.0, []
     for index, (stage, limit_s) in enumerate(zip(stages, library_s, strict=True)):
         found = best_of([stage], x, limit_s / FASTER)
         single += [(index, index + 1, found[1])] if found is not None else []
         apart_s += limit_s if found is None else found[0]
         x = stage.library(x)
-    return single if both is None or apart_s < both[0] else [(0, len(chain), both[1])]
+    return single if both is None or apart_s < both[0] else [(0, len(stages), both[1])]
 
 
 def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> int:
