@@ -29,7 +29,8 @@ def test_every_tile_errs_like_the_library(width, size, layers, batch, steps, bat
     exact, library = PlainLstm(lstm)(x.double()), lstm(x)
     own = PersistentLstm(lstm)
     assert own(x)[0].equal(library[0]), "no tile chosen yet"
-    for tile in lstm_tiles(lstm, torch.cuda.get_device_properties(0).multi_processor_count):
+    device = torch.cuda.get_device_properties(0)
+    for tile in lstm_tiles(lstm, batch, device.multi_processor_count, device.shared_memory_per_block_optin):
         own.lay_out(tile)
         for _ in range(3):
             out, (h, c) = own(x)

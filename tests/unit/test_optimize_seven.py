@@ -356,6 +356,8 @@ def test_what_the_host_hid_is_no_evidence_against_a_pass():
     assert ("separable_convolutions", True) not in evidence(view) and ("cuda_graph", True) in evidence(view)
     own = next(item for item in strategy.proposals(view) if item.name == "separable_convolutions+cuda_graph")
     assert hope(view, own).ratio >= strategy.OPENING
+    gained = [*known[:2], a_screen(context, 2, "separable_convolutions+compile_reduce_overhead", 5.4, parent)]
+    assert evidence(strategy.View(context, "equal", gained))["separable_convolutions", True] == pytest.approx(3.0), "a gain shows anyway"
     long = replace(SEVEN["depthwise"], original_us=4000.0)
     assert evidence(strategy.View(context_of(long), "equal", known))["separable_convolutions", True] == pytest.approx(1.75 / 1.80)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +73,7 @@ def test_the_model_finds_in_the_layer_what_it_looks_for_and_other_calls_go_to_th
     assert torch.equal(own(x), expected), "on the CPU the library computes"
     again = copy.deepcopy(own)
     assert again.lstm.tile == [8, 4] and torch.equal(again(x), expected) and again.lstm.weight_ih_l0 is not own.lstm.weight_ih_l0
+    assert torch.equal(own.lstm(input=x)[0], net.lstm(input=x)[0]), "by nn.LSTM's own name"
     half = bf16(own, (x,), {})
     assert half.inner.lstm.own.dtype == torch.float16 and half(x).dtype == torch.float32
     torch.testing.assert_close(half(x), expected, rtol=0, atol=5e-2)
@@ -86,13 +88,18 @@ def test_the_model_finds_in_the_layer_what_it_looks_for_and_other_calls_go_to_th
 
 @pytest.mark.parametrize(("given", "taken"), [
     ({}, True), ({"hx": (None,)}, False), ({"dtype": torch.float64}, False), ({"dims": 2}, False), ({"batch": 65}, False),
-    ({"steps": 0}, False), ({"steps": 2**20}, False), ({"gradient": True}, False)])
+    ({"steps": 0}, False), ({"steps": 2**20}, False), ({"gradient": True}, False), ({"cast": torch.bfloat16}, False),
+    ({"dropout": 0.5}, False), ({"dropout": 0.5, "eval": True}, True), ({"most": 32}, False), ({"most": 32, "batch": 32}, True)])
 def test_only_calls_that_the_kernel_can_compute_are_taken(given: dict, taken: bool) -> None:
     class OnGpu(torch.Tensor):
         is_cuda = True
 
-    own = PersistentLstm(nn.LSTM(6, 16, 2, batch_first=True))
+    own = PersistentLstm(nn.LSTM(6, 16, 2, batch_first=True, dropout=given.get("dropout", 0.0)))
     own.requires_grad_(given.get("gradient", False))
+    own.train(not given.get("eval", False))
+    own.lay_out([8, 4])
+    own.to(given.get("cast", torch.float32) if "cast" in given else None)
+    own.most = given.get("most", own.most)
     x = torch.empty(given.get("batch", 64), given.get("steps", 7), 6, dtype=given.get("dtype", torch.float32), device="meta")
     own.to("meta")
     x = (x[0] if given.get("dims") == 2 else x).as_subclass(OnGpu)
@@ -107,18 +114,24 @@ def test_torch_compile_takes_the_model_as_one_graph(monkeypatch: pytest.MonkeyPa
     net.lstm = PersistentLstm(net.lstm)
     net.lstm.lay_out([8, 4])
     monkeypatch.setattr(PersistentLstm, "takes", lambda self, x, hx: hx is None)
-    monkeypatch.setattr(rewrite, "lstm_steps", lambda projected, own, *_rest: (
-        as_the_kernel_says(net.lstm, x.transpose(0, 1)).transpose(0, 1).contiguous(), *(torch.zeros(len(own), 2, 16) for _ in range(2))))
+    plain = nn.LSTM(6, 16, 2)
+    plain.load_state_dict(net.lstm.library.state_dict())
+    monkeypatch.setattr(rewrite, "lstm_steps", lambda *_arguments: (plain(x)[0].clone(), *(state.clone() for state in plain(x)[1])))
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True, dynamic=False)
-    torch.testing.assert_close(compiled(x), net(x))
+    net.lstm.tile, expected = [], net(x)
+    net.lstm.tile = [8, 4]
+    torch.testing.assert_close(compiled(x), expected)
     torch._dynamo.reset()
 
 
 def test_all_programs_must_fit_on_the_gpu_at_once() -> None:
-    assert lstm_tiles(nn.LSTM(256, 512, 2, device="meta"), 132) == [[8, 4], [16, 8]]
-    assert lstm_tiles(nn.LSTM(256, 100, 1, device="meta"), 132) == [[4, 4], [8, 8]]
-    assert lstm_tiles(nn.LSTM(256, 2048, 4, device="meta"), 132) == []
+    def tiles(size: int, layers: int, batch: int = 32) -> list[list[int]]:
+        return lstm_tiles(nn.LSTM(256, size, layers, device="meta"), batch, 132, 232448)
+
+    assert tiles(512, 2) == [[8, 4], [16, 8]] and tiles(100, 1) == [[4, 4], [8, 8]]
+    assert tiles(2048, 4) == [], "more programs than the GPU has room for"
+    assert tiles(1024, 1, 16) == [[8, 4], [16, 8]] and tiles(1024, 1, 64) == [[8, 4]] and tiles(1024, 2) == [], "shared memory"
 
 
 def test_without_a_gpu_it_says_so() -> None:
@@ -138,9 +151,12 @@ def test_what_errs_more_than_the_library_or_is_slower_is_left_to_it(monkeypatch:
         own = PersistentLstm(lstm)
         monkeypatch.setattr(PersistentLstm, "takes", lambda *_arguments: True)
         monkeypatch.setattr(PersistentLstm, "forward", lambda self, x: (tried.append(self.tile) or lstm(x)[0] * (1 + rough), None))
-        monkeypatch.setattr(rewrite.torch.cuda, "get_device_properties", lambda _device: type("P", (), {"multi_processor_count": 132}))
+        monkeypatch.setattr(rewrite.torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(
+            multi_processor_count=132, shared_memory_per_block_optin=232448))
         monkeypatch.setattr(rewrite, "seconds", lambda call: times["own"] if measured(call) else times["library"])
-        return rewrite.lstm_is_faster(lstm, own, (x,), {})
+        found = rewrite.lstm_is_faster(lstm, own, (x,), {})
+        measured_for[:] = [own.most]
+        return found
 
     def measured(call) -> bool:  # type: ignore[no-untyped-def]
         before = len(tried)
@@ -148,7 +164,9 @@ def test_what_errs_more_than_the_library_or_is_slower_is_left_to_it(monkeypatch:
         return len(tried) > before
 
     tried: list[list[int]] = []
+    measured_for: list[int] = []
     assert calls(0.0) and tried[0] == [4, 4]
+    assert PersistentLstm(lstm).most == 64 and measured_for == [16], "a larger block might have no room"
     assert not calls(1e-3), "the library errs by 1e-7 here"
     times["own"] = 1.99
     assert not calls(0.0), "within the timing's noise"
@@ -160,9 +178,15 @@ sys.path.insert(0, sys.argv[1])
 import torch
 from kernelwright.probe.rewrites.persistent_lstm import PersistentLstm, lstm_steps
 torch.manual_seed(0)
-for size, layers, units, batch, batch_first in ((16, 2, 8, 3, True), (20, 3, 8, 17, False), (16, 1, 4, 2, True)):
-    lstm = torch.nn.LSTM(6, size, layers, batch_first=batch_first)
-    x = torch.randn(*((batch, 4) if batch_first else (4, batch)), 6)
+plain = torch.Tensor.new_empty
+def unwritten(self, *given, **named):
+    found = plain(self, *given, **named)
+    return found.fill_(float("nan")) if found.is_floating_point() else found
+torch.Tensor.new_empty = unwritten
+for size, layers, units, batch, steps, batch_first, bias in (
+        (16, 2, 8, 3, 4, True, True), (20, 3, 8, 17, 4, False, True), (16, 1, 4, 1, 1, True, False), (5, 1, 4, 2, 3, False, True)):
+    lstm = torch.nn.LSTM(6, size, layers, batch_first=batch_first, bias=bias)
+    x = torch.randn(*((batch, steps) if batch_first else (steps, batch)), 6)
     own = PersistentLstm(lstm)
     own.lay_out([units, 4])
     with torch.no_grad():

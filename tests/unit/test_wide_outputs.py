@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 
 import pytest
 import torch
 from torch import nn
 
+from kernelwright.probe.rewrites import wide_outputs as rewrite
 from kernelwright.probe.rewrites.bf16 import bf16
-from kernelwright.probe.rewrites.wide_outputs import ALIGNED, WideLinear, last_layers, wide_is_faster, wide_outputs
+from kernelwright.probe.rewrites.wide_outputs import (
+    ALIGNED,
+    WIDE_TILES,
+    WideLinear,
+    last_layers,
+    wide_is_faster,
+    wide_outputs,
+    wide_tiles_for,
+)
+from triton_interpreter import interpreted
 
 
 class Net(nn.Module):
@@ -70,6 +81,34 @@ def test_only_the_operands_are_rounded_the_bias_is_not(depth: int, biased: bool)
     exact = x.bfloat16().double() @ layer.weight.bfloat16().double().t() + (layer.bias.double() if biased else 0)
     assert float((wide(x).double() - exact).abs().max()) <= 1e-6 * float(exact.abs().max())
     assert wide(x[:0]).shape == (0, 2, 7)
+
+
+INTERPRETED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from kernelwright.probe.rewrites.wide_outputs import by_kernel, product
+torch.manual_seed(0)
+plain = torch.Tensor.new_empty
+def unwritten(self, *given, **named):
+    found = plain(self, *given, **named)
+    return found.fill_(float("nan")) if found.is_floating_point() else found
+torch.Tensor.new_empty = unwritten
+for rows, columns, depth, tile in ((5, 37, 40, [16, 16, 32, 4, 2]), (33, 50, 64, [32, 16, 64, 4, 2]), (1, 3, 8, [16, 32, 16, 4, 1])):
+    a, w = torch.randn(rows, depth), torch.randn(columns, depth)
+    torch.testing.assert_close(by_kernel(a, w, tile), product(a, w), rtol=1e-4, atol=1e-4)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no Triton")
+def test_the_kernel_in_tritons_interpreter() -> None:
+    assert interpreted(INTERPRETED) == ""
+
+
+def test_only_rows_that_start_anywhere_are_tried_in_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "triton", object())
+    assert wide_tiles_for(512, 50257) == [list(tile) for tile in WIDE_TILES] and wide_tiles_for(512, 50256) == []
+    assert wide_tiles_for(40, 50257) == [[64, 128, 64, 4, 4]], "no rows for more"
 
 
 @torch.no_grad()

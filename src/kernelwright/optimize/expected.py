@@ -32,8 +32,12 @@ bookkeeping (H200, torch 2.11, two models in bfloat16, the same compiled code wi
 60 us)."""
 HOST_BOUND_NS = 400e3
 """A shorter call with the compiler's own CUDA graphs may be waiting for the host."""
+IN_A_KERNEL = "persistent_lstm"
+"""With it no recurrent layer of the library is left."""
 LEAST_SHARE = 0.02
 """Of a call's work, at least so much is left whatever is predicted."""
+SHOWN_ANYWAY = 1.05
+"""A gain that shows although the host was waited for."""
 OTHERWISE = 1.1
 """The screen's time of the original counts where it differs from the profile's by this factor."""
 T = TypeVar("T")
@@ -69,7 +73,8 @@ def middle(prediction: Prediction) -> float | None:
 
 def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     """Speed-up over the original that these passes together are expected to have."""
-    passes = [CATALOGUE[name] for name in sorted(names)]  # of those that say the same, one counts: always the same one
+    names = sorted(names)
+    passes = [CATALOGUE[name] for name in names]  # of those that say the same, one counts: always the same one
     idle = min(max(_once(context, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
     work, waiting = 1.0 - idle, idle
     said: set[str] = set()
@@ -83,10 +88,15 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
             waiting = max(0.0, waiting - (1.0 - 1.0 / (expected or 1.0)))
             continue
         work /= known if known is not None else expected or UNKNOWN_GAIN
-    if any(item.one_launch and not (item.carrier and _once(context, recurrent)) for item in passes):
+    if any(item.one_launch and not (item.carrier and stays_out(context, names)) for item in passes):
         waiting = WAITING_LEFT * waiting + _once(context, copies_share)
     whole_ns = _once(context, call_ns) if any(item.one_launch and item.carrier for item in passes) else None
     return 1.0 / max(LEAST_SHARE, work + waiting, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
+
+
+def stays_out(context: Context, names: Iterable[str]) -> bool:
+    """Whether recurrent layers are left, which stay outside of the compiler's CUDA graphs."""
+    return _once(context, recurrent) and IN_A_KERNEL not in names
 
 
 def _said(context: Context, item: Pass) -> Prediction:
@@ -174,13 +184,14 @@ def waits_for_host(view: View, row: Experiment) -> bool:
 
 def evidence(view: View) -> dict[tuple[str, bool], float]:
     """(pass, in a CUDA graph or not) -> the most that a trial has shown it to gain on top of a candidate without it. Where the host was
-    waited for, nothing was shown of what the device does."""
+    waited for, only a gain shows what the device does."""
     found: dict[tuple[str, bool], float] = {}
     for row in view.rows:
         parent = view.row(row.parents[0]) if row.parents else None
         own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
         new = set(row.passes) - set(parent.passes if parent is not None else always(row.passes))
-        if own and before and len(new) == 1 and row.screen is not None and not (parent is not None and waits_for_host(view, row)):
+        hidden = parent is not None and own and before and own < SHOWN_ANYWAY * before and waits_for_host(view, row)
+        if own and before and len(new) == 1 and row.screen is not None and not hidden:
             key = new.pop(), is_graphed(row.passes)
             found[key] = max(found.get(key, 0.0), own / before)
     return found

@@ -17,9 +17,8 @@ from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import kind
-from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, waits_for_host
+from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
-from .passes.conditions import recurrent
 from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
@@ -137,7 +136,7 @@ def _own_graphs(view: View) -> list[Candidate]:
     """Where the fastest candidate has the compiler's CUDA graphs and its call is short: one's own graph in their place. What was compiled
     is in the caches, so that it takes seconds."""
     best = fastest(view)
-    if best is None or not waits_for_host(view, best) or recurrent(view.context) or not _is_graph_usable(view):
+    if best is None or not waits_for_host(view, best) or stays_out(view.context, best.passes) or not _is_graph_usable(view):
         return []
     return [candidate(joined(best.passes, GRAPH), view.context, origin="step", parents=(best.name,), dimension=CATALOGUE[GRAPH].dimension)]
 

@@ -10,7 +10,7 @@ LEFT = 0.3
 
 
 def _refuse(context: Context) -> str | None:
-    none = None if context.runs(*RECURRENT) else "the profile shows no recurrent layer"
+    none = None if context.runs("aten::lstm") else "the profile shows no LSTM"
     exact = None if context.environment.cudnn_tf32 else "TF32 is off for cuDNN: operands of 11 bits are less exact"
     return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), none, exact)
 

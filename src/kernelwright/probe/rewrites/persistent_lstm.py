@@ -20,7 +20,10 @@ from .lstm_kernels import lstm_kernel, triton
 from .measuring import errors, seconds
 
 LARGEST_BATCH = 64
-"""Sequences: a program computes all of them."""
+"""Sequences: a program computes all of them, a power of two at a time."""
+LEAST_BLOCK = 16
+"""Rows and columns that tensor cores take."""
+TYPES_GIVEN = (torch.float32, torch.bfloat16, torch.float16)
 ROUNDING_ROOM = (1.1, 2.0)
 """Roundings of one size: by so much the error may exceed the library's, in the norm and at its largest place."""
 LARGEST_COUNT = 2**31
@@ -32,10 +35,13 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, layer: torch.nn.LSTM) -> None:
         super().__init__()
-        self.dtype = torch.float16
+        self.dtype = torch.float32
+        """Of inputs and results, which are not narrowed (casts.narrow_is_close)."""
         self.hidden_size, self.batch_first, self.num_layers = layer.hidden_size, layer.batch_first, layer.num_layers
         self.tile: list[int] = []
         """Units and warps of a program; without them the library computes."""
+        self.most = LARGEST_BATCH
+        """Sequences for which the tile has room on the GPU."""
         for name, parameter in layer.named_parameters(recurse=False):
             self.register_parameter(name, parameter)  # where the kernel computes, torch.compile meets nothing of the library's layer
         self.library, self.training = layer, layer.training
@@ -49,7 +55,7 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
     def lay_out(self, tile: Sequence[int]) -> None:
         """The weights in half precision as the kernel reads them: the four gates of a unit side by side, K columns, a power of two."""
         layer, size = self.library, self.library.hidden_size
-        deep, columns = 1 << (size - 1).bit_length(), -(-size // tile[0]) * tile[0] * 4
+        deep, columns = block_of(size), -(-size // tile[0]) * tile[0] * 4
 
         def beside(kind: str, place: int) -> torch.Tensor:
             rows = getattr(layer, f"{kind}_l{place}").detach().view(4, size, -1).transpose(0, 1).reshape(4 * size, -1)
@@ -61,7 +67,7 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
         shift = torch.stack([beside("bias_ih", place) + beside("bias_hh", place) for place in places])[..., 0] if layer.bias \
             else own.new_zeros(own.shape[:2])
         for name, value in (("own", F.pad(own, (0, deep - size))), ("below", F.pad(below, (0, deep - size)))):
-            self.register_buffer(name, value.to(self.dtype).contiguous(), persistent=False)
+            self.register_buffer(name, value.to(torch.float16).contiguous(), persistent=False)
         self.register_buffer("shift", shift.contiguous(), persistent=False)
         self.tile = list(tile)
 
@@ -70,16 +76,19 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
         weight = self.weight_ih_l0
         if hx is not None or not isinstance(x, torch.Tensor) or x.dim() != 3 or x.dtype != weight.dtype or x.device != weight.device:
             return False  # a packed sequence is no tensor
+        if x.dtype not in TYPES_GIVEN or self.own.dtype != torch.float16:
+            return False  # cast since, all of it
         wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self._parameters.values()))
         batch = x.shape[0 if self.batch_first else 1]
-        fits = 0 < batch <= LARGEST_BATCH and 0 < x.shape[0] * x.shape[1] * 4 * self.hidden_size * self.num_layers < LARGEST_COUNT
-        return x.is_cuda and fits and not wants_gradient and not torch.is_autocast_enabled("cuda")
+        fits = 0 < batch <= self.most and 0 < x.shape[0] * x.shape[1] * 4 * self.hidden_size * self.num_layers < LARGEST_COUNT
+        drops = self.training and self.library.dropout > 0
+        return x.is_cuda and fits and not wants_gradient and not drops and not torch.is_autocast_enabled("cuda")
 
-    def forward(self, x: torch.Tensor, hx: Any = None) -> Any:
-        if not self.tile or not self.takes(x, hx):
-            return self.library(x, hx)
-        arguments = (x, self.weight_ih_l0, self.own, self.below, self.shift, self.hidden_size, self.batch_first, self.tile)
-        watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
+    def forward(self, input: torch.Tensor, hx: Any = None) -> Any:  # nn.LSTM's name for it
+        if not self.tile or not self.takes(input, hx):
+            return self.library(input, hx)
+        arguments = (input, self.weight_ih_l0, self.own, self.below, self.shift, self.hidden_size, self.batch_first, self.tile)
+        watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(input) is not torch.Tensor
         out, last_h, last_c = (torch.ops.persistent_lstm.run if watched else run_lstm)(*arguments)
         return out, (last_h, last_c)
 
@@ -125,7 +134,7 @@ def lstm_steps(
     for first, last in [(0, steps)] if together else [(step, step + 1) for step in range(steps)]:
         kernel[(layers * -(-size // units),)](
             projected, own, below, shift, states, out, last_h, last_c, arrived, batch, steps, first, last, *strides[0], *strides[1],
-            LAYERS=layers, H=size, K=own.shape[2], UNITS=units, BB=max(16, triton.next_power_of_2(batch)), WAITS=together, num_warps=warps,
+            LAYERS=layers, H=size, K=own.shape[2], UNITS=units, BB=block_of(batch), WAITS=together, num_warps=warps, num_stages=1,
             **({"launch_cooperative_grid": True} if together else {}))
     return out, last_h.to(projected.dtype), last_c.to(projected.dtype)
 
@@ -151,10 +160,18 @@ torch.library.custom_op(
            "-> (Tensor, Tensor, Tensor)").register_fake(lstm_results)
 
 
-def lstm_tiles(layer: torch.nn.LSTM, processors: int) -> list[list[int]]:
-    """[units a program, warps] worth trying: the fewest units with which all programs fit on the GPU at once, and twice as many."""
+def block_of(count: int) -> int:
+    """The power of two that a tile has for so many."""
+    return max(LEAST_BLOCK, 1 << (count - 1).bit_length())
+
+
+def lstm_tiles(layer: torch.nn.LSTM, batch: int, processors: int, shared_bytes: int) -> list[list[int]]:
+    """[units a program, warps] worth trying: the fewest units with which all programs fit on the GPU at once, and twice as many; those
+    whose weights, and the states that come in, fit into so many bytes of shared memory."""
     units = next((units for units in (4, 8, 16, 32) if layer.num_layers * -(-layer.hidden_size // units) <= processors), None)
-    return [] if units is None else [[units, 4], [2 * units, 8]]
+    kinds, deep = min(layer.num_layers, 2), block_of(layer.hidden_size)
+    found = [] if units is None else [[units, 4], [2 * units, 8]]
+    return [tile for tile in found if 2 * deep * (kinds * 4 * tile[0] + block_of(batch)) <= shared_bytes]
 
 
 def lstm_is_faster(layer: torch.nn.LSTM, own: PersistentLstm, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -165,7 +182,9 @@ def lstm_is_faster(layer: torch.nn.LSTM, own: PersistentLstm, args: tuple[Any, .
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         exact = PlainLstm(layer)(x.double())
     most, found = errors(layer(x)[0], exact), []
-    for tile in lstm_tiles(layer, torch.cuda.get_device_properties(x.device).multi_processor_count):
+    device, batch = torch.cuda.get_device_properties(x.device), x.shape[0 if layer.batch_first else 1]
+    own.most = min(own.most, block_of(batch))
+    for tile in lstm_tiles(layer, batch, device.multi_processor_count, device.shared_memory_per_block_optin):
         own.lay_out(tile)
         try:
             as_exact = all(error <= room * limit for error, room, limit in zip(errors(own(x)[0], exact), ROUNDING_ROOM, most, strict=True))
@@ -196,6 +215,11 @@ def persistent_lstm(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """A copy of the model (weights shared) whose LSTM layers run in one kernel each where that pays."""
     if triton is None or not torch.cuda.is_available() or torch.version.hip is not None or torch.cuda.get_device_capability() < (8, 0):
         raise NotImplementedError("not applicable: needs Triton and an NVIDIA GPU of compute capability 8.0")
+    try:
+        with products_as_cudnn():
+            pass
+    except RuntimeError as error:  # set by torch's newer names, and differently for products and recurrent layers
+        raise NotImplementedError(f"not applicable: the precision of float32 products can't be read ({error})") from error
     twin = sharing_twin(model)
     layers = [layer for layer in plain_layers(twin, {torch.nn.LSTM}) if not layer.bidirectional and not layer.proj_size]
     with torch.no_grad():
