@@ -184,7 +184,8 @@ def lstm_is_faster(layer: torch.nn.LSTM, own: PersistentLstm, args: tuple[Any, .
     most, found = errors(layer(x)[0], exact), []
     device, batch = torch.cuda.get_device_properties(x.device), x.shape[0 if layer.batch_first else 1]
     own.most = min(own.most, block_of(batch))
-    for tile in lstm_tiles(layer, batch, device.multi_processor_count, device.shared_memory_per_block_optin):
+    shared_bytes = getattr(device, "shared_memory_per_block_optin", LARGEST_COUNT)  # an older torch does not know: Triton says it
+    for tile in lstm_tiles(layer, batch, device.multi_processor_count, shared_bytes):
         own.lay_out(tile)
         try:
             as_exact = all(error <= room * limit for error, room, limit in zip(errors(own(x)[0], exact), ROUNDING_ROOM, most, strict=True))
