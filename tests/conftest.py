@@ -54,7 +54,7 @@ def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files in their order, but between two that start the programs some that do not: two of the former at a time wait for each other, since
+    """Files in their order, but between two that start programs come some that do not: two of the former at a time wait for each other, as
     one profile or timing runs on a machine. A third of the others comes last, to keep both processes busy to the end."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
