@@ -53,23 +53,8 @@ def own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
 
 
-def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Files in their order, but between two that start programs come some that do not: two of the former at a time wait for each other, as
-    one profile or timing runs on a machine. A third of the others comes last, to keep both processes busy to the end."""
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    waiting = [file for file in files if "e2e" in file.parts]
-    others = [file for file in files if "e2e" not in file.parts]
-    share = len(others) * 2 // 3 // max(1, len(waiting))
-    order = [one for place, file in enumerate(waiting) for one in (file, *others[place * share : (place + 1) * share])]
-    order += others[len(waiting) * share :]
-    return [item for file in order for item in files[file]]
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """torch is asked, and imported, only if a test needs the answer."""
-    items[:] = mixed(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
