@@ -89,7 +89,8 @@ def test_the_model_finds_in_the_layer_what_it_looks_for_and_other_calls_go_to_th
 @pytest.mark.parametrize(("given", "taken"), [
     ({}, True), ({"hx": (None,)}, False), ({"dtype": torch.float64}, False), ({"dims": 2}, False), ({"batch": 65}, False),
     ({"steps": 0}, False), ({"steps": 2**20}, False), ({"gradient": True}, False), ({"cast": torch.bfloat16}, False),
-    ({"dropout": 0.5}, False), ({"dropout": 0.5, "eval": True}, True), ({"most": 32}, False), ({"most": 32, "batch": 32}, True)])
+    ({"dropout": 0.5}, False), ({"dropout": 0.5, "eval": True}, True), ({"most": 32}, False), ({"most": 32, "batch": 32}, True),
+    ({"laid_out": False}, True)])
 def test_only_calls_that_the_kernel_can_compute_are_taken(given: dict, taken: bool) -> None:
     class OnGpu(torch.Tensor):
         is_cuda = True
@@ -97,7 +98,8 @@ def test_only_calls_that_the_kernel_can_compute_are_taken(given: dict, taken: bo
     own = PersistentLstm(nn.LSTM(6, 16, 2, batch_first=True, dropout=given.get("dropout", 0.0)))
     own.requires_grad_(given.get("gradient", False))
     own.train(not given.get("eval", False))
-    own.lay_out([8, 4])
+    if given.get("laid_out", True):
+        own.lay_out([8, 4])
     own.to(given.get("cast", torch.float32) if "cast" in given else None)
     own.most = given.get("most", own.most)
     x = torch.empty(given.get("batch", 64), given.get("steps", 7), 6, dtype=given.get("dtype", torch.float32), device="meta")

@@ -6,7 +6,7 @@ from .base import LAYER_FOLD, Context, Move, Pass, Prediction
 from .conditions import RECURRENT, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 
 LEFT = 0.3
-"""Part of the recurrent layers' time that stays at best (H200, two layers of 512 units: 0.39 of cuDNN's under TF32)."""
+"""Part of the recurrent layers' time that stays at best (H200, two layers of 512 units in CUDA graphs: 637 us, cuDNN's under TF32 1396)."""
 
 
 def _refuse(context: Context) -> str | None:

@@ -76,8 +76,8 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
         weight = self.weight_ih_l0
         if hx is not None or not isinstance(x, torch.Tensor) or x.dim() != 3 or x.dtype != weight.dtype or x.device != weight.device:
             return False  # a packed sequence is no tensor
-        if x.dtype not in TYPES_GIVEN or self.own.dtype != torch.float16:
-            return False  # cast since, all of it
+        if x.dtype not in TYPES_GIVEN or (self.tile and self.own.dtype != torch.float16):
+            return False  # cast since it was laid out, all of it
         wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self._parameters.values()))
         batch = x.shape[0 if self.batch_first else 1]
         fits = 0 < batch <= self.most and 0 < x.shape[0] * x.shape[1] * 4 * self.hidden_size * self.num_layers < LARGEST_COUNT
