@@ -26,7 +26,7 @@ ALIGNED = 16
 FLOATS_ALIGNED = 4
 """float32 numbers that make 16 bytes, the alignment of results that the library's fast kernels write."""
 WIDE_TILES = ((128, 256, 64, 8, 3), (256, 128, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4))
-"""Rows x columns x depth of the kernel, warps, stages (H200, 512 x 50257 x 768: 102, 108, 122 us and more; the library's product 424)."""
+"""Rows x columns x depth of the kernel, warps, stages (H200, 512 x 50257 x 768: the first 100 us; the library's product 424)."""
 
 
 class WideLinear(torch.nn.Module):  # type: ignore[misc]
