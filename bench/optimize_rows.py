@@ -49,6 +49,8 @@ LADDER_S = 90.0
 """Kept free for the ladder until one workload has shown what it takes."""
 CLOSING_S = 20.0
 """The closing profile and the report."""
+WARM_SHARE = 0.5
+"""Of the budget, for the run that has what the first one taught."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
 DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
@@ -101,8 +103,8 @@ class Bench:
 
     def _expected_s(self, budget_s: float) -> float:
         """What a workload takes: as long as the longest so far, before the first no less than this."""
-        runs = 2 if self.args.warm else 1
-        return self.taken_s.get(budget_s, runs * (budget_s + CLOSING_S) + LADDER_S * self.args.ladder)
+        runs = [budget_s, *([WARM_SHARE * budget_s] if self.args.warm else [])]
+        return self.taken_s.get(budget_s, sum(one + CLOSING_S for one in runs) + LADDER_S * self.args.ladder)
 
     def write(self) -> None:
         """The document so far, and its table beside it."""
@@ -245,9 +247,9 @@ class Bench:
                             conditions=(), cross_check=False, confirm=False)
 
     def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
-        """The same again, with what the first run taught; what was compiled is forgotten."""
+        """The same again in half the time, with what the first run taught; what was compiled is forgotten."""
         shutil.rmtree(folder.parent / "inductor", ignore_errors=True)
-        again, _ = self._optimised(workload, precision, budget_s, folder.with_name(folder.name + "-warm"))
+        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"))
         target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
         first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
@@ -286,8 +288,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _is_beyond(row: dict[str, Any]) -> bool:
-    share = (row.get("bound_after") or "").rstrip("%")
-    return bool(share) and float(share) > 100.0
+    share = re.fullmatch(r"([\d.]+)%", row.get("bound_after") or "")  # "n/a" where the work could not be counted
+    return share is not None and float(share[1]) > 100.0
 
 
 def _budgets(rows: Sequence[dict[str, Any]]) -> str:
@@ -353,7 +355,7 @@ def add_options(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--budget", type=_budgets_s, default=[120.0], metavar="S[,S...]",
                         help="of one run, seconds; several: a run each (default: 120)")
     parser.add_argument("--no-ladder", dest="ladder", action="store_false", help="don't judge the ladder rows that a search left unjudged")
-    parser.add_argument("--warm", action="store_true", help="each run twice, from an empty cache and with what the first one taught")
+    parser.add_argument("--warm", action="store_true", help="each run twice: from an empty cache, and with what that taught in half its budget")
     parser.add_argument("--append", action="store_true", help="continue the file of --out")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no run that would not be done after this many seconds")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
