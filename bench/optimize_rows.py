@@ -247,8 +247,7 @@ class Bench:
                             conditions=(), cross_check=False, confirm=False)
 
     def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
-        """The same again in half the time, with what the first run taught; what was compiled is forgotten."""
-        shutil.rmtree(folder.parent / "inductor", ignore_errors=True)
+        """The same again in half the time, with what the first run left: lessons, and the compilers' caches."""
         again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"))
         target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
         first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
@@ -336,8 +335,9 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
     warm = [row["warm"] for row in good if row.get("warm") and row["warm"]["cold_s"] is not None]  # else there is nothing to reach
     shares = [one["share"] for one in warm if one["share"] is not None]
     if warm:
-        lines += ["", f"Again with what the first run taught: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "
-                  f"(geometric mean of {len(shares)} of {len(warm)})." if shares else "Again with what the first run taught: not reached."]
+        left = "Again in half the budget with what the first run left (lessons, compilers' caches)"
+        lines += ["", f"{left}: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "
+                  f"(geometric mean of {len(shares)} of {len(warm)})." if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
 
 
@@ -355,7 +355,7 @@ def add_options(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--budget", type=_budgets_s, default=[120.0], metavar="S[,S...]",
                         help="of one run, seconds; several: a run each (default: 120)")
     parser.add_argument("--no-ladder", dest="ladder", action="store_false", help="don't judge the ladder rows that a search left unjudged")
-    parser.add_argument("--warm", action="store_true", help="each run twice: from an empty cache, and with what that taught in half its budget")
+    parser.add_argument("--warm", action="store_true", help="each run again in half the budget, with what it left: lessons, caches")
     parser.add_argument("--append", action="store_true", help="continue the file of --out")
     parser.add_argument("--limit-s", type=float, default=math.inf, help="start no run that would not be done after this many seconds")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

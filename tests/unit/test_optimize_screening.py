@@ -259,6 +259,22 @@ def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workloa
     assert state["winners"] == [] and state["priors"], "a similar workload teaches an order, no winner"
 
 
+def test_what_won_before_comes_first_in_a_budget_that_has_no_room_for_a_cold_compilation(workload):
+    """30 s: by what the first run taught, a compiled candidate needs 10 s for its screen, 12 and 6 for its judgement; 6 are gone."""
+    times = {"seconds": {"cheap": 10.0, "compile": 12.0, "autotune": 12.0}, "profile_s": 6.0,
+             "gains": {"compile_max_autotune": 1.0, "compile_max_autotune_no_cudagraphs": 1.0}}
+    first = run(workload, Stages(**times), budget_s=2000.0)
+    stages = Stages(**times)
+    second = run(workload, stages, budget_s=30.0)
+    winner = "+".join(name for name in first.kept if name != "no_grad")
+    assert "compile_default" in winner and [name.replace("__", "+") for name in stages.screener.asked] == judged(stages) == [winner]
+    assert second.kept == first.kept and second.confirmed is False
+    cold = Stages(**times)
+    workload.path.write_text("# another workload")
+    run(workload, cold, budget_s=30.0)
+    assert all(CATALOGUE[name].cost == "cheap" for asked in cold.screener.asked for name in asked.split("__")), "without it what is cheap"
+
+
 def test_a_gain_that_nobody_predicted_is_confirmed_with_every_audit(workload):
     stages = Stages({"cuda_graph": 9.0}, operators=("aten::mm",))
     outcome = run(workload, stages, budget_s=2000.0)

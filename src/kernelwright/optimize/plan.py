@@ -23,6 +23,8 @@ HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
 UNWRAP = "unwrap_compiled"
 """Comes with every compile mode where the workload is compiled already; the names of candidates leave it out."""
+WARM: Origin = "warm start"
+"""Origin of what won for this workload before on this machine."""
 RUNTIMES_COMBINED = 2
 """Combinations are built on this many of the best runtime passes."""
 

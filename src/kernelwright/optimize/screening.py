@@ -15,6 +15,7 @@ from .budget import (
     ABLATION_SHARE,
     JUDGEMENT,
     JUDGING_SHARE,
+    LAST_TRY_SHARE,
     PLENTY,
     SETUP_S,
     UNSEEN_SHARE,
@@ -26,13 +27,15 @@ from .budget import (
 from .confirm import OF, ROLE
 from .expected import as_screened, hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
-from .plan import Candidate, candidate, carrier_of, first_round
+from .plan import WARM, Candidate, candidate, carrier_of, first_round
 from .screen import Ask, Unusable
 from .search import NO_COMPILER, Search, Status, file_name, line_of
 from .state import utc_now
 from .view import View, incumbent
 
 LEAST_LIMIT_S = 30.0
+LEAST_WARM_S = 10.0
+"""What won before may take so long at least: the rest of a short budget is for its judgement."""
 LIMIT_FACTOR = 5.0
 """A candidate is ended after so many times the expected seconds: a hang must not take the budget."""
 HOPELESS = 0.5
@@ -103,7 +106,7 @@ class ScreenedSearch(Search):
         """See Search."""
         if not self._screens():
             return super().ready()
-        return self.stopped is None and (self._next() is not None or self._judgeable() is not None)
+        return self.stopped is None and (self._next() is not None or self._judgeable() is not None or self._last_judgeable() is not None)
 
     def note_untried(self) -> None:
         """See Search. What applies and was not begun stands in one row, what promised most first; of the combinations those that would
@@ -156,7 +159,7 @@ class ScreenedSearch(Search):
         if item is not None:
             self._screen_one(item)
             return True
-        row = self._judgeable()
+        row = self._judgeable() or self._last_judgeable()
         if row is not None:
             self._judge_one(row)
             return True
@@ -181,8 +184,9 @@ class ScreenedSearch(Search):
         def affordable(item: Candidate) -> bool:
             if item.name in self.set_aside or self.why_not(item) is not None:
                 return False
-            expected_s, seen = screen_estimate_s(item.passes, view.rows, self.costs)
-            more_s = longer_s if kind(item.passes) != "cheap" else 0.0
+            new = () if item.origin == WARM else item.passes  # what won before is in the compilers' caches
+            expected_s, seen = screen_estimate_s(new, view.rows, self.costs)
+            more_s = longer_s if kind(new) != "cheap" else 0.0
             return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
         return strategy.next_candidate(view, affordable, ladder_now=left < LADDER_MARGIN * ladder_s)
@@ -226,11 +230,18 @@ class ScreenedSearch(Search):
             return found
         return next((row for row in self._queue(view, plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
 
-    def _limit_s(self, passes: Sequence[str]) -> float:
+    def _last_judgeable(self) -> Experiment | None:
+        """The next finalist where nothing was FASTER and the time left may do for its judgement: it would pass unused otherwise."""
+        if next(iter(self.best()), None) is not None:
+            return None
+        left = self.left_s()
+        return next((row for row in self._queue(self.view()) if left >= LAST_TRY_SHARE * self._judgement_s(row)), None)
+
+    def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
         """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
         expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
         left = self._screening_left_s() if self._queue(self.view()) else self.left_s() - self._judgement_s(None)
-        return max(1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(left, 0.0) or self.left_s()))
+        return max(LEAST_WARM_S if warm else 1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(left, 0.0) or self.left_s()))
 
     def _changes(self) -> bool:
         """Whether a candidate must be seen on several inputs."""
@@ -243,10 +254,10 @@ class ScreenedSearch(Search):
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
         screen = self._screened(item.name, Ask(
-            file, row.precision, self._limit_s(row.passes), compiles=carrier_of(row.passes) is not None,
+            file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), compiles=carrier_of(row.passes) is not None,
             shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
-            and not row.ladder_row and row.origin != "warm start" else None))
+            and not row.ladder_row and row.origin != WARM else None))
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
         row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
         if status == "failed" and NO_COMPILER.search(row.reason):

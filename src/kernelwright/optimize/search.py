@@ -23,7 +23,7 @@ from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
-from .plan import Candidate, first_round, next_round, ranked, refusal, slim_first
+from .plan import WARM, Candidate, first_round, next_round, ranked, refusal, slim_first
 from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
@@ -201,7 +201,7 @@ class Search:
             index=index, name=item.name, passes=item.passes, precision=item.precision, ladder_row=item.ladder_row, status="judged",
             candidate_file=file_name(index, item.name), started_utc=utc_now(), predicted="; ".join(one.words for one in predictions),
             prediction=predictions, origin=item.origin, parents=item.parents, dimension=item.dimension,
-            warm=item.origin == "warm start",
+            warm=item.origin == WARM,
         )
 
     def write(self, row: Experiment) -> Path:

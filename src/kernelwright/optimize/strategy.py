@@ -19,7 +19,7 @@ from . import bandit, memory
 from .budget import kind
 from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
-from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
+from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
@@ -58,7 +58,7 @@ def _best_cast(view: View) -> str | None:
 
 def proposals(view: View) -> list[Candidate]:
     """Everything that may be tried now, in no order that matters but for equals."""
-    warm = [candidate(names, view.context, origin="warm start") for names in view.winners if set(names) <= CATALOGUE.keys()]
+    warm = [candidate(names, view.context, origin=WARM) for names in view.winners if set(names) <= CATALOGUE.keys()]
     found = _open(view, warm)
     ladder = untried_ladder(view)
     found += ladder
@@ -106,7 +106,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"]
     graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
-    first = [item for item in waiting if item.origin == "warm start"] \
+    first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu] \
         or [item for item in openings[:1] if kind(item.passes) == "cheap"] \
         or [item for item in waiting if item.name in graphs] \
@@ -166,7 +166,7 @@ def upcoming(view: View, count: int) -> list[Candidate]:
     waiting = [item for item in proposals(view) if kind(item.passes) == "compile"
                and not any(CATALOGUE[name].measures for name in item.passes)]
     rates = {item.name: hope(view, item).rate for item in waiting}
-    return sorted(waiting, key=lambda item: (item.origin != "warm start", -rates[item.name], not item.ladder_row, item.name))[:count]
+    return sorted(waiting, key=lambda item: (item.origin != WARM, -rates[item.name], not item.ladder_row, item.name))[:count]
 
 
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
