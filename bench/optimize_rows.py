@@ -1,7 +1,8 @@
 """One workload optimised and the torch.compile ladder beside it, as one row: what optimize_table.py and kernelbench_table.py share.
 
-The original, every row of the ladder and what was kept are timed by the judge in the same command: each in pairs with the original, so a
-drift of the machine between them cancels. Ladder rows that the search did not judge are judged here, in one more session.
+The original, the ladder and what was kept are timed in the same command, each in pairs with the original, so a drift of the machine between
+them cancels. Ladder rows that the search did not look at are screened here (judged, where they can't be), and the best of the ladder is
+judged, so that a judge's figure is held against a judge's figure.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ sys.path.insert(0, str(ROOT / "src"))
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge  # noqa: E402
 from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
 from kernelwright.model.capture import ProbeResult  # noqa: E402
-from kernelwright.model.errors import KernelwrightError  # noqa: E402
+from kernelwright.model.errors import BadInput, KernelwrightError  # noqa: E402
 from kernelwright.model.files import write_json_atomic, write_text_atomic  # noqa: E402
+from kernelwright.model.measurement import Measurement  # noqa: E402
 from kernelwright.model.profile import Profile  # noqa: E402
 from kernelwright.model.verdict import Experiment, Verdict  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
@@ -42,11 +44,16 @@ from kernelwright.optimize.generate import render_source, write_source  # noqa: 
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
 from kernelwright.optimize.plan import LADDER, Candidate, candidate, ranked, refusal  # noqa: E402
+from kernelwright.optimize.screen import Ask, Screener, Unusable  # noqa: E402
+from kernelwright.optimize.stages import RealStages  # noqa: E402
+from kernelwright.pipeline.profile import ProfileRun  # noqa: E402
 
 LADDER_TIMING_S = 3.0
 """Timing of one ladder row that the search left unjudged."""
 LADDER_S = 90.0
 """Kept free for the ladder until one workload has shown what it takes."""
+LADDER_BUILD_S = 120.0
+"""Longest build of one ladder row for its screen (max_autotune of a network of convolutions takes half of it)."""
 CLOSING_S = 20.0
 """The closing profile and the report."""
 WARM_SHARE = 0.5
@@ -118,8 +125,8 @@ class Bench:
         try:
             with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
                 outcome, wall_s = self._optimised(workload, precision, budget_s, folder)
-                judged: dict[str, Experiment] = {}
-                found = [self._row(workload, precision, level, outcome, judged) for level in levels]
+                looked_at: dict[str, Experiment] = {}
+                found = [self._row(workload, precision, level, outcome, looked_at) for level in levels]
                 for row in found:
                     row |= {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
                 if self.args.warm:
@@ -130,21 +137,22 @@ class Bench:
             return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s, "error": error.line()}
                     for level in levels]
 
-    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path) -> tuple[Outcome, float]:
+    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, closing: bool = True,
+                   ) -> tuple[Outcome, float]:
         """(the run, its wall seconds from the first to the last: baseline, search, confirmation, closing profile, report)."""
         _say(f"== {workload.name} at {precision}, {budget_s:g} s")
         options = OptimizeOptions(budget_s=budget_s, precision=precision, device=self.args.device, python=self.args.python)
         start = time.monotonic()
-        outcome = optimize(workload, options, folder, say=_say)
+        outcome = optimize(workload, options, folder, stages=None if closing else _Unprofiled(options, _say), say=_say)
         return outcome, time.monotonic() - start
 
-    def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, judged: dict[str, Experiment],
-             ) -> dict[str, Any]:
-        """judged: ladder rows that were judged here for a higher level; this level's join them."""
+    def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome,
+             looked_at: dict[str, Experiment]) -> dict[str, Any]:
+        """looked_at: ladder rows that were screened or judged here for a higher level; this level's join them."""
         report = json.loads((outcome.out_dir / "report.json").read_text())
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
-        rows = {row.name: row for row in ledger if not row.tags.get("role")} | judged
-        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, judged)
+        rows = {row.name: row for row in ledger if not row.tags.get("role")} | looked_at
+        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at)
         verdict, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
@@ -192,9 +200,10 @@ class Bench:
         return None, "nothing"
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
-                judged: dict[str, Experiment]) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
-        """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Judged
-        here are those that the run neither judged nor screened, then the best by what is known until that one is a judged one. A row
+                looked_at: dict[str, Experiment]) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
+        """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Screened
+        here are those that the run neither judged nor screened; judged what could not be screened, then the best by what is known until
+        that one is a judged one. A row
         that errs more than its flag says is what torch gives for that flag all the same, and is timed as one of the lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
@@ -203,22 +212,22 @@ class Bench:
         cast = CASTS[level]
         missing: list[str] = []
         lower: dict[str, Precision] = {}
-        queue = [(candidate([name, *([cast] if cast else [])], context), False) for name in LADDER]
+        queue = [(item, False) for name in LADDER
+                 if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None]
+        if self.args.ladder:
+            seen = self._screened(workload, level, folder, context, [item for item, _ in queue if not _is_seen(known.get(item.name))])
+            known |= seen
+            looked_at |= seen
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while queue or (queue := [(best, True) for best in self._only_screened(known, level, context, missing)]):
                 item, is_best = queue.pop(0)
-                row = known.get(item.name)
-                if refusal(item, context) is not None or (row is not None and row.verdict is not None and row.verdict.speedup is not None):
-                    continue
-                if not is_best and row is not None and row.screen is not None and row.screen.speedup is not None:
+                if not is_best and _is_seen(known.get(item.name)):
                     continue
                 if not self.args.ladder:
                     missing.append(f"{item.name}: not judged (--no-ladder)")
                     continue
-                passes = [CATALOGUE[name] for name in item.passes]
-                source = render_source(workload, context.facts, passes, device=context.environment.device)
                 try:
-                    file = write_source(folder / "candidates" / f"ladder_{item.name}.py", source)
+                    file, source = _ladder_file(workload, folder, context, item)
                     said = judge(workload, file, self._judging(level, LADDER_TIMING_S), session=session)
                     if (found := DROP.match(said.reasons[0]) if said.verdict == "WRONG" and said.reasons else None) is not None:
                         lower[item.name] = found[1]
@@ -229,10 +238,23 @@ class Bench:
                     continue
                 if said.speedup is None:
                     missing.append(f"{item.name}: {said.verdict} {said.reasons[0] if said.reasons else ''}")
-                known[item.name] = judged[item.name] = Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision,
-                                                                  candidate_file=str(file), status="judged", verdict=said)
+                known[item.name] = looked_at[item.name] = _of_ladder(item, file, status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
         return list(known.values()), missing, lower
+
+    def _screened(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, items: Sequence[Candidate],
+                  ) -> dict[str, Experiment]:
+        """Rows of those that the screen could time; what it could not is left to the judge."""
+        found: dict[str, Experiment] = {}
+        with Screener(workload, self._judging(level, LADDER_TIMING_S), _say) as screener, contextlib.suppress(Unusable):
+            for item in items:
+                file, _ = _ladder_file(workload, folder, context, item)
+                seen = screener.screen(Ask(file, item.precision, LADDER_BUILD_S, compiles=True, shapes=bool(context.facts.changing_inputs)))
+                row = _of_ladder(item, file, status="screened", screen=seen)
+                _say(f"ladder {item.name}, screened: {gain_of(row)} {seen.reason}")
+                if seen.speedup is not None:
+                    found[item.name] = row
+        return found
 
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.
@@ -248,10 +270,37 @@ class Bench:
 
     def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
         """The same again in half the time, with what the first run left: lessons, and the compilers' caches."""
-        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"))
+        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), closing=False)
         target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
         first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
+
+
+class _Unprofiled(RealStages):
+    """Without the closing profile: nothing of it is in the table."""
+
+    def profile(
+        self, workload: WorkloadRef, folder: Path, baseline: Profile | None, timeout_s: float, timing: Measurement | None = None
+    ) -> ProfileRun:
+        """See Stages."""
+        if baseline is not None:
+            raise BadInput("left_out", "this benchmark needs no profile of it", where=str(folder), fix="none needed")
+        return super().profile(workload, folder, baseline, timeout_s, timing)
+
+
+def _is_seen(row: Experiment | None) -> bool:
+    """Whether it was judged or screened with a figure."""
+    return row is not None and any(one is not None and one.speedup is not None for one in (row.verdict, row.screen))
+
+
+def _of_ladder(item: Candidate, file: Path, **found: Any) -> Experiment:
+    return Experiment(index=1, name=item.name, passes=item.passes, precision=item.precision, candidate_file=str(file), **found)
+
+
+def _ladder_file(workload: WorkloadRef, folder: Path, context: Context, item: Candidate) -> tuple[Path, str]:
+    """(the candidate's file, its text)."""
+    source = render_source(workload, context.facts, [CATALOGUE[name] for name in item.passes], device=context.environment.device)
+    return write_source(folder / "candidates" / f"ladder_{item.name}.py", source), source
 
 
 def reached_s(folder: Path, target: float) -> float | None:

@@ -229,7 +229,8 @@ def test_a_ladder_row_that_was_only_screened_is_judged_before_anything_is_held_a
 
 @pytest.fixture
 def ladder_of(tmp_path, monkeypatch):
-    """`ladder_of(judge)`: (a bench, its workload, its context) where that function judges and no reference is started."""
+    """`ladder_of(judge, write, screen)`: (a bench, its workload, its context) where these functions judge, write a candidate's file and
+    screen it, and no process is started."""
     (tmp_path / "baseline" / "raw").mkdir(parents=True)
     (tmp_path / "baseline" / "raw" / "result.json").write_text("{}")
     context = Context(facts=facts(), environment=environment(), profile=builders.gpu_annotation())
@@ -238,7 +239,8 @@ def ladder_of(tmp_path, monkeypatch):
     monkeypatch.setattr(rows.Profile, "load", lambda _folder: context.profile)
     monkeypatch.setattr(rows, "ReferenceSession", lambda *_, **__: contextlib.nullcontext())
 
-    def made(judge, write=lambda file, _source: file):
+    def made(judge, write=lambda file, _source: file, screen=lambda _ask: Screen(status="failed")):
+        monkeypatch.setattr(rows, "Screener", lambda *_: contextlib.nullcontext(SimpleNamespace(screen=screen)))
         monkeypatch.setattr(rows, "judge", judge)
         monkeypatch.setattr(rows, "write_source", write)
         bench = rows.Bench.__new__(rows.Bench)
@@ -248,22 +250,31 @@ def ladder_of(tmp_path, monkeypatch):
     return made
 
 
-def test_of_the_ladder_is_judged_what_nobody_saw_and_the_best_of_what_was_screened(tmp_path, ladder_of):
+def test_of_the_ladder_is_screened_what_nobody_saw_judged_what_can_not_be_and_the_best_of_what_was_screened(tmp_path, ladder_of):
     true = {"no_grad": 1.0, "compile_default": 1.3, "compile_reduce_overhead": 1.5, "compile_max_autotune": 1.7,
             "compile_max_autotune_no_cudagraphs": 1.4}
-    asked = []
+    asked, looked_at = [], []
 
     def judge(_workload, file, _options, session):
         asked.append(file.stem.removeprefix("ladder_"))
         return verdict("FASTER" if true[asked[-1]] > 1 else "SAME", true[asked[-1]])
 
-    bench, workload, context = ladder_of(judge)
+    def screen(ask):
+        looked_at.append(ask.file.stem.removeprefix("ladder_"))
+        failed = looked_at[-1] == "compile_max_autotune_no_cudagraphs"
+        return Screen(status="failed", reason="no room") if failed else Screen(status="timed", speedup=1.6)
+
+    bench, workload, context = ladder_of(judge, screen=screen)
     screened = {name: Experiment(index=1, name=name, passes=candidate([name], context).passes, precision="equal", candidate_file="c",
                                  status="screened", screen=Screen(status="timed", speedup=speedup, elapsed_s=1.0))
                 for name, speedup in (("no_grad", 1.01), ("compile_default", 1.31), ("compile_reduce_overhead", 1.9))}
-    found, missing, lower = bench._ladder(workload, "equal", tmp_path, screened, {})
-    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune", "compile_reduce_overhead"] and not missing and not lower
+    for_others = {}
+    found, missing, lower = bench._ladder(workload, "equal", tmp_path, screened, for_others)
+    assert looked_at == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune"] and for_others.keys() == true.keys() - {
+        "no_grad", "compile_default"}
+    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_reduce_overhead", "compile_max_autotune"] and not missing and not lower
     assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
+    assert rows.best_ladder_row(found, "equal").speedup == 1.7
 
 
 def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, ladder_of):
@@ -318,7 +329,8 @@ def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_
     bench = rows.Bench.__new__(rows.Bench)
     for best, reached in ((1.5, None), (3.0, 3.0)):
         fast = run(tmp_path / f"warm{best}", [screened("cuda_graph", best, 1)])
-        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, best=best, fast=fast: (SimpleNamespace(out_dir=fast, speedup=best), 1.0))
+        out = SimpleNamespace(out_dir=fast, speedup=best)
+        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, closing, out=out: pytest.fail("profiled") if closing else (out, 1.0))
         warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
         assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
     nothing = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=1.0, kept=()))
