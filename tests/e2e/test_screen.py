@@ -90,6 +90,13 @@ def test_a_candidate_never_spoils_the_next_and_all_are_told_apart(place):
     assert gone([process]) and not screener._scratch.folder.exists()
 
 
+def test_a_workload_that_sets_its_precision_by_torchs_newer_names_is_screened(place, tmp_path):
+    (tmp_path / "newer.py").write_text(WORKLOAD + '\n\ntorch.backends.fp32_precision = "tf32"\n')
+    with Screener(WorkloadRef(path=tmp_path / "newer.py", name="newer"), JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        seen = screener.screen(Ask(place / "c_fast.py", "equal", 60.0))
+    assert seen.status == "timed" and seen.speedup > 3, seen
+
+
 def test_where_sizes_follow_the_seed_several_are_compared_and_timed(tmp_path):
     ragged = WORKLOADS / "ragged.py"
     (tmp_path / "one_size.py").write_text(HEAD + "    rows = len(inputs)\n    return lambda x: model(x) * (1 if len(x) == rows else 2)\n")

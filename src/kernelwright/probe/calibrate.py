@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from .environment import l2_bytes
+from .rewrites.float32_flags import float32_flags, products_as, under_flags
 from .timers import synchronize
 
 SAMPLES = 5
@@ -133,7 +134,7 @@ def _matmul(dtype: str, device: str) -> dict[str, Any] | None:
     for n in SIZES[device]:
         if 3 * n * n * kind.itemsize > _free_bytes(device) // 4:
             break
-        with _tf32(dtype == "tf32", device):
+        with under_flags(products_as(float32_flags(), dtype == "tf32")) if device == "cuda" else nullcontext():
             seconds = _fastest(product(n, kind, device), device, MATMUL_BUDGET_S[device])
         rate = 2 * n**3 / seconds / 1e12
         best = max(best, (rate, n)) if best else (rate, n)
@@ -194,24 +195,3 @@ def _free_bytes(device: str) -> int:
         return int(rows["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return 4 * 1024**3
-
-
-@contextmanager
-def _tf32(enabled: bool, device: str) -> Iterator[None]:
-    """TF32 in float32 matrix products on or off, restored afterwards through the interface that the workload used."""
-    if device == "cpu":
-        yield
-        return
-    backend = torch.backends.cuda.matmul
-    try:
-        before: Any = backend.allow_tf32
-        name, value = "allow_tf32", enabled
-    except RuntimeError:
-        # torch >= 2.9 refuses to mix the old interface with the new one, which the workload used.
-        before = backend.fp32_precision
-        name, value = "fp32_precision", "tf32" if enabled else "ieee"  # type: ignore[assignment]
-    setattr(backend, name, value)
-    try:
-        yield
-    finally:
-        setattr(backend, name, before)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .failures import machine_lacks
+from .rewrites.float32_flags import convolutions_are_tf32, float32_flags, products_are_narrow
 
 MINIMUM_TORCH = (2, 4)
 
@@ -55,6 +56,7 @@ def check_torch() -> None:
 def describe(device: str) -> dict[str, Any]:
     """ProbeEnvironment as a plain dict."""
     properties = torch.cuda.get_device_properties(0) if device == "cuda" else None
+    flags = float32_flags()
     return {
         "device": device,
         "device_name": torch.cuda.get_device_name(0) if device == "cuda" else cpu_name(),
@@ -67,8 +69,8 @@ def describe(device: str) -> dict[str, Any]:
         "l2_bytes": l2_bytes(device) if properties else None,
         "device_memory_bytes": properties.total_memory if properties else None,
         "cpu_threads": torch.get_num_threads(),
-        "matmul_tf32": tf32_flag(torch.backends.cuda.matmul),
-        "cudnn_tf32": tf32_flag(torch.backends.cudnn),
+        "matmul_tf32": products_are_narrow(flags),
+        "cudnn_tf32": convolutions_are_tf32(flags),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
     }
 
@@ -83,17 +85,6 @@ def l2_bytes(device: str) -> int | None:
         if level.isdigit() and size[:-1].isdigit() and size[-1] in "KM":
             sizes.append((int(level), int(size[:-1]) * (1024 if size[-1] == "K" else 1024**2)))
     return max(sizes)[1] if sizes else None
-
-
-def tf32_flag(backend: Any) -> bool:
-    """Whether a backend (torch.backends.cuda.matmul, torch.backends.cudnn) may use TF32 for float32.
-
-    torch >= 2.9 has two interfaces and refuses to read the old one after the new one was used: then the new one answers.
-    """
-    try:
-        return bool(backend.allow_tf32)
-    except RuntimeError:
-        return str(getattr(getattr(backend, "conv", backend), "fp32_precision", "")) == "tf32"
 
 
 def cpu_name() -> str:

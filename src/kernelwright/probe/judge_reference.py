@@ -16,6 +16,7 @@ from .judge_inputs import plain_leaves
 from .judge_program import Program, unwrap
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
+from .rewrites.float32_flags import all_as_tf32, float32_flags, under_flags
 
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
 """A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
@@ -89,7 +90,7 @@ def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: st
     if precision == "tf32":
         if workload.device != "cuda":
             raise NotApplicable("the CPU has no TF32")
-        with _tf32():
+        with under_flags(all_as_tf32(float32_flags())):
             return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     if how == "autocast":
         with torch.autocast(workload.device, dtype=torch.bfloat16):
@@ -166,17 +167,3 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def _tf32() -> Iterator[None]:
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    try:
-        before = (matmul.allow_tf32, cudnn.allow_tf32)
-    except RuntimeError as error:  # torch >= 2.9: the workload set the new interface, and the old one refuses to mix
-        raise NotApplicable("the workload sets fp32_precision itself") from error
-    matmul.allow_tf32 = cudnn.allow_tf32 = True
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -18,6 +18,7 @@ import torch
 from . import judge_candidate, loaders, tree
 from .judge_program import Program, Timer, unwrap
 from .judge_tensors import Leaf, clone_like
+from .rewrites.float32_flags import float32_flags
 from .screen_statistics import median_interval
 
 Message = dict[str, Any]
@@ -286,7 +287,7 @@ class Look:
             own += [(type(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks), "forward" in vars(module))
                     for module in model.modules()]
         cudnn = torch.backends.cudnn
-        return [*own, torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic, cudnn.enabled,
+        return [*own, float32_flags(), cudnn.benchmark, cudnn.deterministic, cudnn.enabled,
                 torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_autocast_enabled(),
                 torch.are_deterministic_algorithms_enabled()]
 

@@ -8,14 +8,14 @@ not faster, or errs more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from .casts import WORTH, plain_layers, sharing_twin, with_layers
+from .float32_flags import float32_flags, products_as, recurrent_layers_are_tf32, under_flags
 from .lstm_kernels import lstm_kernel, triton
 from .measuring import errors, seconds
 
@@ -93,24 +93,14 @@ class PersistentLstm(torch.nn.Module):  # type: ignore[misc]
         return out, (last_h, last_c)
 
 
-@contextmanager
-def products_as_cudnn() -> Iterator[None]:
-    """Products of float32 under the flag that recurrent layers have."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if torch.backends.cudnn.allow_tf32 else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def run_lstm(
     x: torch.Tensor, weight: torch.Tensor, own: torch.Tensor, below: torch.Tensor, shift: torch.Tensor, size: int, batch_first: bool,
     tile: Sequence[int],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """x (B, T, D), or (T, B, D) without batch_first, through all layers from states of zero: (states of the last layer, each layer's last
     state, each layer's last cell). weight (4 size, D): the first layer's of x; own, below, shift: see lay_out. tile: units, warps."""
-    with products_as_cudnn():
+    flags = float32_flags()
+    with under_flags(products_as(flags, recurrent_layers_are_tf32(flags))):  # as cuDNN computes this product
         projected = F.linear(x, weight)
     with torch.cuda.device_of(x):  # Triton launches on the current one
         found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = lstm_steps(projected, own, below, shift, size, batch_first, tile)
@@ -179,8 +169,7 @@ def lstm_is_faster(layer: torch.nn.LSTM, own: PersistentLstm, args: tuple[Any, .
     x, hx = (*args, *kwargs.values(), None)[:2]
     if not own.takes(x, hx):
         return False
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        exact = PlainLstm(layer)(x.double())
+    exact = PlainLstm(layer)(x.double())
     most, found = errors(layer(x)[0], exact), []
     device, batch = torch.cuda.get_device_properties(x.device), x.shape[0 if layer.batch_first else 1]
     own.most = min(own.most, block_of(batch))
@@ -216,11 +205,6 @@ def persistent_lstm(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """A copy of the model (weights shared) whose LSTM layers run in one kernel each where that pays."""
     if triton is None or not torch.cuda.is_available() or torch.version.hip is not None or torch.cuda.get_device_capability() < (8, 0):
         raise NotImplementedError("not applicable: needs Triton and an NVIDIA GPU of compute capability 8.0")
-    try:
-        with products_as_cudnn():
-            pass
-    except RuntimeError as error:  # set by torch's newer names, and differently for products and recurrent layers
-        raise NotImplementedError(f"not applicable: the precision of float32 products can't be read ({error})") from error
     twin = sharing_twin(model)
     layers = [layer for layer in plain_layers(twin, {torch.nn.LSTM}) if not layer.bidirectional and not layer.proj_size]
     with torch.no_grad():

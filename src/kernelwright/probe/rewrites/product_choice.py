@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .choices import Choices, machine_of
+from .float32_flags import float32_flags, products_as, under_flags
 from .measuring import errors, seconds
 from .product_kernels import triton
 from .products import MODES, WIDTH, Product
@@ -86,12 +87,8 @@ class Chooser:
 
     def library(self, linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
         """What the library gives in the precision that is asked for."""
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
-        try:
+        with under_flags(products_as(float32_flags(), self.tf32)):
             return F.linear(x, linear.weight, linear.bias)
-        finally:
-            torch.set_float32_matmul_precision(before)
 
     def as_exact(self, linear: torch.nn.Linear, x: torch.Tensor, how: Product) -> bool:
         """Whether a product errs by no more than the library against float64, on up to SAMPLE of the rows."""

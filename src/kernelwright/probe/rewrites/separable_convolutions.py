@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from .batch_norms import fold_batch_norms
 from .choices import Choices, machine_of
 from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
+from .float32_flags import convolutions_are_tf32, float32_flags
 from .measuring import errors, seconds
 from .tracing import traced_call
 
@@ -289,7 +290,7 @@ def exactness(stages: Sequence[Stage], x: torch.Tensor) -> Callable[[Convolution
 def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
     """(seconds, module) of the fastest that takes less than limit_s and errs by no more than the library; None where there is none."""
     as_exact = exactness(stages, x)
-    narrow = not stages[-1].depthwise and torch.backends.cudnn.allow_tf32 and stages[-1].conv.weight.dtype == torch.float32
+    narrow = not stages[-1].depthwise and convolutions_are_tf32(float32_flags()) and stages[-1].conv.weight.dtype == torch.float32
     for tf32 in (True, False) if narrow else (False,):
         found = []
         for tile in tiles_of(stages, x, tf32):
@@ -337,7 +338,7 @@ def replacements(chain: Sequence[Place], x: torch.Tensor, library_s: Sequence[fl
 def chain_key(stages: Sequence[Stage], x: torch.Tensor) -> str:
     """What a choice depends on: device, versions, shapes, what the library may do."""
     layers = [[stage.conv.in_channels, stage.conv.out_channels, *stage.geometry(), stage.activation] for stage in stages]
-    return "|".join([machine_of(x, triton), str(x.dtype), str(list(x.shape)), str(layers), str(torch.backends.cudnn.allow_tf32)])
+    return "|".join([machine_of(x, triton), str(x.dtype), str(list(x.shape)), str(layers), str(convolutions_are_tf32(float32_flags()))])
 
 
 def kept_replacements(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .float32_flags import float32_flags, products_are_narrow
 from .product_choice import Chooser, need_tensor_cores
 from .product_layers import with_products
 
@@ -16,6 +17,6 @@ from .product_layers import with_products
 def split_products(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its linear layers as sums of products of parts where that pays."""
     need_tensor_cores()
-    if torch.get_float32_matmul_precision() != "highest":
+    if products_are_narrow(float32_flags()):
         raise NotImplementedError("not applicable: the library's own products are less exact than float32 here")
     return with_products(model, args, kwargs, Chooser(("fp16x3", "tf32x3", "bf16x6")))

@@ -1,0 +1,114 @@
+"""TF32 through both of torch's interfaces: read, set for a while and put back, whichever of them the program used."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelwright.probe import environment, screen_look
+from kernelwright.probe.rewrites import float32_flags as flags
+from kernelwright.probe.rewrites.tf32 import tf32
+
+backends = torch.backends
+
+
+def older(precision: str, cudnn: bool) -> Callable[[], None]:
+    def use() -> None:
+        torch.set_float32_matmul_precision(precision)
+        backends.cudnn.allow_tf32 = cudnn
+    return use
+
+
+def newer(**values: str) -> Callable[[], None]:
+    def use() -> None:
+        places = {"all": backends, "products": backends.cuda.matmul, "convolutions": backends.cudnn.conv, "rnn": backends.cudnn.rnn}
+        for name, value in values.items():
+            places[name].fp32_precision = value
+    return use
+
+
+# How a program sets them -> TF32 in products, convolutions, recurrent layers.
+PROGRAMS = {
+    "torch's defaults": (older("highest", True), (False, True, True)),
+    "older, off": (older("highest", False), (False, False, False)),
+    "older, on": (older("high", True), (True, True, True)),
+    "older, bfloat16 parts": (older("medium", False), (True, False, False)),
+    "newer, all off": (newer(all="ieee", convolutions="ieee", rnn="ieee"), (False, False, False)),
+    "newer, all on": (newer(all="tf32"), (True, True, True)),
+    "newer, products on": (newer(products="tf32"), (True, True, True)),
+    "newer, convolutions off": (newer(convolutions="ieee"), (False, False, True)),
+    "newer, apart": (newer(products="tf32", convolutions="ieee", rnn="tf32"), (True, False, True)),
+}
+
+
+def in_a_fork(check: Callable[[], None]) -> None:
+    """The flags are the process's: each program has one of its own."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            check()
+            code = 0
+        finally:
+            if code:
+                traceback.print_exc()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def read() -> tuple[bool, bool, bool]:
+    now = flags.float32_flags()
+    return flags.products_are_narrow(now), flags.convolutions_are_tf32(now), flags.recurrent_layers_are_tf32(now)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_flags_are_read_set_and_put_back_whoever_set_them(program):
+    use, means = PROGRAMS[program]
+
+    def check() -> None:
+        use()
+        before = flags.float32_flags()
+        assert read() == means
+        told = environment.describe("cpu")
+        assert (told["matmul_tf32"], told["cudnn_tf32"]) == means[:2]
+        seen = []
+        assert tf32(lambda x: (seen.append(read()), 2 * x)[1], (), {})(3) == 6 and seen == [(True, True, True)]
+        assert flags.float32_flags() == before
+        for on in (True, False):
+            with flags.under_flags(flags.products_as(flags.float32_flags(), on)):
+                assert read() == (on, *means[1:])
+            assert flags.float32_flags() == before
+        with pytest.raises(ZeroDivisionError), flags.under_flags(flags.all_as_tf32(before)):
+            raise ZeroDivisionError
+        assert flags.float32_flags() == before
+
+    in_a_fork(check)
+
+
+def test_a_more_general_flag_that_is_followed_is_left_to_itself():
+    def check() -> None:
+        newer(all="tf32")()
+        with flags.under_flags(flags.all_as_tf32(flags.float32_flags())):
+            pass
+        backends.fp32_precision = "ieee"
+        assert not flags.products_are_narrow(flags.float32_flags())
+
+    in_a_fork(check)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_screen_sees_what_a_candidate_left_of_them(program):
+    def check() -> None:
+        PROGRAMS[program][0]()
+        look = screen_look.Look.__new__(screen_look.Look)
+        look.workload = type("Workload", (), {"model": staticmethod(lambda x: x)})
+        before = look._state()
+        assert look._state() == before
+        flags.set_float32_flags(flags.products_as(flags.float32_flags(), not read()[0]))
+        assert look._state() != before
+
+    in_a_fork(check)
