@@ -259,6 +259,53 @@ def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workloa
     assert state["winners"] == [] and state["priors"], "a similar workload teaches an order, no winner"
 
 
+def test_a_short_run_settles_no_longer_one_nor_one_with_other_passes(workload, monkeypatch):
+    """45 s find less than 2000 s; what they found comes first in the longer run, and does not end it."""
+    short = run(workload, Stages(), budget_s=45.0)
+    stages = Stages()
+    longer = run(workload, stages, budget_s=2000.0)
+    winner = "+".join(name for name in short.kept if name != "no_grad")
+    assert stages.screener.asked[0].replace("__", "+") == winner
+    assert set(longer.kept) == BEST and longer.speedup > short.speedup > 1
+    again = Stages()
+    assert set(run(workload, again, budget_s=2000.0).kept) == BEST and len(again.screener.asked) < 0.8 * len(stages.screener.asked)
+    brief = Stages()
+    assert set(run(workload, brief, budget_s=200.0).kept) == BEST, "what a short run took over is as well founded as before"
+    last = Stages()
+    assert run(workload, last, budget_s=2000.0).kept == longer.kept and len(last.screener.asked) == len(again.screener.asked)
+    monkeypatch.setattr(memory, "catalogue_of", lambda _names: "of a newer version")
+    newer = Stages()
+    run(workload, newer, budget_s=2000.0)
+    assert len(newer.screener.asked) > len(again.screener.asked), "its passes may find more"
+
+
+def test_after_a_refuted_confirmation_the_next_by_the_screen_is_judged(workload):
+    """What has a CUDA graph of its own gains nothing as optimized.py."""
+    class Refuting(Stages):
+        def judge(self, file, precision, seconds, *effort):
+            if file.name == "optimized.py" and "cuda_graph" in (names := file.read_text().split(": ")[1].split(".")[0]):
+                self.speedups[f"optimized:{names}"] = 1.0
+            return super().judge(file, precision, seconds, *effort)
+
+    stages = Refuting()
+    outcome = run(workload, stages, budget_s=2000.0)
+    at = next(place for place, name in enumerate(stages.judged) if name.startswith("optimized"))
+    best = "fold_conv_bn+channels_last+compile_max_autotune"
+    assert "compile_max_autotune" in stages.judged[:at] and best not in stages.judged[:at], "its FASTER was enough so far"
+    assert best in stages.judged[at:] and set(outcome.kept) == {*best.split("+"), "no_grad"} and outcome.confirmed
+    ahead = [row for row in rows(outcome).values() if row.screen is not None and (row.screen.speedup or 0.0) > 1.01 * outcome.speedup]
+    assert ahead and all(row.verdict is not None or "cuda_graph" in row.passes for row in ahead)
+
+
+def test_what_the_judge_found_slower_does_not_hold_back_a_lower_precision(workload):
+    screens = {"channels_last": Screen(status="timed", speedup=1.5, interval=(1.5, 1.5), pairs=9),
+               "bf16": Screen(status="timed", speedup=1.45, interval=(1.45, 1.45), pairs=9)}
+    stages = Stages(dict.fromkeys(GAINS, 1.0), screens)
+    stages.speedups |= {"channels_last": 0.8, "bf16": 1.45, "optimized:bf16, no_grad": 1.45}
+    outcome = run(workload, stages, precision="bf16", budget_s=400.0)
+    assert rows(outcome)["channels_last"].verdict.verdict == "SLOWER" and outcome.kept == ("bf16", "no_grad")
+
+
 def test_what_won_before_comes_first_in_a_budget_that_has_no_room_for_a_cold_compilation(workload):
     """30 s: by what the first run taught, a compiled candidate needs 10 s for its screen, 12 and 6 for its judgement; 6 are gone."""
     times = {"seconds": {"cheap": 10.0, "compile": 12.0, "autotune": 12.0}, "profile_s": 6.0,
@@ -291,6 +338,13 @@ def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workl
 
 
 # Pure parts
+
+
+def test_of_dimensions_without_a_trial_what_paid_in_similar_workloads_comes_first():
+    view = strategy.View(context(), "equal", [], priors={"layout": 0.6, "fusion": 0.0})
+    items = {name: [candidate([one], view.context)] for name, one in (("fusion", "fold_conv_bn"), ("layout", "channels_last"),
+                                                                      ("host", "cuda_graph"))}
+    assert strategy._order(view, bandit.arms([], view.priors), items) == ["layout", "host", "fusion"]
 
 
 def test_ucb1_plays_every_arm_once_then_the_best_most_often():

@@ -14,7 +14,7 @@ from .budget import costs_of, usual_costs
 from .confirm import OF, ROLE
 from .hypothesis import check
 from .ledger import Ledger
-from .passes import Context
+from .passes import CATALOGUE, Context
 from .plan import best
 from .state import State, utc_now
 
@@ -62,15 +62,19 @@ def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
         return state
     identity = memory.identity(state.workload_sha256, workload.version, workload.params)
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(state.precision) + 1]
+    catalogue = memory.catalogue_of(CATALOGUE)
     latest = [lesson for lesson in lessons if lesson.workload == identity and lesson.precision == state.precision and lesson.winners]
     return state.model_copy(update={
         "costs": usual_costs(lesson.costs for lesson in lessons),
         "winners": tuple(memory.winners_for(lessons, identity, allowed)) if latest else (), "won": latest[-1].speedup if latest else None,
+        "searched_s": latest[-1].searched_s if latest and latest[-1].catalogue == catalogue else 0.0,
         "priors": memory.priors_from((lesson for lesson in lessons if lesson.workload != identity), memory.shares_of(profile))})
 
 
-def learn(workload: WorkloadRef, state: State, context: Context, rows: Sequence[Experiment], kept: Experiment | None) -> None:
-    """Keep what this run found for later ones; where the cache folder can't be written to, nothing."""
+def learn(
+    workload: WorkloadRef, state: State, context: Context, rows: Sequence[Experiment], kept: Experiment | None, searched_s: float,
+) -> None:
+    """Keep what this run found for later ones; where the cache folder can't be written to, nothing. searched_s: see memory.Lesson."""
     screened = [row for row in rows if row.screen is not None]
     if not screened:
         return
@@ -79,7 +83,8 @@ def learn(workload: WorkloadRef, state: State, context: Context, rows: Sequence[
         workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
         shares=memory.shares_of(context.profile), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
         speedup=memory.screened_speedup(kept) if kept is not None else None,
-        costs=costs_of(screened), trials=tuple(memory.trials_of(screened)[:1000]))
+        catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s, costs=costs_of(screened),
+        trials=tuple(memory.trials_of(screened)[:1000]))
     try:
         memory.remember(memory.store_for(state.device_name, state.torch_version), lesson)
     except (OSError, RuntimeError):

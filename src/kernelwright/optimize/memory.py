@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
+from .. import __version__
 from ..capture.cache import cache_dir
 from ..model.base import Record
 from ..model.files import write_bytes_atomic
@@ -32,6 +33,11 @@ SIMILAR = 0.8
 LOCK_S = 5.0
 MIN_LOG_GAIN = math.log(1.01)
 """Below 1% a screen's gain is no gain."""
+ALL_S = 1e9
+"""Of a search that left nothing to try: no budget is longer."""
+
+
+_NO_GAIN = ("SAME", "SLOWER")
 
 
 class Trial(Record):
@@ -57,6 +63,10 @@ class Lesson(Record):
     speedup: float | None = None
     costs: dict[str, float] = Field(default_factory=dict)
     """What it took here, in seconds: a judgement beside the candidate's set-up (JUDGEMENT), a screen of each kind."""
+    catalogue: str = ""
+    """Hash of the passes there were (catalogue_of)."""
+    searched_s: float = 0.0
+    """The budget of the search that found the winners; ALL_S where it left nothing to try."""
     trials: tuple[Trial, ...] = Field(default=(), max_length=1000)
 
 
@@ -69,10 +79,13 @@ def speedup_of(row: Experiment) -> float | None:
 
 
 def screened_speedup(row: Experiment) -> float | None:
-    """The screen's figure where there is one: rows are compared by figures of one kind."""
+    """The screen's figure where there is one, since rows are compared by figures of one kind; no more than the judge's where that saw no
+    gain."""
     if row.verdict is not None and row.verdict.verdict not in ACCEPTABLE:
         return None
     found = row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None
+    if found is not None and row.verdict is not None and row.verdict.verdict in _NO_GAIN and row.verdict.speedup is not None:
+        return min(found, row.verdict.speedup)
     return found if found is not None else speedup_of(row)
 
 
@@ -150,6 +163,11 @@ def identity(workload_sha256: str, version: str | None, params: Mapping[str, str
     """Of a workload: the same file with the same parameters."""
     words = json.dumps([workload_sha256, version, sorted(params.items())])
     return hashlib.sha256(words.encode()).hexdigest()[:32]
+
+
+def catalogue_of(names: Iterable[str]) -> str:
+    """Of the passes that a search can try: another version of kernelwright may have better ones of the same names."""
+    return hashlib.sha256(json.dumps([__version__, *sorted(names)]).encode()).hexdigest()[:16]
 
 
 def store_for(device_name: str, torch_version: str) -> Path:

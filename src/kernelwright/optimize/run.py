@@ -123,7 +123,9 @@ class _Run:
         self.search = ScreenedSearch(
             workload=self.workload, context=self.context, precision=self.options.precision, folder=self.folder,
             ledger=Ledger(self.folder / "ledger.jsonl"), budget=self.budget, judge=_no_judge, say=self.say,
-            winners=self.state.winners, won=self.state.won, priors=self.state.priors, costs=self.state.costs,
+            winners=self.state.winners, searched_s=self.state.searched_s,
+            won=self.state.won if self.state.searched_s >= self.options.budget_s else None, priors=self.state.priors,
+            costs=self.state.costs,
         )
         if self._complete():
             return self._same_answer()
@@ -133,7 +135,8 @@ class _Run:
         if kept is not None and after is not None:
             explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
         if not self.interrupted:
-            learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None)
+            learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None,
+                  self.search.depth_s())
         outcome = self._documents(kept, after, used_s)
         if self.fatal is not None:
             raise self.fatal
@@ -190,6 +193,10 @@ class _Run:
                 top = next(iter(self.search.best()), None)
                 if top is not None and self._confirmation(top) is not None:
                     return self._keep_best(top)
+                if self.search.overtaken():
+                    self.say("what was screened as faster than what is left is judged first")
+                    self._search()
+                    continue
                 attempt = next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s())
                 if attempt is not None:
                     done, kept = self._confirm(attempt)

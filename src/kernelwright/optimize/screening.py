@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..model.trial import Screen
 from ..model.verdict import Experiment
-from . import ablation, finalists, strategy
+from . import ablation, finalists, memory, strategy
 from .budget import (
     ABLATION_SHARE,
     JUDGEMENT,
@@ -24,7 +24,7 @@ from .budget import (
     kind,
     screen_estimate_s,
 )
-from .confirm import OF, ROLE
+from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened, hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .plan import WARM, Candidate, candidate, carrier_of, first_round
@@ -70,6 +70,8 @@ class ScreenedSearch(Search):
     winners: Sequence[tuple[str, ...]] = ()
     """Passes that won for this very workload before."""
     won: float | None = None
+    searched_s: float = 0.0
+    """Budget of the search that found them; see View.won."""
     priors: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds that things took in earlier runs on this machine."""
@@ -108,6 +110,11 @@ class ScreenedSearch(Search):
             return super().ready()
         return self.stopped is None and (self._next() is not None or self._judgeable() is not None or self._last_judgeable() is not None)
 
+    def overtaken(self) -> bool:
+        """See Search."""
+        said = self.ledger.rows
+        return self.screening is not None and bool(refuted(said)) and not undecided(said) and self._judgeable() is not None
+
     def note_untried(self) -> None:
         """See Search. What applies and was not begun stands in one row, what promised most first; of the combinations those that would
         have come next."""
@@ -144,9 +151,20 @@ class ScreenedSearch(Search):
         if known is None or known.reason != row.reason:
             self.ledger.append(row)
 
+    def depth_s(self) -> float:
+        """How long the search was that this run's result comes from: its budget, an earlier one's whose result it took over, ALL_S where
+        nothing is left to try."""
+        view = self.view()
+        if strategy.settled(view):
+            return max(self.searched_s, self.budget.total_s)
+        waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None and not item.ladder_row]
+        return self.budget.total_s if waiting and not strategy.exhausted(view) else memory.ALL_S
+
     def view(self) -> View:
-        """What the strategy may know."""
-        rows = [row for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
+        """What the strategy may know. Where the confirmation of a candidate was no gain, that is its verdict."""
+        said = refuted(self.ledger.rows)
+        rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
+                for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
         return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs)
 
     def _screens(self) -> bool:

@@ -82,6 +82,10 @@ class Search:
         """Whether the time left allows another candidate."""
         return self.stopped is None and self._pick() is not None
 
+    def overtaken(self) -> bool:
+        """Whether, after a refuted confirmation, something that promises more than what else was FASTER waits for the judge."""
+        return False
+
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""
         return [row for row in self.ledger.latest() if ROLE not in row.tags]

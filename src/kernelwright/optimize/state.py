@@ -36,6 +36,8 @@ class State(Record):
     winners: tuple[tuple[str, ...], ...] = ()
     """Warm start: passes that had won for this workload on this machine when the run began, and what the first was screened to gain."""
     won: float | None = None
+    searched_s: float = 0.0
+    """The budget of the search that found them, with the passes that there are now (memory.Lesson); else 0."""
     costs: dict[str, float] = Field(default_factory=dict)
     """Seconds that a judgement and a screen of each kind took in earlier optimisations on this machine (medians)."""
     priors: dict[str, float] = Field(default_factory=dict)

@@ -33,6 +33,8 @@ compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
+NO_PRIOR = 1e-6
+"""A dimension of which similar workloads say nothing: after what paid there, before what gained nothing."""
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", "autotune")
 _BAD = ("wrong", "failed", "not_applicable")
@@ -170,10 +172,12 @@ def upcoming(view: View, count: int) -> list[Candidate]:
 
 
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
-    """UCB1's order; those never played by what similar workloads taught and by the best promise in them."""
+    """UCB1's order; before it those without a trial: what paid in similar workloads, what they say nothing of (the cheap first, then by the
+    best promise), what gained nothing there."""
     order = bandit.order(known, by_dimension)
-    unplayed = [name for name in order if known.get(name, bandit.Arm()).plays <= 0]
-    unplayed.sort(key=lambda name: (min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
+    played = {trial.dimension for trial in memory.trials_of(view.rows)}
+    unplayed = [name for name in order if name not in played]
+    unplayed.sort(key=lambda name: (-view.priors.get(name, NO_PRIOR), min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
                                     -max(hope(view, item).ratio for item in by_dimension[name]), name))
     return unplayed + [name for name in order if name not in unplayed]
 

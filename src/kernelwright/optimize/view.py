@@ -26,7 +26,8 @@ class View:
     winners: Sequence[tuple[str, ...]] = ()
     """Passes that won for this workload before."""
     won: float | None = None
-    """The speed-up that the first of them was judged to have."""
+    """The speed-up that the first of them was screened to have, where the search that found it was as long as this one may be; None: what
+    won is tried first, and the search goes on."""
     priors: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
