@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.model.capture import ProbeRequest, ProbeResult
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.optimize.generate import REWRITES, render_source, rewrite_source, write_source
-from kernelwright.optimize.needed import defined_names, needed
+from kernelwright.optimize.generate import REWRITES, _helper_sources, render_source, rewrite_source, write_source
+from kernelwright.optimize.needed import defined_names, mentioned, needed
 from kernelwright.optimize.passes import CATALOGUE
 from stand_in_graph import OnGpu, stand_in
 from warm_start import starter
@@ -59,6 +59,7 @@ class Net(nn.Module):
 def get_model_and_input():
     return Net().train(), torch.randn(2, 3, 8, 8)
 '''
+CLOCKS = {"elapsed_time", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "do_bench"}
 _numbers = itertools.count()
 
 
@@ -125,6 +126,22 @@ def test_every_pass_has_its_rewrite_and_every_rewrite_its_pass() -> None:
     assert files - helpers == set(CATALOGUE) and "trees" in helpers
     for name in CATALOGUE:
         assert any(f"def {name}(" in function for function in rewrite_source(name).functions)
+
+
+def reads_a_clock(name: str) -> bool:
+    """Whether what a generated file copies for this rewrite times calls, itself or in a helper that it reaches."""
+    own = rewrite_source(name)
+    helpers = [function for helper in _helper_sources(own.helpers).values() for function in helper.functions]
+    copied = [*own.functions, *needed(helpers, mentioned(own.functions))]
+    return any(getattr(node, "attr", getattr(node, "id", "")) in CLOCKS for text in copied for node in ast.walk(ast.parse(text)))
+
+
+def test_the_passes_whose_rewrites_time_kernels_are_those_that_say_so() -> None:
+    """What measures is built alone, never compiled ahead, and refused where sizes grow: an unmarked one would choose beside other work."""
+    timing = {name for name, item in CATALOGUE.items() if reads_a_clock(item.rewrite)}
+    assert timing == {name for name, item in CATALOGUE.items() if item.measures}
+    assert {"batch_products", "persistent_lstm", "sdpa_backend", "selective_bf16"} <= timing, "by each of the helpers that time"
+    assert not timing & {"inductor_tune_kernels", "cudnn_benchmark", "compile_max_autotune", "bf16"}
 
 
 def test_what_a_needed_definition_leads_to_is_needed_and_a_text_goes_with_its_statement() -> None:

@@ -107,6 +107,16 @@ def test_a_generation_loop_that_reads_values_is_not_captured_and_one_that_does_n
     assert words.startswith("Dynamic shapes: the input changes in dimension 0 (seen: 31x16, 44x16).")
 
 
+@pytest.mark.parametrize("name", ["sdpa_backend", "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation"])
+def test_a_pass_that_times_kernels_in_the_graph_is_refused_where_sizes_grow(name):
+    operators = ("aten::linear", "aten::relu", "aten::scaled_dot_product_attention", "aten::cudnn_convolution")
+    loop = GenerationLoop(module="decoder", calls=8, grows=(4, 11), reads=8)
+    assert CATALOGUE[name].refusal(context(operators=operators)) is None
+    assert "this measures at one of them" in CATALOGUE[name].refusal(context(operators=operators, loop=loop))
+    same_sizes = loop.model_copy(update={"grows": None})
+    assert CATALOGUE[name].refusal(context(operators=operators, loop=same_sizes)) is None
+
+
 @pytest.mark.parametrize(("changes", "word", "gone"), [
     ({"already_compiled": True}, "Already compiled: ", set()),
     ({"already_compiled": True, "compiled_inside": True}, "Already compiled, from inside", {"compile_default", "compile_max_autotune"}),

@@ -121,7 +121,8 @@ class Pass:
     """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
     measures: bool = False
-    """Its rewrite times kernels on the device while it is built."""
+    """Its rewrite times kernels while it is built or first called, and keeps the faster ones: nothing else may run then. What Inductor or
+    cuDNN time by themselves is not meant."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
     casts_edges: bool = False

@@ -25,6 +25,6 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="pad_to_tiles", layer=LAYER_LAYOUT, level="functional", dimension="layout", cost="compile",
-    training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     why="Linear layers of odd sizes are padded with zeros to the kernels' alignment wherever that measured faster.",
 )

@@ -17,7 +17,7 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="scaled_fp16", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
-    precision="tf32", training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    precision="tf32", training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"bf16", "bf16_autocast", "split_products", "selective_bf16", "selective_fp16"}),
     why="Linear layers as float16 products of rows scaled by powers of two, where faster: TF32's 11 bits at float16's speed.",
 )

@@ -21,7 +21,7 @@ def share_of_layers(context: Context) -> Prediction:
 
 PASS = Pass(
     name="selective_bf16", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
-    precision="bf16", training=False, refuse=needs_layers, predict=share_of_layers, copies_weights=True,
+    precision="bf16", training=False, refuse=needs_layers, predict=share_of_layers, copies_weights=True, measures=True,
     conflicts=frozenset({"bf16", "bf16_autocast", "scaled_fp16", "split_products", "selective_fp16"}),
     why="Layers that were measured to be faster in bfloat16 compute in it; everything between them stays float32.",
 )
