@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, bandit, finalists, memory, strategy
+from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate, slim_first
 from kernelwright.optimize.screen import Ask, Unusable, compilers
+from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
 from kernelwright.probe.screen_statistics import median_interval
 from optimizing import FEW, FakeStages, a_workload, context, few_passes, profile_of, rows, run, verdict  # noqa: F401 fixtures
@@ -481,6 +483,52 @@ def test_patience_ends_when_nothing_gains_any_more():
                                                       for index in range(2, strategy.PATIENCE + 2))]
     assert strategy.exhausted(strategy.View(context(), "equal", done))
     assert not strategy.exhausted(strategy.View(context(), "equal", done[:-1]))
+    judged_late = done[0].model_copy(update={"index": 99, "status": "judged", "verdict": verdict("FASTER", 1.5)})
+    assert strategy.exhausted(strategy.View(context(), "equal", [judged_late, *done[1:]])), "a judgement is no trial"
+
+
+def test_a_judgement_gives_the_screening_no_new_patience(workload, monkeypatch):
+    monkeypatch.setattr(strategy, "PATIENCE", 4)
+    stages = Stages(dict.fromkeys(GAINS, 0.9) | {"cuda_graph": 1.4})
+    outcome = run(workload, stages, precision="bf16", budget_s=2000.0)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    first = next(place for place, row in enumerate(every) if row.verdict is not None)
+    assert every[first].name == "cuda_graph" and every[first].index > max(row.index for row in every[:first])
+    later = [row.name for row in every[first:] if row.screen is not None and row.verdict is None and not row.tags and not row.ladder_row]
+    assert later == [], "as many more would be screened for every judgement"
+
+
+def test_the_screen_that_loaded_the_workload_is_left_out_of_the_estimate_also_once_it_was_judged(workload):
+    """Of the estimates' rows the first is the one that was screened first, though its row got the latest index."""
+    stages = Stages(dict.fromkeys(GAINS, 0.9) | {"fold_conv_bn": 1.4})
+    plain, names = stages.screener.screen, []
+
+    def screen(ask):
+        names.append(ask.file.stem.split("_", 1)[1])
+        extra = 40.0 if len(names) == 1 else 0.0
+        stages.clock.now += extra
+        found = plain(ask)
+        return found.model_copy(update={"elapsed_s": found.elapsed_s + extra})
+
+    stages.screener.screen = screen
+    found = rows(run(workload, stages))
+    first = found["fold_conv_bn"]
+    assert names[0] == first.name and first.verdict is not None and first.screen.elapsed_s == 43.0
+    in_order = [found[name.replace("__", "+")] for name in names if "rest" not in name]
+    assert 43.0 not in screens_s(in_order)["cheap"] and len(screens_s(in_order)["cheap"]) > 1
+
+
+def test_rows_stand_in_the_order_of_their_first_screens_that_came_to_an_end(workload, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    late, early = screened(1, "cuda_graph", speedup=1.5), screened(2, "fold_conv_bn", speedup=1.1)
+    cut_short = late.model_copy(update={"status": "out_of_budget", "screen": Screen(status="out_of_budget")})
+    never = late.model_copy(update={"index": 3, "name": "never", "status": "not_applicable", "screen": None})
+    judged_last = early.model_copy(update={"index": 5, "status": "judged", "verdict": verdict("FASTER", 1.1)})
+    for row in (cut_short, early, never, late.model_copy(update={"index": 4}), judged_last):
+        ledger.append(row)
+    search = ScreenedSearch(workload=workload, context=context(), precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: verdict("SAME"), say=print)
+    assert [(row.name, row.index) for row in search.rows()] == [("fold_conv_bn", 5), ("cuda_graph", 4), ("never", 3)]
 
 
 @pytest.mark.parametrize(("speedup", "interval", "word"), [

@@ -129,7 +129,7 @@ class ScreenedSearch(Search):
     def _why_not_begun(self, item: Candidate, done: Mapping[str, Experiment]) -> tuple[Status, str]:
         if self.stopped is not None or not self._screens():
             return super()._why_not_begun(item, done)
-        screen_s, judge_s = screen_estimate_s(item.passes, done.values(), self.costs)[0], self._judgement_s(None)
+        screen_s, judge_s = screen_estimate_s(item.passes, self.rows(), self.costs)[0], self._judgement_s(None)
         return "out_of_budget", (f"about {screen_s:.0f} s for its screen and {judge_s:.0f} s for a judgement expected, "
                                  f"{self.left_s():.0f} s left")
 
@@ -159,6 +159,14 @@ class ScreenedSearch(Search):
             return max(self.searched_s, self.budget.total_s)
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None and not item.ladder_row]
         return self.budget.total_s if waiting and not strategy.exhausted(view) else memory.ALL_S
+
+    def rows(self) -> list[Experiment]:
+        """See Search; in the order in which they were first screened."""
+        first: dict[str, int] = {}
+        for place, row in enumerate(self.ledger.rows):
+            if row.screen is not None and row.screen.status != "out_of_budget":
+                first.setdefault(row.name, place)
+        return sorted(super().rows(), key=lambda row: first.get(row.name, len(self.ledger.rows)))
 
     def view(self) -> View:
         """What the strategy may know. Where the confirmation of a candidate was no gain, that is its verdict."""

@@ -89,7 +89,7 @@ def exhausted(view: View) -> bool:
     """Whether the last PATIENCE trials brought nothing, at any precision."""
     best: dict[Precision, float] = {}
     idle = 0
-    for row in sorted(view.rows, key=lambda row: row.index):
+    for row in view.rows:
         if row.screen is None or row.status in ("out_of_budget", "not_applicable"):
             continue
         speed = memory.screened_speedup(row) or 0.0

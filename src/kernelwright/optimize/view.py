@@ -22,7 +22,8 @@ class View:
     context: Context
     precision: Precision
     rows: Sequence[Experiment]
-    """The last row of each candidate."""
+    """The last row of each candidate, in the order in which they were first screened: a finalist's row gets another index when it is
+    judged."""
     winners: Sequence[tuple[str, ...]] = ()
     """Passes that won for this workload before."""
     won: float | None = None
