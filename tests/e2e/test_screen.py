@@ -115,3 +115,19 @@ def test_a_workload_that_does_not_load_can_not_be_screened(place, tmp_path):
     with Screener(WorkloadRef(path=file, name="bad"), JudgeOptions(device="cpu", python=sys.executable)) as screener, \
             pytest.raises(Unusable, match="no weights here"):
         screener.screen(Ask(place / "c_fast.py", "equal", 60.0))
+
+
+def test_loading_anew_takes_no_longer_than_the_budget_has_left(place, tmp_path):
+    file, flag = tmp_path / "later.py", tmp_path / "slow"
+    waits = f"def get_model_and_input():\n    from pathlib import Path\n    if Path({str(flag)!r}).exists():\n        time.sleep(1000)"
+    file.write_text(WORKLOAD.replace("def get_model_and_input():", waits))
+    with Screener(WorkloadRef(path=file, name="later"), JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        assert screener.screen(Ask(place / "c_fast.py", "equal", 60.0, 60.0)).status == "timed"
+        process = screener._worker.pid
+        flag.touch()
+        screener._rest()
+        found = screener.screen(Ask(place / "c_fast.py", "equal", 60.0, 3.0))
+        assert found.status == "out_of_budget" and "not loaded" in found.reason and 3.0 <= found.elapsed_s < 20.0
+        flag.unlink()
+        assert screener.screen(Ask(place / "c_fast.py", "equal", 60.0, 60.0)).status == "timed"
+        assert screener._worker.pid != process

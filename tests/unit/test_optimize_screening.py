@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, bandit, finalists, memory, strategy
 from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.ledger import Ledger
-from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.plan import LADDER, candidate, slim_first
 from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
@@ -210,6 +211,72 @@ def test_a_workload_that_can_not_be_screened_is_judged_as_before(workload):
     assert any("can't be screened (it does not load twice)" in line for line in said)
     assert set(outcome.kept) == BEST and len(judged(stages)) > 8
     assert all(row.screen is None for row in rows(outcome).values())
+
+
+class Breaking(Stages):
+    """The process that screens can't be started again after so many screens."""
+
+    def __init__(self, after: int, **changes: object) -> None:
+        super().__init__(**changes)
+        plain, self.times = self.screener.screen, 0
+
+        def screen(ask):
+            self.times += 1
+            if self.times > after:
+                raise Unusable("out of memory")
+            return plain(ask)
+
+        self.screener.screen = screen
+
+
+def test_what_was_screened_is_judged_where_nothing_can_be_screened_any_more(workload):
+    said: list[str] = []
+    stages = Breaking(6)
+    outcome = run(workload, stages, said)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    by_screen = sorted((row for row in every if row.verdict is None and row.screen is not None and row.screen.speedup),
+                       key=lambda row: -row.screen.speedup)
+    assert len(by_screen) == 6 and judged(stages)[0] == by_screen[0].name, "the best screened one first"
+    assert rows(outcome)[by_screen[0].name].screen is not None and rows(outcome)[by_screen[0].name].verdict is not None
+    alone = {row.name for row in every if row.verdict is not None and row.screen is None}
+    assert alone & {"fold_conv_bn", "channels_last", *LADDER}, "then what was not screened is judged, as without a screen"
+    assert outcome.speedup >= by_screen[0].screen.speedup and stages.times == 7, "it is not tried again in this run"
+    assert sum("can't be screened (out of memory)" in line for line in said) == 1
+
+
+def test_in_a_short_budget_the_best_screened_one_is_all_that_is_judged(workload):
+    stages = Breaking(4, gains={"fold_conv_bn": 1.9, "cuda_graph": 1.0}, seconds={"cheap": 20.0, "compile": 30.0, "autotune": 30.0})
+    outcome = run(workload, stages, budget_s=60.0)
+    screens = {name: row.screen.speedup for name, row in rows(outcome).items() if row.screen is not None and row.screen.speedup}
+    assert judged(stages)[:1] == [max(screens, key=lambda name: screens[name])] and outcome.kept and outcome.speedup >= 1.9
+
+
+def test_a_screen_is_told_what_the_budget_has_left_for_it(workload):
+    stages = Stages()
+    plain, asked = stages.screener.screen, []
+
+    def screen(ask):
+        asked.append((ask.limit_s, ask.left_s, 300.0 - stages.clock.now))
+        return plain(ask)
+
+    stages.screener.screen = screen
+    run(workload, stages, budget_s=300.0)
+    assert asked[0][1] == asked[0][2] == 295.0, "while nothing is worth judging, all of it: the workload may be slow to load"
+    assert all(left_s <= left for _limit_s, left_s, left in asked)
+    assert any(left_s < left - 10.0 for _limit_s, left_s, left in asked), "what the judgement needs is not for loading anew"
+
+
+def test_a_screen_of_a_workload_whose_calls_are_long_may_take_as_many_as_a_screen_makes(workload, tmp_path):
+    def limit_s(call_s: float, budget_s: float) -> float:
+        timing = Measurement.of([call_s * 1e9] * 9, timer="perf_counter")
+        slow = context("cpu")
+        slow = Context(facts=slow.facts, environment=slow.environment, profile=slow.profile.model_copy(update={"timing": timing}))
+        search = ScreenedSearch(workload=workload, context=slow, precision="equal", folder=tmp_path, ledger=Ledger(tmp_path / "l.jsonl"),
+                                budget=Budget(budget_s, clock=lambda: 0.0), judge=lambda *_: verdict("SAME"), say=print)
+        return search._limit_s(("no_grad",))
+
+    assert (limit_s(0.01, 600.0), limit_s(3.0, 600.0)) == (30.0, 120.0)
+    assert limit_s(3.0, 60.0) < 60.0, "the budget goes before it"
 
 
 @pytest.mark.parametrize("budget", [30.0, 60.0, 120.0, 240.0, 600.0])

@@ -7,6 +7,7 @@ processes compile upcoming candidates into the compilers' caches meanwhile; they
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -36,8 +37,12 @@ from ..model.workload import Precision, WorkloadRef
 
 TIMING_S = 2.0
 """Longest timing of one candidate."""
+TIMING_LIMIT_S = 2 * TIMING_S
+"""The same with its warm-up."""
 GRACE_S = 5.0
 """The worker ends a candidate itself at its limit; this much later it is ended with it."""
+DROP_S = 10.0
+"""To forget a candidate: else a new process, which loads the workload anew."""
 CORES_A_COMPILER = 4
 MOST_COMPILERS = 3
 """Processes that compile ahead: one for each CORES_A_COMPILER cores beyond the first four."""
@@ -81,7 +86,10 @@ class Ask:
     file: Path
     precision: Precision
     limit_s: float
-    """For building, calls and comparison; the timing comes on top."""
+    """For building, calls, comparison and waiting for the lock together, once the workload is loaded; the timing (TIMING_LIMIT_S) comes on
+    top."""
+    left_s: float = math.inf
+    """Seconds that there are for all of it. The workload's process may take them to load."""
     compiles: bool = False
     hopeless: float | None = None
     """A speed-up below which timing need not go on."""
@@ -116,10 +124,7 @@ class Screener:
 
     def close(self) -> None:
         """End all processes. Safe to repeat."""
-        self._rest()
-        for compiler in self._ahead:
-            compiler.worker.close()
-        self._ahead.clear()
+        self._end_all()
         self._scratch.remove()
 
     def screen(self, ask: Ask) -> Screen:
@@ -127,16 +132,21 @@ class Screener:
         start = time.monotonic()
         if (session := self.judging()) is not None:
             session.prepare()
-        worker = self._ready(max(ask.limit_s, 1.0))
+        try:
+            worker = self._ready(Deadline(start + ask.left_s))
+        except OutOfTime:
+            self._rest()
+            return Screen(status="out_of_budget", reason="the workload was not loaded in the time left", elapsed_s=time.monotonic() - start)
+        until = Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s))
         prepared: _Prepared | None = None
         try:
-            fields = {"candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
-                      "precision": ask.precision, "compiles": ask.compiles, "limit_s": ask.limit_s, "shapes": ask.shapes}
-            prepared = _asked(worker, "prepare", _Prepared, ask.limit_s + GRACE_S, fields)
+            prepared = _asked(worker, "prepare", _Prepared, until.left_s(), {
+                "candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
+                "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes})
             if prepared.wrong:
                 screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
             else:
-                screen = self._timed(worker, ask, prepared)
+                screen = self._timed(worker, ask, prepared, until)
         except WorkerFailed as error:
             screen = _failed(error, prepared)
         if self._spoiled(worker, prepared, screen):
@@ -168,13 +178,12 @@ class Screener:
             for compiler in stopped:
                 compiler.worker.signal(signal.SIGCONT)
 
-    def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared) -> Screen:
+    def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline) -> Screen:
         session = self.judging()
         still = session.quiet() if session is not None else contextlib.nullcontext()
         try:
-            with self.quiet(), still, device_lock(f"screen {ask.file.name}", self.say, timeout_s=ask.limit_s):
-                times = _asked(worker, "time", _Times, 5 * TIMING_S + ask.limit_s, {
-                    "seconds": TIMING_S, "hopeless": ask.hopeless, "limit_s": TIMING_S + ask.limit_s})
+            with self.quiet(), still, device_lock(f"screen {ask.file.name}", self.say, timeout_s=until.left_s()):
+                times = _asked(worker, "time", _Times, until.left_s() + TIMING_LIMIT_S, {"seconds": TIMING_S, "hopeless": ask.hopeless})
         except MachineLacks as error:
             if error.code != "busy":
                 raise
@@ -191,20 +200,20 @@ class Screener:
         if self._device == "cuda" and (prepared is None or prepared.spoiled) and screen.status != "not_applicable":
             return True
         try:
-            return _asked(worker, "drop", _Dropped, GRACE_S + 10.0, {}).spoiled
+            return _asked(worker, "drop", _Dropped, DROP_S, {}).spoiled
         except WorkerFailed:
             return True
 
-    def _ready(self, limit_s: float) -> Worker:
+    def _ready(self, until: Deadline) -> Worker:
+        """The process with the workload loaded. Raises Unusable; OutOfTime where it takes longer than there is."""
         if self._worker is None:
             self._start()
         assert self._worker is not None
         if self._loading:
             try:
-                self._device = _received(self._worker, "load", _Ready, min(self.options.timeout_s, max(limit_s, 60.0))).device
+                self._device = _received(self._worker, "load", _Ready, self.options.timeout_s, until).device
             except WorkerFailed as error:
-                self._rest()
-                raise Unusable(verdict_of(error)[1]) from error
+                raise self._unusable(error) from error
             self._loading = False
         return self._worker
 
@@ -214,8 +223,18 @@ class Screener:
         try:
             self._worker.send("load", **self._load_request())
         except WorkerFailed as error:
-            self._rest()
-            raise Unusable(verdict_of(error)[1]) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: WorkerFailed) -> Unusable:
+        """Nobody is left to stop what compiles ahead while the judge times."""
+        self._end_all()
+        return Unusable(verdict_of(error)[1])
+
+    def _end_all(self) -> None:
+        self._rest()
+        for compiler in self._ahead:
+            compiler.worker.close()
+        self._ahead.clear()
 
     def _rest(self) -> None:
         if self._worker is not None:
@@ -281,13 +300,13 @@ def compilers(cores: int) -> int:
     return max(0, min(MOST_COMPILERS, cores // CORES_A_COMPILER - 1))
 
 
-def _asked(worker: Worker, op: str, shape: type[R], timeout_s: float, fields: dict[str, object]) -> R:
-    worker.send(op, **fields)
-    return _received(worker, op, shape, timeout_s)
+def _asked(worker: Worker, op: str, shape: type[R], limit_s: float, fields: dict[str, object]) -> R:
+    worker.send(op, **fields, limit_s=limit_s)
+    return _received(worker, op, shape, limit_s + GRACE_S)
 
 
-def _received(worker: Worker, op: str, shape: type[R], timeout_s: float) -> R:
-    reply = worker.receive(timeout_s=timeout_s, deadline=Deadline(None))
+def _received(worker: Worker, op: str, shape: type[R], timeout_s: float, until: Deadline | None = None) -> R:
+    reply = worker.receive(timeout_s=timeout_s, deadline=until)
     try:
         return shape.model_validate(reply)
     except (ValidationError, RecursionError) as error:

@@ -27,6 +27,7 @@ from .budget import (
 from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened, hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
+from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round
 from .screen import Ask, Unusable
 from .search import NO_COMPILER, Search, Status, file_name, line_of
@@ -38,6 +39,9 @@ LEAST_WARM_S = 10.0
 """What won before may take so long at least: the rest of a short budget is for its judgement."""
 LIMIT_FACTOR = 5.0
 """A candidate is ended after so many times the expected seconds: a hang must not take the budget."""
+LEAST_CALLS = 40
+"""It may take so many of the original's calls at least: a screen makes 12 of a slow one, 26 of a training step, more where inputs are
+several."""
 HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
 LADDER_MARGIN = 1.5
@@ -80,21 +84,26 @@ class ScreenedSearch(Search):
     """Of candidates that were written for compiling ahead and not tried yet."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
+    _unusable: bool = field(default=False, init=False)
+    """The workload could not be screened, or no longer."""
 
     def run(self) -> None:
-        """See Search; what is there to do comes first from screening, then judging, then ablation."""
+        """See Search; what is there to do comes first from screening, then judging, then ablation. Where nothing can be screened any more
+        what was goes to the judge first."""
         try:
-            while self.screening is not None and self.stopped is None and self._act():
+            while self.screening is not None and not self._unusable and self.stopped is None and self._act():
                 pass
         except Unusable as why:
-            self.screening = None
+            self._unusable = True
             self.say(f"candidates can't be screened ({why}): each is judged")
         finally:
             self._remove_unused()
-        if self.screening is None:
-            super().run()
-        else:
+        if self.screening is not None and not self._unusable:
             self.note_untried()
+            return
+        while self.stopped is None and (row := self._to_judge()) is not None:
+            self._judge_one(row)
+        super().run()
 
     def pending(self) -> bool:
         """See Search."""
@@ -106,9 +115,9 @@ class ScreenedSearch(Search):
 
     def ready(self) -> bool:
         """See Search."""
-        if not self._screens():
-            return super().ready()
-        return self.stopped is None and (self._next() is not None or self._judgeable() is not None or self._last_judgeable() is not None)
+        if self.stopped is not None:
+            return False
+        return self._to_judge() is not None or (self._next() is not None if self._screens() else super().ready())
 
     def overtaken(self) -> bool:
         """See Search."""
@@ -177,7 +186,7 @@ class ScreenedSearch(Search):
 
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""
-        return self.screening is not None or any(row.screen is not None for row in self.ledger.rows)
+        return not self._unusable and (self.screening is not None or any(row.screen is not None for row in self.ledger.rows))
 
     def _act(self) -> bool:
         """One screen, judgement or ablation; False when there is nothing to do, or no time for it."""
@@ -185,7 +194,7 @@ class ScreenedSearch(Search):
         if item is not None:
             self._screen_one(item)
             return True
-        row = self._judgeable() or self._last_judgeable()
+        row = self._to_judge()
         if row is not None:
             self._judge_one(row)
             return True
@@ -256,6 +265,10 @@ class ScreenedSearch(Search):
             return found
         return next((row for row in self._queue(view, plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
 
+    def _to_judge(self) -> Experiment | None:
+        """The next finalist that there is time for."""
+        return self._judgeable() or self._last_judgeable()
+
     def _last_judgeable(self) -> Experiment | None:
         """The next finalist where nothing was FASTER and the time left may do for its judgement: it would pass unused otherwise."""
         if next(iter(self.best()), None) is not None:
@@ -267,7 +280,15 @@ class ScreenedSearch(Search):
         """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
         expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
         left = self._screening_left_s() if self._queue(self.view()) else self.left_s() - self._judgement_s(None)
-        return max(LEAST_WARM_S if warm else 1.0, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s), max(left, 0.0) or self.left_s()))
+        calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
+        least = LEAST_WARM_S if warm else 1.0
+        return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
+
+    def _most_s(self) -> float:
+        """The longest that a screen may take with the loading of the workload, where a process must load it first: while nothing is worth
+        judging all that is left."""
+        left = self._screening_left_s() if self._queue(self.view()) else 0.0
+        return left if left > 0 else self.left_s()
 
     def _changes(self) -> bool:
         """Whether a candidate must be seen on several inputs."""
@@ -280,8 +301,8 @@ class ScreenedSearch(Search):
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
         screen = self._screened(item.name, Ask(
-            file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), compiles=carrier_of(row.passes) is not None,
-            shapes=self._changes(),
+            file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), self._most_s(),
+            compiles=carrier_of(row.passes) is not None, shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None))
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
@@ -353,7 +374,7 @@ class ScreenedSearch(Search):
         else:
             self.say(f"screening {row.name}")
             screen = self._screened(rest.name, Ask(
-                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes),
+                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes), self._most_s(),
                 compiles=carrier_of(winner.passes) is not None, shapes=self._changes(), against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})

@@ -1,0 +1,170 @@
+"""The screen's side that starts, asks and ends processes: how long each may take, and who is kept still. Fakes in place of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kernelwright.judge import options as judge_options
+from kernelwright.judge.channel import WorkerFailed
+from kernelwright.judge.options import JudgeOptions, OutOfTime
+from kernelwright.model.errors import MachineLacks
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize import screen
+from kernelwright.optimize.screen import GRACE_S, TIMING_LIMIT_S, Ask, Screener, Unusable
+
+FILE = Path("c_one.py")
+REPLIES = {"load": {"device": "cuda"}, "prepare": {"build_s": 1.0, "error": None, "limit": None, "wrong": "", "spoiled": False},
+           "time": {"speedup": 1.5, "interval": None, "pairs": 9, "reference_ns": 3.0, "candidate_ns": 2.0, "hopeless": False},
+           "drop": {"spoiled": False}, "compile": {}}
+
+
+class Bench:
+    """A clock, the lock, and what each operation takes; `events` has what happened in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.now = 0.0
+        self.takes = {"load": 5.0, "prepare": 4.0, "time": 2.0, "drop": 0.1, "lock": 0.0}
+        self.replies = dict(REPLIES)
+        self.events: list[str] = []
+        self.asked: list[tuple[str, float, float]] = []
+        self.waits: list[float] = []
+        self.workers: list[FakeWorker] = []
+        self.path = tmp_path
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(screen, "time", clock)
+        monkeypatch.setattr(judge_options, "time", clock)
+        monkeypatch.setattr(screen, "device_lock", self.lock)
+        monkeypatch.setattr(screen, "compilers", lambda _cores: 1)
+        monkeypatch.setattr(Screener, "_spawn", lambda _screener, name: FakeWorker(self, name))
+
+    @contextlib.contextmanager
+    def lock(self, _what, _say, *, timeout_s=None):
+        assert "lock" not in self.events[-1:] and self.events.count("lock") == self.events.count("unlock"), "held by this very process"
+        self.waits.append(timeout_s)
+        self.now += min(self.takes["lock"], timeout_s)
+        if self.takes["lock"] > timeout_s:
+            raise MachineLacks("busy", "another profile still runs", where="the device", fix="wait")
+        self.events.append("lock")
+        try:
+            yield
+        finally:
+            self.events.append("unlock")
+
+    @contextlib.contextmanager
+    def session(self):
+        self.events.append("judge still")
+        yield
+        self.events.append("judge goes on")
+
+    def screener(self) -> Screener:
+        workload = self.path / "net.py"
+        workload.write_text("")
+        session = SimpleNamespace(prepare=lambda: None, quiet=self.session)
+        options = JudgeOptions(python=sys.executable, timeout_s=500.0)
+        return Screener(WorkloadRef(path=workload, name="net"), options, judging=lambda: session)
+
+
+class FakeWorker:
+    def __init__(self, bench: Bench, name: str) -> None:
+        self.bench, self.name, self.process = bench, name, SimpleNamespace(poll=lambda: None)
+        self._pending: str | None = None
+        self.fields: dict[str, object] = {}
+        self.closed = False
+        bench.workers.append(self)
+
+    def send(self, op: str, **fields: object) -> None:
+        self._pending, self.fields = op, fields
+
+    def receive(self, *, timeout_s, deadline=None):
+        op, self._pending = self._pending, None
+        until = min(timeout_s, deadline.left_s() if deadline is not None else math.inf)
+        takes = self.bench.takes.get(op, 0.0)
+        self.bench.asked.append((op, float(self.fields.get("limit_s", math.nan)), until))
+        self.bench.events.append(op)
+        self.bench.now += min(takes, max(until, 0.0))
+        if takes > until:
+            self.closed = True
+            if deadline is not None and deadline.left_s() <= 0:
+                raise OutOfTime(f"the {self.name} was at it")
+            raise WorkerFailed("timeout", f"did not finish its {op}")
+        if isinstance(answer := self.bench.replies[op], Exception):
+            raise answer
+        return answer
+
+    def answered(self) -> bool:
+        return False
+
+    def signal(self, number: int) -> bool:
+        self.bench.events.append({signal.SIGSTOP: "compiler stops", signal.SIGCONT: "compiler goes on"}[number])
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path) -> Bench:
+    return Bench(monkeypatch, tmp_path)
+
+
+def test_one_deadline_holds_for_building_waiting_and_timing(bench):
+    bench.takes |= {"prepare": 20.0, "lock": 8.0}
+    with bench.screener() as screener:
+        found = screener.screen(Ask(FILE, "equal", 30.0))
+    assert found.status == "timed" and found.elapsed_s == pytest.approx(5.0 + 20.0 + 8.0 + 2.0 + 0.1)
+    limits = {op: limit for op, limit, _until in bench.asked}
+    assert limits["prepare"] == 30.0, "loading does not count"
+    assert bench.waits == [10.0], "what building left"
+    assert limits["time"] == pytest.approx(2.0 + TIMING_LIMIT_S), "what building and waiting left, and the timing's own"
+
+
+@pytest.mark.parametrize("slow", ["prepare", "lock", "time"])
+def test_a_screen_takes_its_limit_and_the_timing_at_most_whatever_is_slow(bench, slow):
+    bench.takes |= {"load": 0.0, "prepare": 25.0, slow: 1000.0}
+    with bench.screener() as screener:
+        found = screener.screen(Ask(FILE, "equal", 30.0))
+    assert found.status == "out_of_budget"
+    assert found.elapsed_s <= 30.0 + TIMING_LIMIT_S + GRACE_S + 0.2
+
+
+def test_the_lock_that_another_holds_is_waited_for_no_longer_than_the_limit(bench):
+    bench.takes["lock"] = 1000.0
+    with bench.screener() as screener:
+        found = screener.screen(Ask(FILE, "equal", 30.0))
+        assert (found.status, found.reason, found.build_s) == ("out_of_budget", "another profile or timing ran", 1.0)
+        assert len(bench.workers) == 1 and not bench.workers[0].closed, "the process is as good as before"
+
+
+def test_a_process_that_is_started_anew_may_load_as_long_as_the_budget_lasts_and_no_longer(bench):
+    with bench.screener() as screener:
+        assert screener.screen(Ask(FILE, "equal", 30.0, 100.0)).status == "timed"
+        bench.replies["prepare"] = WorkerFailed("died", "was killed by signal 9")
+        assert screener.screen(Ask(FILE, "equal", 30.0, 90.0)).status == "failed"
+        bench.replies["prepare"], bench.takes["load"], start = REPLIES["prepare"], 40.0, bench.now
+        found = screener.screen(Ask(FILE, "equal", 30.0, 5.0))
+        assert found.status == "out_of_budget" and "not loaded in the time left" in found.reason
+        assert bench.now - start == pytest.approx(5.0) == found.elapsed_s
+        assert screener.screen(Ask(FILE, "equal", 30.0, 60.0)).status == "timed", "with time it loads"
+
+
+def test_a_workload_that_is_slow_to_load_gets_its_chance_and_what_is_left_is_the_candidates(bench):
+    bench.takes["load"] = 90.0
+    with bench.screener() as screener:
+        assert screener.screen(Ask(FILE, "equal", 30.0, 100.0)).status == "timed"
+    assert [limit for op, limit, _until in bench.asked if op == "prepare"] == [10.0]
+
+
+def test_what_can_not_be_loaded_leaves_no_process_that_compiles_ahead(bench):
+    bench.replies["load"] = WorkerFailed("workload_failed", "no weights here")
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        with pytest.raises(Unusable, match="no weights here"):
+            screener.screen(Ask(FILE, "equal", 30.0))
+        assert len(bench.workers) == 2 and all(worker.closed for worker in bench.workers), "it would run beside the judge's timing"
