@@ -9,8 +9,9 @@ import pytest
 
 from kernelwright.judge.options import JudgeOptions
 from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize import screen
 from kernelwright.optimize.screen import Ask, Screener, Unusable
-from processes import gone
+from processes import gone, soon, status
 from warm_start import warm_start
 
 WORKLOAD = '''
@@ -115,6 +116,42 @@ def test_a_workload_that_does_not_load_can_not_be_screened(place, tmp_path):
     with Screener(WorkloadRef(path=file, name="bad"), JudgeOptions(device="cpu", python=sys.executable)) as screener, \
             pytest.raises(Unusable, match="no weights here"):
         screener.screen(Ask(place / "c_fast.py", "equal", 60.0))
+
+
+LOOKS = HEAD + """    import fcntl
+    with open({lock!r}) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NotImplementedError("not applicable: the lock is held")
+    raise NotImplementedError("not applicable: the lock is free")
+"""
+
+
+def test_a_candidate_that_times_kernels_is_built_under_the_lock(place, tmp_path, monkeypatch):
+    lock = tmp_path / "device.lock"
+    lock.touch()
+    monkeypatch.setenv("KERNELWRIGHT_LOCK", str(lock))
+    (tmp_path / "looks.py").write_text(LOOKS.format(lock=str(lock)))
+    with Screener(WorkloadRef(path=place / "slow.py", name="slow"), JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        said = [screener.screen(Ask(tmp_path / "looks.py", "equal", 60.0, measures=measures)).reason for measures in (True, False)]
+        assert said == ["the lock is held", "the lock is free"]
+        timed = screener.screen(Ask(place / "c_fast.py", "equal", 60.0, measures=True))
+        assert timed.status == "timed", "the lock was free again for the timing"
+
+
+def test_what_compiles_ahead_is_stopped_also_right_after_its_start(place, monkeypatch):
+    monkeypatch.setattr(screen, "compilers", lambda _cores: 1)
+    with Screener(WorkloadRef(path=place / "slow.py", name="slow"), JudgeOptions(device="cpu", python=sys.executable)) as screener:
+        screener.compile_ahead([place / "c_fast.py"], 60.0)
+        [compiler] = screener._ahead
+        supervisor = compiler.worker.process.pid
+        with screener.quiet():
+            process = compiler.worker.pid
+            assert process != supervisor and soon(lambda: status(process)[0] == "T") and status(supervisor)[0] != "T"
+        assert soon(lambda: status(process)[0] != "T")
+        assert soon(lambda: compiler.collect() and not compiler.busy, 60.0), "it goes on, and ends"
+    assert gone([supervisor, process])
 
 
 def test_loading_anew_takes_no_longer_than_the_budget_has_left(place, tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import pytest
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge, spare
 from kernelwright.judge.confine import supported
 from kernelwright.judge.options import Deadline
+from kernelwright.judge.run import _Judgement
 from kernelwright.judge.spare import Spare
 from kernelwright.model.workload import WorkloadRef
 from processes import alive, gone, soon, status
@@ -80,7 +82,7 @@ def stack():
 @pytest.mark.parametrize(("detail", "sealed"), [("ABI 7", True), ("ABI 6", True), ("ABI 5", False), ("not here", False)])
 def test_a_spare_process_counts_only_where_the_candidate_before_could_not_signal_it(detail, sealed):
     report = SimpleNamespace(checks=[SimpleNamespace(name="Landlock", held=True, detail=detail)])
-    one = Spare(SimpleNamespace(process=SimpleNamespace(poll=lambda: None)), SimpleNamespace(report=report), Path())
+    one = Spare(SimpleNamespace(reported=lambda _within_s: True), SimpleNamespace(report=report), Path())
     assert one._sealed() is sealed
 
 
@@ -151,3 +153,43 @@ def test_only_our_own_candidates_get_one_and_only_where_it_is_confined():
         with ReferenceSession(WORKLOAD, OPTIONS.model_copy(update=change), start=False) as session:
             session.prepare()
             assert session._spare is None and session.worker is None
+
+
+LOOKS = """import fcntl
+
+def optimize(model, inputs):
+    with open({lock!r}) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RuntimeError("the lock is held")
+    raise RuntimeError("the lock is free")
+"""
+
+
+def test_a_candidate_that_times_kernels_is_built_under_the_lock_while_the_spare_is_still(session, tmp_path, monkeypatch):
+    lock, candidate = tmp_path / "device.lock", tmp_path / "looks.py"
+    lock.touch()
+    candidate.write_text(LOOKS.format(lock=str(lock)))
+    monkeypatch.setenv("KERNELWRIGHT_LOCK", str(lock))
+    session.prepare()
+    build, states = _Judgement._build, []
+
+    def watched(judgement, mine):
+        states.append(soon(lambda: status(session._spare.worker.pid)[0] == "T", 1.0))
+        build(judgement, mine)
+
+    monkeypatch.setattr(_Judgement, "_build", watched)
+    for measures, word in ((True, "held"), (False, "free")):
+        verdict = judge(WORKLOAD, candidate, OPTIONS.model_copy(update={"measures": measures}), session=session)
+        assert verdict.verdict == "FAILED" and f"the lock is {word}" in verdict.reasons[0]
+    assert states == [True, False]
+
+
+def test_the_lock_is_free_again_before_the_timing(session, tmp_path, monkeypatch):
+    """One process that takes it twice would wait for itself until the deadline."""
+    monkeypatch.setenv("KERNELWRIGHT_LOCK", str(tmp_path / "device.lock"))
+    options = OPTIONS.model_copy(update={"measures": True, "timing": True, "max_timing_s": 0.5, "confirm": False, "audits": False,
+                                         "conditions": (), "cross_check": False})
+    verdict = judge(WORKLOAD, CANDIDATE, options, session=session, deadline_s=time.monotonic() + 60.0)
+    assert verdict.correctness.passed and verdict.comparison is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,29 @@ def test_a_screen_is_told_what_the_budget_has_left_for_it(workload):
     assert asked[0][1] == asked[0][2] == 295.0, "while nothing is worth judging, all of it: the workload may be slow to load"
     assert all(left_s <= left for _limit_s, left_s, left in asked)
     assert any(left_s < left - 10.0 for _limit_s, left_s, left in asked), "what the judgement needs is not for loading anew"
+
+
+def test_what_times_kernels_is_said_to_the_screen_and_to_the_judge_and_not_compiled_ahead(workload, monkeypatch):
+    for name in ("fold_conv_bn", "channels_last"):
+        monkeypatch.setitem(CATALOGUE, name, replace(CATALOGUE[name], measures=name == "fold_conv_bn"))
+    stages = Stages()
+    plain, plain_judge, screens, judgements = stages.screener.screen, stages.judge, {}, {}
+
+    def screen(ask):
+        screens[ask.file.read_text()] = ask.measures
+        return plain(ask)
+
+    def judge(file, precision, seconds, effort):
+        judgements[file.read_text()] = effort.measures
+        return plain_judge(file, precision, seconds, effort)
+
+    stages.screener.screen, stages.judge = screen, judge
+    outcome = run(workload, stages)
+    assert "fold_conv_bn" in outcome.kept and stages.screener.ahead
+    for told in (screens, judgements):
+        assert {True, False} == set(told.values())
+        assert all(measures == ("fold_conv_bn" in text.splitlines()[0]) for text, measures in told.items())
+    assert not any("fold_conv_bn" in name for name in stages.screener.ahead)
 
 
 def test_a_screen_of_a_workload_whose_calls_are_long_may_take_as_many_as_a_screen_makes(workload, tmp_path):

@@ -46,7 +46,7 @@ class Bench:
 
     @contextlib.contextmanager
     def lock(self, _what, _say, *, timeout_s=None):
-        assert "lock" not in self.events[-1:] and self.events.count("lock") == self.events.count("unlock"), "held by this very process"
+        assert self.events.count("lock") == self.events.count("unlock"), "this very process holds it"
         self.waits.append(timeout_s)
         self.now += min(self.takes["lock"], timeout_s)
         if self.takes["lock"] > timeout_s:
@@ -60,8 +60,10 @@ class Bench:
     @contextlib.contextmanager
     def session(self):
         self.events.append("judge still")
-        yield
-        self.events.append("judge goes on")
+        try:
+            yield
+        finally:
+            self.events.append("judge goes on")
 
     def screener(self) -> Screener:
         workload = self.path / "net.py"
@@ -76,7 +78,7 @@ class FakeWorker:
         self.bench, self.name, self.process = bench, name, SimpleNamespace(poll=lambda: None)
         self._pending: str | None = None
         self.fields: dict[str, object] = {}
-        self.closed = False
+        self.closed, self.is_known = False, True
         bench.workers.append(self)
 
     def send(self, op: str, **fields: object) -> None:
@@ -100,6 +102,9 @@ class FakeWorker:
 
     def answered(self) -> bool:
         return False
+
+    def reported(self, _within_s: float) -> bool:
+        return self.is_known
 
     def signal(self, number: int) -> bool:
         self.bench.events.append({signal.SIGSTOP: "compiler stops", signal.SIGCONT: "compiler goes on"}[number])
@@ -168,3 +173,57 @@ def test_what_can_not_be_loaded_leaves_no_process_that_compiles_ahead(bench):
         with pytest.raises(Unusable, match="no weights here"):
             screener.screen(Ask(FILE, "equal", 30.0))
         assert len(bench.workers) == 2 and all(worker.closed for worker in bench.workers), "it would run beside the judge's timing"
+
+
+ALONE = ["lock", "compiler stops", "judge still"]
+NO_LONGER = ["judge goes on", "compiler goes on", "unlock"]
+
+
+def test_a_candidate_that_times_kernels_is_built_alone_and_others_beside_what_compiles(bench):
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed"
+        assert bench.events == ["load", "prepare", *ALONE, "time", *NO_LONGER, "drop"]
+        bench.events.clear()
+        assert screener.screen(Ask(FILE, "equal", 30.0, measures=True)).status == "timed"
+        assert bench.events == [*ALONE, "prepare", *NO_LONGER, *ALONE, "time", *NO_LONGER, "drop"]
+        bench.events.clear()
+        bench.replies["prepare"] = WorkerFailed("died", "was killed by signal 9")
+        assert screener.screen(Ask(FILE, "equal", 30.0, measures=True)).status == "failed"
+        assert bench.events == [*ALONE, "prepare", *NO_LONGER], "nobody stays stopped after a failure"
+
+
+def test_where_others_hold_the_lock_all_the_time_nothing_is_asked_of_the_process(bench):
+    with bench.screener() as screener:
+        bench.takes["load"], bench.takes["lock"] = 0.0, 1000.0
+        found = screener.screen(Ask(FILE, "equal", 30.0, measures=True))
+        assert (found.status, found.reason, found.elapsed_s) == ("out_of_budget", "another profile or timing ran", 30.0)
+        assert bench.events == ["load"] and bench.waits == [30.0] and not bench.workers[0].closed
+        bench.takes |= {"lock": 6.0, "prepare": 10.0}
+        assert screener.screen(Ask(FILE, "equal", 30.0, measures=True)).status == "timed"
+        assert bench.waits[1:] == pytest.approx([30.0, 14.0]), "both waits count"
+
+
+def test_a_stop_takes_nothing_of_the_time_that_compiling_may_take(bench):
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        [compiler] = screener._ahead
+        compiler.worker._pending = None  # it has loaded the workload
+        screener.compile_ahead([FILE], 30.0)
+        assert compiler.worker._pending == "compile"
+        with screener.quiet():
+            bench.now += 100.0
+        screener.compile_ahead([], 30.0)
+        assert screener._ahead == [compiler]
+        bench.now += 30.0 + GRACE_S + 1.0
+        screener.compile_ahead([], 30.0)
+        assert screener._ahead == [] and compiler.worker.closed, "a hang is ended"
+
+
+def test_a_process_that_can_not_be_stopped_is_ended(bench):
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        [compiler] = screener._ahead
+        compiler.worker.is_known = False
+        with screener.quiet():
+            assert compiler.worker.closed and screener._ahead == [] and bench.events == []

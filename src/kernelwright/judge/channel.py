@@ -108,6 +108,16 @@ class Worker:
         report = self.confinement.report if self.confinement is not None else None
         return report.pid if report is not None else self.process.pid
 
+    def reported(self, within_s: float) -> bool:
+        """Whether it is known which process runs the program: below a supervisor that process reports itself 0.2 s after its start."""
+        until = time.monotonic() + within_s
+        while self._supervised and self.confinement is not None and self.confinement.report is None:
+            if self.process.poll() is not None or time.monotonic() > until:
+                return False
+            self.hear()
+            time.sleep(0.01)
+        return True
+
     def send(self, op: str, **fields: Any) -> None:
         """Give a command without waiting for its reply. Raises WorkerFailed when the worker is gone."""
         self.resume()

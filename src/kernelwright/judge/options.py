@@ -65,6 +65,8 @@ class JudgeOptions(Record):
     """What is said rests on two pairs of processes, or three, started in opposite orders. False: on one pair, which decides by itself."""
     lock: bool = True
     """Hold the one-profile-at-a-time lock while timing. False only for a caller that holds it."""
+    measures: bool = False
+    """The candidate times kernels while it is built and first called, to keep the faster ones: it does so under the lock too."""
     sanitize: tuple[SanitizerTool, ...] = ()
     """Tools of compute-sanitizer that look at one call of a right candidate, each in a process of its own (from seconds to minutes)."""
     confine: bool = True

@@ -190,7 +190,7 @@ class _Judgement:
         session, timed = fresh.session, fresh.timed
         if session.worker is None or timed is None:
             return again, why
-        with fresh._lock(), session.quiet():
+        with fresh._exclusive():
             alone_ns = undisturbed.time_alone(Exchange(session.worker, session.private, self.options.timeout_s, self.deadline), timed)
         self.audits = [*(row for row in self.audits if row.name != undisturbed.NAME), undisturbed.audit(timed, alone_ns)]
         if doubt := undisturbed.doubt(timed, alone_ns):
@@ -216,10 +216,11 @@ class _Judgement:
             if surveyed_s := self.session.surveyed_s():
                 self.phases_s["start"] -= surveyed_s
                 self.phases_s["survey"] = surveyed_s
-            with self._phase("build"):
-                self._build(mine)
-            with self._phase("correctness"):
-                rounds = self._check_outputs(reference, mine)
+            with self._exclusive() if self.options.measures else contextlib.nullcontext():  # graphs are rewritten in the first call
+                with self._phase("build"):
+                    self._build(mine)
+                with self._phase("correctness"):
+                    rounds = self._check_outputs(reference, mine)
             if not self.options.timing:
                 cheat, _ = self._audit(reference, mine, rounds)
                 told = self.correctness.reasons if self.correctness else ()
@@ -360,10 +361,16 @@ class _Judgement:
                 raise OutOfTime("another profile or timing ran") from error
             yield
 
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Under the lock, and with what was started ahead kept still."""
+        with self._lock(), self.session.quiet():
+            yield
+
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:
         self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
-            with self._lock(), self.session.quiet():
+            with self._exclusive():
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index))) if rounds.repeatable else None
                 self.timed = compare(
                     reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
@@ -392,7 +399,7 @@ class _Judgement:
             if not usable and self.options.conditions:
                 self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
             elif self.options.conditions:
-                with self._lock(), self.session.quiet(), self._phase("conditions"):
+                with self._exclusive(), self._phase("conditions"):
                     self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
                 if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
                     self._after_capture()

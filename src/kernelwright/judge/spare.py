@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,23 +82,16 @@ class Spare:
 
     def _sealed(self) -> bool:
         """Whether another candidate, which ran while this one waited, could neither signal its processes nor write the judge's files."""
-        self._await_report()
+        self.worker.reported(REPORT_S)
         checks = self.confinement.report.checks if self.confinement.report is not None else []
         found = next((check.detail for check in checks if check.name == "Landlock" and check.held), "")
         abi = found.removeprefix("ABI ")
         return abi.isdecimal() and int(abi) >= LEAST_ABI
 
-    def _await_report(self) -> None:
-        until = time.monotonic() + REPORT_S
-        while self.confinement.report is None and self.worker.process.poll() is None and time.monotonic() < until:
-            self.worker.hear()
-            time.sleep(0.01)
-
     def _signal(self, number: int) -> None:
         """To the worker's process group; never to its supervisor, which ends it when this process is killed. One that has not reported,
         so that nobody knows whom to stop, is ended."""
-        self._await_report()
-        if self.confinement.report is None:
+        if not self.worker.reported(REPORT_S):
             self.end()
         elif self.worker.process.poll() is None:
             self.worker.signal(number)

@@ -40,6 +40,8 @@ class Effort:
     timing_s: float = USUAL_TIMING_S
     audits: bool = False
     """With every audit that the judge has, and under every condition: for a gain that nobody predicted."""
+    measures: bool = False
+    """What is judged times kernels while it is built and first called."""
 
 
 USUAL = Effort()

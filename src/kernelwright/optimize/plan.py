@@ -71,6 +71,11 @@ def carrier_of(passes: Iterable[str]) -> str | None:
     return next((name for name in passes if name.startswith("compile_")), None)
 
 
+def measures(passes: Iterable[str]) -> bool:
+    """Whether such a candidate times kernels while it is built and first called."""
+    return any(CATALOGUE[name].measures for name in passes)
+
+
 def first_round(context: Context, precision: Precision) -> list[Candidate]:
     """Ladder rows and single passes, cheap kinds first. Those that do not apply are in it too (see `refusal`)."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(precision) + 1]

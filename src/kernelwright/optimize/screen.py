@@ -1,7 +1,8 @@
 """The quick screen as the search sees it: one process that holds the workload, candidates one after another, times under the lock.
 
 It is started again after whatever spoiled it, and given up after it could not load the workload: the judge then decides alone. Other
-processes compile upcoming candidates into the compilers' caches meanwhile; they are stopped while anything is timed.
+processes compile upcoming candidates into the compilers' caches meanwhile; they are stopped while anything is timed, also by a candidate
+that chooses its kernels so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ..judge.reasons import verdict_of
 from ..judge.replies import R, Reply, Seconds, Text
 from ..judge.scratch import Scratch
 from ..judge.session import ReferenceSession, sha256_of
+from ..judge.spare import REPORT_S
 from ..model.errors import MachineLacks
 from ..model.saying import Say, silent
 from ..model.trial import Screen
@@ -79,6 +81,13 @@ class Unusable(Exception):
     """The workload can't be screened; the words say why."""
 
 
+class _Busy(Exception):
+    """Another process held the lock for as long as a candidate may take."""
+
+    def __init__(self) -> None:
+        super().__init__("another profile or timing ran")
+
+
 @dataclass(frozen=True)
 class Ask:
     """One candidate for the screen."""
@@ -91,6 +100,8 @@ class Ask:
     left_s: float = math.inf
     """Seconds that there are for all of it. The workload's process may take them to load."""
     compiles: bool = False
+    measures: bool = False
+    """It times kernels while it is built and first called: that is done alone, as the timing is."""
     hopeless: float | None = None
     """A speed-up below which timing need not go on."""
     against: Path | None = None
@@ -134,23 +145,12 @@ class Screener:
             session.prepare()
         try:
             worker = self._ready(Deadline(start + ask.left_s))
+            screen = self._look(worker, ask, Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s)))
         except OutOfTime:
             self._rest()
-            return Screen(status="out_of_budget", reason="the workload was not loaded in the time left", elapsed_s=time.monotonic() - start)
-        until = Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s))
-        prepared: _Prepared | None = None
-        try:
-            prepared = _asked(worker, "prepare", _Prepared, until.left_s(), {
-                "candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
-                "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes})
-            if prepared.wrong:
-                screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
-            else:
-                screen = self._timed(worker, ask, prepared, until)
-        except WorkerFailed as error:
-            screen = _failed(error, prepared)
-        if self._spoiled(worker, prepared, screen):
-            self._rest()
+            screen = Screen(status="out_of_budget", reason="the workload was not loaded in the time left")
+        except _Busy as why:  # before anything was asked of the process
+            screen = Screen(status="out_of_budget", reason=str(why))
         return screen.model_copy(update={"elapsed_s": time.monotonic() - start, "against": ask.against_name})
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
@@ -171,23 +171,57 @@ class Screener:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """No process compiles inside it."""
-        stopped = [compiler for compiler in self._ahead if compiler.worker.signal(signal.SIGSTOP)]
+        stopped = [compiler for compiler in self._ahead if compiler.stop()]
+        for compiler in [compiler for compiler in self._ahead if compiler not in stopped]:
+            compiler.worker.close()
+            self._ahead.remove(compiler)
         try:
             yield
         finally:
             for compiler in stopped:
-                compiler.worker.signal(signal.SIGCONT)
+                compiler.go_on()
+
+    @contextlib.contextmanager
+    def _alone(self, ask: Ask, until: Deadline) -> Iterator[None]:
+        """Nobody else computes inside it, as far as it is up to us. Raises _Busy."""
+        session = self.judging()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(device_lock(f"screen {ask.file.name}", self.say, timeout_s=until.left_s()))
+            except MachineLacks as error:
+                if error.code != "busy":
+                    raise
+                raise _Busy from error
+            stack.enter_context(self.quiet())
+            if session is not None:
+                stack.enter_context(session.quiet())
+            yield
+
+    def _look(self, worker: Worker, ask: Ask, until: Deadline) -> Screen:
+        """Build, call, compare and time it, and see to what it leaves behind."""
+        prepared: _Prepared | None = None
+        alone = self._alone(ask, until) if ask.measures else contextlib.nullcontext()
+        try:
+            with alone:
+                prepared = _asked(worker, "prepare", _Prepared, until.left_s(), {
+                    "candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
+                    "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes})
+            if prepared.wrong:
+                screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
+            else:
+                screen = self._timed(worker, ask, prepared, until)
+        except WorkerFailed as error:
+            screen = _failed(error, prepared)
+        if self._spoiled(worker, prepared, screen):
+            self._rest()
+        return screen
 
     def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline) -> Screen:
-        session = self.judging()
-        still = session.quiet() if session is not None else contextlib.nullcontext()
         try:
-            with self.quiet(), still, device_lock(f"screen {ask.file.name}", self.say, timeout_s=until.left_s()):
+            with self._alone(ask, until):
                 times = _asked(worker, "time", _Times, until.left_s() + TIMING_LIMIT_S, {"seconds": TIMING_S, "hopeless": ask.hopeless})
-        except MachineLacks as error:
-            if error.code != "busy":
-                raise
-            return Screen(status="out_of_budget", reason="another profile or timing ran", build_s=prepared.build_s)
+        except _Busy as why:
+            return Screen(status="out_of_budget", reason=str(why), build_s=prepared.build_s)
         interval = (times.interval[0], times.interval[1]) if times.interval is not None else None
         return Screen(status="hopeless" if times.hopeless else "timed", speedup=times.speedup, interval=interval, pairs=times.pairs,
                       reference_ns=times.reference_ns, candidate_ns=times.candidate_ns, error=prepared.error, limit=prepared.limit,
@@ -262,6 +296,7 @@ class _Compiler:
         self.worker, self.file = worker, Path()
         self.busy, self._next = True, ""
         self._until = float("inf")
+        self._stopped = 0.0
         self._queue: dict[str, object] | None = None
         worker.send("load", **load)
 
@@ -292,8 +327,19 @@ class _Compiler:
             self._until, self.busy = time.monotonic() + float(str(fields["limit_s"])) + GRACE_S, True
         return True
 
+    def stop(self) -> bool:
+        """Stop it and all that it started. False: it is gone, or its supervisor has not said whom to stop; it is of no use then."""
+        self._stopped = time.monotonic()
+        return self.worker.reported(REPORT_S) and self.worker.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After a stop, which takes nothing of its time."""
+        self._until += time.monotonic() - self._stopped
+        self.worker.signal(signal.SIGCONT)
+
     def _pending(self) -> bool:
         return self.worker._pending is not None
+
 
 def compilers(cores: int) -> int:
     """How many processes may compile ahead on so many cores."""

@@ -28,7 +28,7 @@ from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened, hoped
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .passes.conditions import call_ns
-from .plan import WARM, Candidate, candidate, carrier_of, first_round
+from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
 from .screen import Ask, Unusable
 from .search import NO_COMPILER, Search, Status, file_name, line_of
 from .state import utc_now
@@ -302,7 +302,7 @@ class ScreenedSearch(Search):
         self.say(f"screening {row.name}")
         screen = self._screened(item.name, Ask(
             file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), self._most_s(),
-            compiles=carrier_of(row.passes) is not None, shapes=self._changes(),
+            compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None))
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
@@ -375,7 +375,8 @@ class ScreenedSearch(Search):
             self.say(f"screening {row.name}")
             screen = self._screened(rest.name, Ask(
                 self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes), self._most_s(),
-                compiles=carrier_of(winner.passes) is not None, shapes=self._changes(), against=self.write(row), against_name=rest.name))
+                compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
+                against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
             self.say(line_of(row))

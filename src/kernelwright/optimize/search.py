@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,7 @@ from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
-from .plan import WARM, Candidate, first_round, next_round, ranked, refusal, slim_first
+from .plan import WARM, Candidate, first_round, measures, next_round, ranked, refusal, slim_first
 from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
@@ -107,7 +107,7 @@ class Search:
         own (out of memory beside the candidate, a crash): a failed row too, and twice in a row the end of the search."""
         start = self.budget.clock()
         try:
-            verdict = self.judge(file, row.precision, max(0.0, seconds - ENDING_S), effort)
+            verdict = self.judge(file, row.precision, max(0.0, seconds - ENDING_S), replace(effort, measures=measures(row.passes)))
         except OutOfTime as error:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:

@@ -126,7 +126,7 @@ class RealStages:
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
                 further = CONDITIONS if effort.audits else claimed(candidate, seconds)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
-                                                     "conditions": further, "cross_check": effort.audits})
+                                                     "conditions": further, "cross_check": effort.audits, "measures": effort.measures})
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 
             yield judge_candidate
