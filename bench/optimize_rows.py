@@ -66,6 +66,13 @@ CASTS: dict[Precision, str | None] = {"equal": None, "tf32": "tf32", "bf16": "bf
 """The pass that gives a ladder row its precision."""
 
 
+ORIGINALS = "the original's"
+"""The ceiling of rows that were recorded before each was held against the ceiling of what it computes with."""
+BOUNDS = "\"Before\" and \"at most\" are at the arithmetic that the original uses. \"After\" names the ceiling that sets the bound of " \
+         "what was kept. Where that is \"{}\", the row is from before lower precision and split products were held against the tensor " \
+         "cores that they run on: it can be over 100%, and says nothing of the distance to those.\n"
+
+
 class Bench:
     """Rows of one document, written after each."""
 
@@ -175,8 +182,9 @@ class Bench:
             + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
             "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
-            "ladder_lower": lower, "bound": reached.get("before"), "bound_after": reached.get("after") if level == asked else None,
-            "most": reached.get("most"),
+            "ladder_lower": lower, "bound": reached.get("before"),
+            "bound_after": reached.get("after") if level == asked else None,
+            "bound_ceiling": reached.get("ceiling_after") if level == asked else None, "most": reached.get("most"),
             "used_s": round(report["used_s"], 2), "pace": report["pace"], "bought": report["bought"],
             "device_name": report["state"]["device_name"], "torch": report["state"]["torch_version"],
         }
@@ -330,14 +338,14 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
         groups.setdefault((row["precision"], row["budget_s"]), []).append(row)
     pages = [_group(precision, budget, found) for (precision, budget), found in sorted(
         groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1]))]
-    beyond = "The bound is at the arithmetic that the original uses: what runs on faster pipes at the same precision (split products on " \
-             "tensor cores) can be beyond it, over 100% and over \"at most\".\n"
-    return "\n".join([*pages, *([beyond] if any(_is_beyond(row) for row in rows) else []), _budgets(rows)])
+    return "\n".join([*pages, *([BOUNDS.format(ORIGINALS)] if any("error" not in row for row in rows) else []), _budgets(rows)])
 
 
-def _is_beyond(row: dict[str, Any]) -> bool:
-    share = re.fullmatch(r"([\d.]+)%", row.get("bound_after") or "")  # "n/a" where the work could not be counted
-    return share is not None and float(share[1]) > 100.0
+def _bound_after(row: dict[str, Any]) -> str:
+    """The share of its bound that what was kept reaches, and the ceiling that sets the bound. Rows from before that was recorded are at the
+    arithmetic of the original, whatever was kept."""
+    share = row["bound_after"]
+    return "n/a" if share in (None, "n/a") else f"{share} ({_cell(row['bound_ceiling']) if row.get('bound_ceiling') else ORIGINALS})"
 
 
 def _budgets(rows: Sequence[dict[str, Any]]) -> str:
@@ -374,7 +382,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
-                     f"{over_it} | {row['bound'] or 'n/a'} | {row['bound_after'] or 'n/a'} | "
+                     f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
                      f"{row['most'] or 'n/a'} | {_cell(row['kept'])} |")
     if good:
         means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}

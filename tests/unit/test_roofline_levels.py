@@ -22,7 +22,7 @@ from kernelwright.model.profile import (
 from kernelwright.model.roofline import RooflinePoint
 from kernelwright.model.workload import WorkloadFacts
 from kernelwright.roofline import roof, stages, with_product_work, with_roofline
-from kernelwright.roofline.ceilings import ceilings
+from kernelwright.roofline.ceilings import ceilings, other_pipes
 from kernelwright.roofline.knowledge import bottlenecks, datasheet
 from kernelwright.roofline.shapes import product_work
 from known_counters import launches as recorded_launches
@@ -162,6 +162,16 @@ def test_roofs_come_measured_beside_the_datasheet_and_unknown_ones_are_left_out(
     on_cpu = ceilings(without_l2, environment(device="cpu", device_name="Some CPU", compute_capability=None), "float32")
     assert [each.name for each in on_cpu] == ["dram", "matmul:float32"]
     assert ceilings((), environment(device_name="Mystery 9000"), "float32") == ()
+
+
+def test_pipes_of_narrower_arithmetic_stand_apart_from_those_in_use() -> None:
+    found = {each.name: each for each in other_pipes(PEAKS, environment(), "float32")}
+    assert list(found) == ["tensor:bfloat16", "tensor:float16"], "TF32's stands among the ceilings of float32 already"
+    assert found["tensor:float16"].datasheet is not None and found["tensor:float16"].datasheet.value == 989.5
+    assert [each.name for each in other_pipes(PEAKS, environment(), "bfloat16")] == ["tensor:tf32", "tensor:float16"]
+    cpu = environment(device="cpu", device_name="Some CPU", compute_capability=None)
+    assert [each.name for each in other_pipes(PEAKS, cpu, "float32")] == ["matmul:tf32", "matmul:bfloat16"]
+    assert other_pipes((), environment(device_name="Mystery 9000"), "float32") == ()
 
 
 def audit(name: str, *operators: Operator) -> Finding | Abstained | None:

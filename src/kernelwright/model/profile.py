@@ -306,6 +306,8 @@ class Roof(Record):
     """FLOP/B = peak TFLOP/s / peak GB/s * 1000, from the measured peaks when present, else the datasheet's."""
     ceilings: tuple[Ceiling, ...] = ()
     """Every known roof: bandwidth of DRAM, L2 and L1, tensor and plain pipes at the dtype in use. Empty in older documents."""
+    other_pipes: tuple[Ceiling, ...] = ()
+    """Pipes of narrower arithmetic that is not in use here: what an optimised version that uses it is held against."""
 
 
 class WorkSummary(Record):

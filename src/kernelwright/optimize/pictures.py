@@ -59,7 +59,8 @@ def draw(end: Ending) -> list[Picture]:
                            fix="install matplotlib there, or remove kernelwright's environment: the next run makes it anew") from error
     # What was kept counts among the figures by its confirmation, so that they agree with the report's first line.
     rows, guesses = bars(end), realised([*end.rows, *end.ablation])
-    before, after = parts(end.baseline), parts(end.after) if end.after is not None else []
+    kept = remains.as_kept(end)
+    before, after = parts(end.baseline), parts(kept) if kept is not None else []
     wanted: list[tuple[bool, str, str, str, Callable[[], bytes]]] = [
         (bool(rows), "gains.svg", "Gains", "speed-up of each candidate over the original, with its interval", lambda: figure.gains(rows)),
         (bool(steps(end)), "progress.svg", "What the time bought", "best candidate so far over the seconds of the search",

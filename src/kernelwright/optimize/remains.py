@@ -6,16 +6,19 @@ the bandwidth of DRAM (Williams, Waterman & Patterson 2009, Roofline). Nothing t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model.base import Figure
 from ..model.profile import Profile, Stage
+from ..model.roofline import Ceiling
 from ..report.figures import headline, in_unit
 from ..report.numbers import percent, two, us
 from ..report.roofline import ceiling_name
 from ..roofline.ceilings import value_of
 from .ending import NA, Ending
 from .paired import paired
+from .passes import CATALOGUE
 
 MOST_PLACES = 8
 """Rows of "what is left where"."""
@@ -44,13 +47,9 @@ class Place:
 def bounds(profile: Profile) -> list[Bound]:
     """Least times of one call of the workload on every pipe that its arithmetic could use, and of its DRAM traffic; [] where its work or
     the device's roofs are not known."""
-    work, roof = profile.work, profile.roofline
-    if work is None or roof is None:
-        return []
-    flops = work.flops.value if work.flops is not None else 0.0
-    moved = work.min_bytes.value if work.min_bytes is not None else 0.0
+    flops, moved = _work(profile)
     found = []
-    for ceiling in roof.ceilings:
+    for ceiling in profile.roofline.ceilings if profile.roofline is not None else ():
         peak = value_of(ceiling)
         amount, scale = (flops, 1e3) if ceiling.kind == "compute" else (moved if ceiling.name == "dram" else 0.0, 1.0)
         if amount > 0 and peak.value > 0:
@@ -58,15 +57,46 @@ def bounds(profile: Profile) -> list[Bound]:
     return found
 
 
-def in_use_ns(profile: Profile) -> float | None:
-    """The bound at the arithmetic in use: what the work takes at the peaks that the profile's own shares are taken of."""
-    work, roof = profile.work, profile.roofline
-    if work is None or roof is None:
-        return None
-    pairs = [(work.flops, in_unit(roof.peak_compute or roof.datasheet_compute, "TFLOP/s"), 1e3),
-             (work.min_bytes, in_unit(roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s"), 1.0)]
-    least = [amount.value / (peak * scale) for amount, peak, scale in pairs if amount is not None and amount.value > 0 and peak]
-    return max(least, default=None)
+def in_use(profile: Profile) -> tuple[Bound | None, Bound | None]:
+    """(products, DRAM): the bounds at the arithmetic in use, by the peaks that the profile's own shares are taken of; None: not known."""
+    roof = profile.roofline
+    if roof is None:
+        return None, None
+    flops, moved = _work(profile)
+    return (_bound(f"{roof.dtype} arithmetic", roof.peak_compute or roof.datasheet_compute, "TFLOP/s", flops, 1e3),
+            _bound("DRAM bandwidth", roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s", moved, 1.0))
+
+
+def of_passes(profile: Profile, passes: Iterable[str]) -> dict[str, Bound | None]:
+    """Pass -> the least time of the workload's products in the arithmetic that it brings along, of those that do; None where that pipe's
+    peak is not known. Error-compensated products are several narrow ones for one."""
+    flops, _ = _work(profile)
+    found: dict[str, Bound | None] = {}
+    for name in passes:
+        products = CATALOGUE[name].products if name in CATALOGUE else None
+        if products is not None:
+            ceiling = _narrow_ceiling(profile, products.dtype)
+            words = f"{ceiling_name(ceiling)}{f', {products.times} products for one' if products.times > 1 else ''}" if ceiling else ""
+            found[name] = _bound(words, value_of(ceiling), "TFLOP/s", products.times * flops, 1e3) if ceiling else None
+    return found
+
+
+def _narrow_ceiling(profile: Profile, dtype: str) -> Ceiling | None:
+    roof = profile.roofline
+    known = (*roof.ceilings, *roof.other_pipes) if roof is not None else ()
+    return next((ceiling for ceiling in known if ceiling.name in (f"tensor:{dtype}", f"matmul:{dtype}")), None)
+
+
+def _work(profile: Profile) -> tuple[float, float]:
+    """(FLOPs, least bytes) of one call; 0 where not known."""
+    work = profile.work
+    flops, moved = (work.flops, work.min_bytes) if work is not None else (None, None)
+    return flops.value if flops is not None else 0.0, moved.value if moved is not None else 0.0
+
+
+def _bound(name: str, peak: Figure | None, unit: str, amount: float, scale: float) -> Bound | None:
+    value = in_unit(peak, unit)
+    return Bound(name, peak, amount / (value * scale)) if peak is not None and value and amount > 0 else None
 
 
 def durations(end: Ending) -> tuple[float | None, float | None]:
@@ -79,10 +109,11 @@ def durations(end: Ending) -> tuple[float | None, float | None]:
 
 
 def bound_rows(end: Ending) -> list[dict[str, str]]:
-    """The table of bounds: each with the share of it that the original and what was kept reach. Roofs of both profiles' arithmetic."""
+    """The table of bounds: each with the share of it that the original and what was kept reach. Roofs of the original's arithmetic and of
+    what the kept passes brought along."""
     before, after = durations(end)
-    profiles = [_same_work(profile, end) for profile in (end.after, end.baseline) if profile is not None]
-    found = {bound.name: bound for profile in profiles for bound in bounds(profile)}
+    brought = of_passes(end.baseline, end.kept.row.passes if end.kept else ()).values()
+    found = {bound.name: bound for bound in (*bounds(end.baseline), *brought) if bound is not None}
     return [{
         "name": bound.name, "peak": f"{two(bound.peak.value)} {bound.peak.unit} ({bound.peak.evidence})", "least": us(bound.least_ns),
         "before": _share(bound.least_ns, before), "after": _share(bound.least_ns, after),
@@ -90,25 +121,65 @@ def bound_rows(end: Ending) -> list[dict[str, str]]:
 
 
 def reached(end: Ending) -> dict[str, str] | None:
-    """Share of the bound at the arithmetic in use, before and after, and the most that is possible there ("" where the original is beyond
-    it already: it uses another pipe); None where it is not known.
-
-    What was kept may use the pipes that the original uses, although its profile may not tell (the work of one CUDA graph has no operators):
-    so the bound after is never longer.
-    """
+    """Share of the bound, before and after, each with the ceiling that sets it, and the most that is possible at the arithmetic of the
+    original ("" where the original is beyond it already: it uses another pipe); None where it is not known."""
     before, after = durations(end)
-    old_ns = in_use_ns(end.baseline)
-    new_ns = in_use_ns(_same_work(end.after, end)) if end.after is not None else None
-    if old_ns is None or before is None:
+    old = max((bound for bound in in_use(end.baseline) if bound is not None), key=_least_ns, default=None)
+    if old is None or before is None:
         return None
-    ending = end.after if new_ns is not None and new_ns < old_ns else end.baseline
-    new_ns = min(new_ns, old_ns) if new_ns is not None else None
+    new, at_most = bound_after(end)
     return {
-        "before": _share(old_ns, before), "after": _share(new_ns, after), "least": us(old_ns), "least_after": us(new_ns),
+        "before": _share(old.least_ns, before), "least": us(old.least_ns), "ceiling": old.name,
         "dtype": end.baseline.roofline.dtype if end.baseline.roofline else NA,
-        "dtype_after": ending.roofline.dtype if end.after is not None and ending is not None and ending.roofline else NA,
-        "most": _times(before / old_ns) if 0 < old_ns < before else "",
+        "after": NA if new is None else f"{'at most ' if at_most else ''}{_share(new.least_ns, after)}",
+        "least_after": us(new.least_ns if new is not None else None), "ceiling_after": new.name if new is not None else NA,
+        "most": _times(before / old.least_ns) if 0 < old.least_ns < before else "",
     }
+
+
+def bound_after(end: Ending) -> tuple[Bound | None, bool]:
+    """(the bound of what was kept, whether it may be shorter than that). Its work is the original's, since compiled code can't be counted;
+    its products may run on the fastest pipe that its passes or the original use, whatever its profile tells (that of a CUDA graph has no
+    operators). Weights in 16 bits are fewer bytes than those counted, how many fewer is not known: where the counted ones set the bound,
+    it is one at most. None: nothing was kept, or a pipe's peak is not known."""
+    if end.kept is None:
+        return None, False
+    products, dram = in_use(end.baseline)
+    brought = of_passes(end.baseline, end.kept.row.passes)
+    if products is not None:
+        if None in brought.values():
+            return None, False
+        products = min((products, *(bound for bound in brought.values() if bound is not None)), key=_least_ns)
+    new = max((bound for bound in (products, dram) if bound is not None), key=_least_ns, default=None)
+    return new, new is dram and any(CATALOGUE[name].narrows_weights for name in brought)
+
+
+def as_kept(end: Ending) -> Profile | None:
+    """The profile of what was kept, its stages held against the pipe that its passes brought along: their analytic share of compute is of
+    the arithmetic that the flags tell. None: there is none."""
+    after = end.after
+    brought = of_passes(end.baseline, end.kept.row.passes) if after is not None and end.kept is not None else {}
+    if after is None or not brought:
+        return after
+    known = [bound for bound in brought.values() if bound is not None]
+    flags, _ = in_use(after.model_copy(update={"work": end.baseline.work}))
+    slower = min(known, key=_least_ns).least_ns / flags.least_ns if flags is not None and len(known) == len(brought) else None
+    return after.model_copy(update={"stages": tuple(_at_pipe(stage, slower) for stage in after.stages)})
+
+
+def _at_pipe(stage: Stage, slower: float | None) -> Stage:
+    """A stage with its share of the compute roof times `slower`, where that is below 1; None: how high the roof is is not known."""
+    if stage.roof_evidence == "counters" or stage.compute_pct is None or (slower is not None and slower >= 1):
+        return stage
+    if slower is None:
+        return stage.model_copy(update={"roof_pct": None, "binding_roof": None})
+    shares = {"compute": slower * stage.compute_pct, "memory": stage.bandwidth_pct or 0.0}
+    nearest = max(shares, key=lambda name: shares[name])
+    return stage.model_copy(update={"roof_pct": shares[nearest], "binding_roof": nearest})
+
+
+def _least_ns(bound: Bound) -> float:
+    return bound.least_ns
 
 
 def places(profile: Profile) -> list[Place]:
@@ -147,11 +218,6 @@ def _place(stage: Stage) -> Place:
     time_ns = stage.call_ns if stage.call_ns is not None else stage.duration_ns
     roof_ns = time_ns * min(stage.roof_pct, 100.0) / 100 if stage.roof_pct is not None else None
     return Place(stage.name, time_ns, roof_ns, stage.binding_roof or NA)
-
-
-def _same_work(profile: Profile, end: Ending) -> Profile:
-    """The work is the original's on both sides: compiled code can't be counted, and must do the same."""
-    return profile.model_copy(update={"work": end.baseline.work})
 
 
 def _times(factor: float) -> str:

@@ -104,7 +104,7 @@ def values(end: Ending) -> dict[str, Any]:
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "not_shown": not_shown, "pace": pace(end), "kept": _kept(end), "bought": _bought(end),
         "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
-        "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(end.after or end.baseline),
+        "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(remains.as_kept(end) or end.baseline),
         "notes": [*end.notes, *not_decided(end), *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
         "training": end.baseline.capture_metadata.training,

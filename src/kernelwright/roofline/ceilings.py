@@ -15,12 +15,22 @@ _MEASURED = {"dram": "bandwidth", "l2": "bandwidth:l2"}
 """Level -> name of its ProbePeak. torch alone cannot measure L1."""
 _TENSOR = {"float32": "tf32", "tf32": "tf32", "bfloat16": "bfloat16", "float16": "float16"}
 """Dtype in use -> what the tensor cores would multiply."""
+NARROW = ("tf32", "bfloat16", "float16")
 
 
 def ceilings(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, dtype: str) -> tuple[Ceiling, ...]:
     """Known roofs, those of memory first. dtype: the arithmetic in use (`arithmetic_key`); a roof that nothing tells is left out."""
     found = [_bandwidth(level, peaks, environment) for level in LEVELS]
     found += [_compute(pipe, peaks, environment) for pipe in _pipes(environment, dtype)]
+    return tuple(ceiling for ceiling in found if ceiling.measured is not None or ceiling.datasheet is not None)
+
+
+def other_pipes(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, dtype: str) -> tuple[Ceiling, ...]:
+    """The pipes of narrower arithmetic than the one in use (tensor cores; on a CPU matrix products), as far as they are known: what a
+    program that computes the same at lower precision, or by several narrow products for one, is held against."""
+    kind = "matmul" if environment.device == "cpu" else "tensor"
+    pipes = (f"{kind}:{other}" for other in NARROW)
+    found = [_compute(pipe, peaks, environment) for pipe in pipes if pipe not in _pipes(environment, dtype)]
     return tuple(ceiling for ceiling in found if ceiling.measured is not None or ceiling.datasheet is not None)
 
 

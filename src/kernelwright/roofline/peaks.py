@@ -9,7 +9,7 @@ from ..model.base import Figure
 from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak
 from ..model.profile import Roof
 from ..model.workload import WorkloadFacts
-from .ceilings import ceilings
+from .ceilings import ceilings, other_pipes
 from .knowledge import datasheet
 
 _ARITHMETIC = ("float32", "bfloat16", "float16", "float64")
@@ -35,7 +35,7 @@ def roof(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, facts: Workl
     return Roof(
         dtype=dtype, peak_compute=compute, peak_bandwidth=bandwidth, datasheet_compute=printed_compute,
         datasheet_bandwidth=printed_bandwidth, ridge_point=ridge(compute, bandwidth) or ridge(printed_compute, printed_bandwidth),
-        ceilings=ceilings(peaks, environment, dtype))
+        ceilings=ceilings(peaks, environment, dtype), other_pipes=other_pipes(peaks, environment, dtype))
 
 
 def arithmetic_key(environment: ProbeEnvironment, facts: WorkloadFacts, ops: Sequence[OpRecord] = ()) -> tuple[str, str]:

@@ -43,6 +43,16 @@ class Move:
 
 
 @dataclass(frozen=True)
+class Products:
+    """What a pass multiplies with in the place of the workload's own arithmetic."""
+
+    dtype: Literal["tf32", "bfloat16", "float16"]
+    """Of the fastest tensor cores (on a CPU: instructions) that it may use."""
+    times: int = 1
+    """Narrow products for one of the workload's."""
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What a pass should give on this workload."""
 
@@ -132,6 +142,8 @@ class Pass:
     sizes_in_graphs: bool = False
     """It captures stretches between the host's reads, each for one size."""
     takes: Takes = "one shape"
+    products: Products | None = None
+    """None: the workload's own arithmetic."""
     carrier: bool = False
     """It compiles the model, and takes a backend made of the graph-level passes beside it."""
     conflicts: frozenset[str] = frozenset()
@@ -142,6 +154,11 @@ class Pass:
     def in_graph(self) -> bool:
         """Whether it works inside torch.compile's backend."""
         return self.level in GRAPH_LEVELS
+
+    @property
+    def narrows_weights(self) -> bool:
+        """Whether weights lie in memory in half of float32's bytes."""
+        return self.copies_weights and self.products is not None and self.products.times == 1 and self.products.dtype != "tf32"
 
     @property
     def rewrite(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Pass, Prediction
+from .base import LAYER_CAST, Context, Pass, Prediction, Products
 from .conditions import HALF_TIMES, first, narrow_words, needs_float32, needs_module
 
 
@@ -19,5 +19,6 @@ PASS = Pass(
     precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True, casts_edges=True,
     conflicts=frozenset({"tf32", "bf16_autocast"}),
     takes="values",
+    products=Products("bfloat16"),
     why="Weights and inputs are cast to bfloat16, outputs back to float32.",
 )

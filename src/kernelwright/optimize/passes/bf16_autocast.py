@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FLAGS, Context, Pass, Prediction
+from .base import LAYER_FLAGS, Context, Pass, Prediction, Products
 from .conditions import HALF_TIMES, narrow_words, needs_float32
 
 
@@ -15,5 +15,6 @@ PASS = Pass(
     precision="bf16", refuse=needs_float32, predict=_predict,
     conflicts=frozenset({"tf32", "bf16"}),
     takes="values",
+    products=Products("bfloat16"),
     why="Matrix products and convolutions run in bfloat16 under autocast; outputs go back to float32.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from .base import LAYER_FOLD, Context, Move, Pass, Prediction, Products
 from .conditions import RECURRENT, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 
 LEFT = 0.3
@@ -27,5 +27,6 @@ PASS = Pass(
     name="persistent_lstm", layer=LAYER_FOLD, level="module", dimension="algorithms", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"bf16_autocast", "selective_bf16", "selective_fp16"}),
+    products=Products("float16"),
     why="LSTM layers in one kernel that keeps its weights on the chip for all steps; it was measured, and is as exact as cuDNN's.",
 )

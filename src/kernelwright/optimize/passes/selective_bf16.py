@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Pass, Prediction
+from .base import LAYER_CAST, Context, Pass, Prediction, Products
 from .conditions import CONVOLUTIONS, PRODUCTS, first, needs_float32, needs_module, not_yet_compiled, share_words
 
 LAYERS = (*PRODUCTS, *CONVOLUTIONS, "aten::lstm", "aten::gru", "_cudnn_rnn")
@@ -23,5 +23,6 @@ PASS = Pass(
     name="selective_bf16", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
     precision="bf16", training=False, refuse=needs_layers, predict=share_of_layers, copies_weights=True, measures=True,
     conflicts=frozenset({"bf16", "bf16_autocast", "scaled_fp16", "split_products", "selective_fp16"}),
+    products=Products("bfloat16"),
     why="Layers that were measured to be faster in bfloat16 compute in it; everything between them stays float32.",
 )

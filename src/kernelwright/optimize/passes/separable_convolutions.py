@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from .base import LAYER_FOLD, Context, Move, Pass, Prediction, Products
 from .conditions import first, needs_convolution, needs_gpu, not_yet_compiled
 
 DEPTHWISE = "_conv_depthwise2d"
@@ -29,5 +29,6 @@ PASS = Pass(
     name="separable_convolutions", layer=LAYER_FOLD, level="module", dimension="fusion", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"fold_conv_bn", "channels_last", "bf16_autocast"}),
+    products=Products("tf32"),
     why="Depthwise and 1x1 convolutions, batch norm and ReLU in one kernel wherever that measured faster, and was as exact, at its shape.",
 )

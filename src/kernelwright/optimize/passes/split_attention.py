@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from .base import LAYER_FOLD, Context, Move, Pass, Prediction, Products
 from .conditions import first, needs_float32, needs_gpu, needs_module, not_yet_compiled
 from .sdpa_backend import ATTENTION
 from .shares import worth
@@ -31,5 +31,6 @@ PASS = Pass(
     name="split_attention", layer=LAYER_FOLD, level="module", dimension="attention", cost="compile",
     training=False, refuse=_refuse, predict=_predict, fixes_addresses=True, measures=True,
     conflicts=frozenset({"sdpa_backend", "bf16", "bf16_autocast", "selective_bf16", "selective_fp16", "separable_convolutions"}),
+    products=Products("float16", times=3),
     why="Attention as sums of narrow products on tensor cores: each place was measured, and no less exact than torch's float32 kernel.",
 )

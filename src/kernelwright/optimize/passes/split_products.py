@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Move, Pass, Prediction
+from .base import LAYER_CAST, Context, Move, Pass, Prediction, Products
 from .conditions import PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 
 
@@ -29,5 +29,6 @@ PASS = Pass(
     name="split_products", layer=LAYER_CAST, level="module", dimension="precision", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"tf32", "bf16", "bf16_autocast", "scaled_fp16", "selective_bf16", "selective_fp16"}),
+    products=Products("float16", times=3),
     why="Linear layers as sums of narrow products on tensor cores: each was measured, and no less exact than the library's float32.",
 )

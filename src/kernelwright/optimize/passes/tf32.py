@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FLAGS, Context, Pass, Prediction
+from .base import LAYER_FLAGS, Context, Pass, Prediction, Products
 from .conditions import TF32_TIMES, first, narrow_words, needs_float32, needs_gpu
 
 
@@ -22,5 +22,6 @@ PASS = Pass(
     precision="tf32", refuse=_refuse, predict=_predict,
     conflicts=frozenset({"bf16", "bf16_autocast"}),
     takes="values",
+    products=Products("tf32"),
     why="float32 products use TF32 tensor cores (10 mantissa bits); the flags are set during the call only.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import LAYER_CAST, Context, Pass, Prediction
+from .base import LAYER_CAST, Context, Pass, Prediction, Products
 from .conditions import HALF_TIMES, PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 
 
@@ -29,5 +29,6 @@ PASS = Pass(
     precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
     conflicts=frozenset({"scaled_fp16", "split_products"}),
     takes="sizes",
+    products=Products("bfloat16"),
     why="Linear layers whose results leave the model multiply in bfloat16 and write float32 at once, bias included: no cast behind them.",
 )
