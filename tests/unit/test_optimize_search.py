@@ -196,7 +196,8 @@ def test_with_too_little_time_for_a_longer_confirmation_the_next_candidate_is_co
 
     stages.judge = judge
     outcome = run(workload, stages)
-    assert outcome.kept == ("cuda_graph", "no_grad") and [effort.timing_s for effort in stages.efforts] == [6.0, 6.0]
+    assert outcome.kept == ("cuda_graph", "no_grad") and [effort.timing_s for effort in stages.efforts][:2] == [6.0, 6.0]
+    assert stages.audited == [False, False, True], "the third is the audit of a gain that nobody predicted"
     assert "a longer one was not made" in outcome.report.read_text()
 
 

@@ -23,7 +23,8 @@ from ..judge.statistics import ALPHA, PROCESS_DIFFERENCE
 from ..model.verdict import Experiment, Verdict
 from .budget import RESERVE_MARGIN, reference_start_s
 
-CONFIRMATION = "confirmation"
+CONFIRMATION, AUDIT = "confirmation", "audit"
+"""Roles of judgements of optimized.py. AUDIT is the tag of a confirmation too that was made with every audit."""
 ROLE, OF, LONGER = "role", "of", "longer"
 """Tags of a confirmation's row: its role, the candidate's name, and the seconds of timing of a longer one."""
 LONG_TIMING_S = 30.0
@@ -62,11 +63,22 @@ def is_confirmation(row: Experiment) -> bool:
     return row.tags.get(ROLE) == CONFIRMATION
 
 
+def is_audit(row: Experiment) -> bool:
+    """Whether a ledger's row judged an optimized.py once more that was kept, its gain being another than predicted."""
+    return row.tags.get(ROLE) == AUDIT
+
+
+def refutes(row: Experiment) -> bool:
+    """Whether a ledger's row is an audit after which its candidate can't be kept. One that is too noisy to tell changes nothing."""
+    return is_audit(row) and row.verdict is not None and row.verdict.verdict not in ("FASTER", "AMBIGUOUS")
+
+
 def verdicts(rows: Iterable[Experiment]) -> dict[str, list[Verdict]]:
-    """Candidate -> what the judgements of its optimized.py said, in order. Those that time or the original ended said nothing."""
+    """Candidate -> what the judgements of its optimized.py said, in order, audits only where they refute. Those that time or the original
+    ended said nothing."""
     said: dict[str, list[Verdict]] = {}
     for row in rows:
-        if is_confirmation(row) and row.verdict is not None:
+        if (is_confirmation(row) or refutes(row)) and row.verdict is not None:
             said.setdefault(row.tags[OF], []).append(row.verdict)
     return said
 

@@ -45,6 +45,7 @@ class Ending:
     rows: Sequence[Experiment]
     """One a candidate, in order, without confirmations."""
     confirmations: Sequence[Experiment]
+    """Judgements of optimized.py, audits among them."""
     kept: Kept | None
     baseline: Profile
     after: Profile | None
@@ -63,6 +64,8 @@ class Ending:
     """Its input shapes change from call to call."""
     history: Sequence[Experiment] = ()
     """Every row of the ledger, in the order written; empty: `rows` stand for it."""
+    audit: str = ""
+    """Of a gain that was not the predicted one: what its audit said, or why there was none; "" where it was the predicted one."""
     screened: int = 0
     """Candidates that the quick screen looked at."""
     screening_s: float = 0.0

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import Profile
+from ..model.trial import Hypothesis
 from ..model.verdict import Experiment
 from ..model.workload import WorkloadRef
 from . import ablation, memory
 from .budget import costs_of, usual_costs
-from .confirm import OF, ROLE
+from .confirm import AUDIT, OF, ROLE
 from .hypothesis import check
 from .ledger import Ledger
 from .passes import CATALOGUE, Context
@@ -20,8 +21,6 @@ from .state import State, utc_now
 
 HYPOTHESIS = "hypothesis"
 """Role of the row that holds what came of the predictions."""
-AUDIT = "audit"
-"""Tag of a confirmation that was made with every audit, its gain being larger than predicted."""
 
 
 def explain(ledger: Ledger, kept: Experiment, confirmation: Experiment | None, before: Profile, after: Profile) -> None:
@@ -48,10 +47,15 @@ def screening_facts(rows: Sequence[Experiment], kept: Experiment | None) -> dict
     """Fields of summary.Ending that the ledger's rows give."""
     last = {row.name: row for row in rows if row.screen is not None and ROLE not in row.tags}
     names = {kept.name, *kept.parents} if kept is not None else set()
-    explained = [row for row in rows if row.tags.get(ROLE) == HYPOTHESIS and kept is not None and row.tags.get(OF) == kept.name]
-    return {"hypotheses": explained[-1].hypotheses if explained else (),
+    return {"hypotheses": hypotheses_of(rows, kept),
             "ablation": tuple(row for row in rows if ablation.is_ablation(row) and row.tags.get(OF) in names),
             "screened": len(last), "screening_s": sum(row.screen.elapsed_s for row in last.values() if row.screen is not None)}
+
+
+def hypotheses_of(rows: Sequence[Experiment], kept: Experiment | None) -> tuple[Hypothesis, ...]:
+    """What came of the kept passes' predictions; () where that was not looked at."""
+    explained = [row for row in rows if row.tags.get(ROLE) == HYPOTHESIS and kept is not None and row.tags.get(OF) == kept.name]
+    return explained[-1].hypotheses if explained else ()
 
 
 def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:

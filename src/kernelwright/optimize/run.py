@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,14 +21,28 @@ from ..model.profile import ClockReading, Profile
 from ..model.saying import Say, silent
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
-from . import memory
+from . import audits, memory
 from . import state as states
 from .budget import Budget
 from .checks import TESTS, write_tests
 from .claims import sentences
-from .confirm import CONFIRMATION, LONGER, OF, ROLE, Attempt, is_confirmation, last_hope, next_attempt, noisy
+from .confirm import (
+    AUDIT,
+    CONFIRMATION,
+    LONGER,
+    OF,
+    ROLE,
+    Attempt,
+    Effort,
+    is_audit,
+    is_confirmation,
+    last_hope,
+    next_attempt,
+    noisy,
+    refutes,
+)
 from .ending import Ending, Kept
-from .explain import AUDIT, explain, learn, screening_facts, warm
+from .explain import explain, hypotheses_of, learn, screening_facts, warm
 from .folders import ANEW, alone, earlier_report, folder_of
 from .generate import render_source, write_source
 from .hypothesis import beyond_prediction
@@ -111,6 +126,8 @@ class _Run:
         self.budget, self.clocks = budget, clocks
         self.notes: list[str] = []
         self.interrupted = False
+        self.audit = ""
+        """See Ending."""
         self.fatal: KernelwrightError | None = None
         """The original's failure, where no candidate at all could be judged for it: raised once the documents are written."""
 
@@ -134,6 +151,9 @@ class _Run:
         after = self._closing_profile(kept) if kept is not None and not self.interrupted else None
         if kept is not None and after is not None:
             explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
+        if kept is not None and not self.interrupted and not self._stands(kept, used_s):
+            kept = after = None
+            self._keep_nothing()
         if not self.interrupted:
             learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None,
                   self.search.depth_s())
@@ -241,10 +261,10 @@ class _Run:
         """Judge optimized.py itself. (whether that ends the optimisation, what is kept then)."""
         row = attempt.row
         mine = None if attempt.longer else row  # what an AMBIGUOUS judgement refuted is not kept when a longer one is cut short
-        file = self._write_optimized(row)
+        self._write_optimized(row)
         if self.budget.left_s() <= 0:
             return True, self._keep_best(mine)
-        tags = {ROLE: CONFIRMATION, OF: row.name, "alpha": f"{attempt.effort.alpha:g}"}
+        tags = {ROLE: CONFIRMATION, "alpha": f"{attempt.effort.alpha:g}"}
         if attempt.longer:
             tags[LONGER] = f"{attempt.effort.timing_s:g}"
             what = row.name if noisy(row) else f"the confirmation of {row.name}"
@@ -253,18 +273,8 @@ class _Run:
         if self.budget.left_s() > AUDITS_S + row.elapsed_s and beyond_prediction(row.prediction, memory.speedup_of(row) or 1.0):
             effort = replace(effort, audits=True)
             tags[AUDIT] = "full"
-        fresh = row.model_copy(update={
-            "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){', longer' if attempt.longer else ''}",
-            "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(), "tags": tags})
-        self.say(f"judging {fresh.name}")
-        # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
-        with self.stages.judging(self.workload) as judge:
-            self.search.judge = judge
-            result = self.search.judge_file(file, fresh, self.budget.left_s(), effort)
-        faster = result.verdict is not None and result.verdict.verdict == "FASTER"
-        self.search.ledger.append(result.model_copy(update={"kept": faster}))
-        self.say(line_of(result))
-        if faster:
+        result = self._judged_anew(row, "longer" if attempt.longer else "", tags, effort, self.budget.left_s())
+        if result.verdict is not None and result.verdict.verdict == "FASTER":
             return True, Kept(row, result)
         if result.status == "out_of_budget":
             return True, self._keep_best(mine)
@@ -272,12 +282,56 @@ class _Run:
             return True, self._keep_best(mine, result.reason)
         return False, None
 
+    def _judged_anew(self, row: Experiment, how: str, tags: dict[str, str], effort: Effort, seconds: float) -> Experiment:
+        """optimized.py, made of this candidate, judged; its row in the ledger."""
+        fresh = row.model_copy(update={
+            "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){f', {how}' if how else ''}",
+            "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(),
+            "tags": {**tags, OF: row.name}})
+        self.say(f"judging {fresh.name}")
+        # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
+        with self.stages.judging(self.workload) as judge:
+            self.search.judge = judge
+            result = self.search.judge_file(self.folder / OPTIMIZED, fresh, seconds, effort)
+        faster = result.verdict is not None and result.verdict.verdict == "FASTER"
+        self.search.ledger.append(result.model_copy(update={"kept": faster}))
+        self.say(line_of(result))
+        return result
+
+    def _stands(self, kept: Kept, closing_s: float) -> bool:
+        """Whether what was kept stays so: a gain that was not the predicted one is judged once more with every audit, where the time after
+        the budget has room for that. closing_s: when the closing profile began, by the budget's clock."""
+        why = audits.doubt(kept, hypotheses_of(self.search.ledger.rows, kept.row))
+        if not why:
+            return True
+        row, why_not = audits.audit_of(kept, self.search.ledger.rows, self._digest(kept.row)), ""
+        left_s = max(self.budget.total_s, closing_s) + audits.CLOSING_S - audits.REPORT_S - self.budget.used_s()
+        if row is None and left_s < (needed_s := audits.needed_s(kept)):
+            why_not = f"no time (about {needed_s:.0f} s needed, {max(left_s, 0.0):.0f} s left)"
+        elif row is None and self.search.stopped is not None:
+            why_not = self.search.stopped
+        elif row is None:
+            try:
+                row = self._judged_anew(kept.row, "audited", {ROLE: AUDIT}, Effort(audits=True), left_s)
+                why_not = f"no time ({row.reason})" if row.status == "out_of_budget" else row.reason
+            except KeyboardInterrupt:
+                self.interrupted, why_not = True, "interrupted"
+            except KernelwrightError as error:
+                why_not = error.message
+        self.audit = audits.words(why, row, why_not)
+        return row is None or not refutes(row)
+
+    def _keep_nothing(self) -> None:
+        """What was written of a candidate that is not kept goes."""
+        for name in (OPTIMIZED, TESTS):
+            (self.folder / name).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "after", ignore_errors=True)
+
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
         """The best candidate that no confirmation refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
         row = row or next(iter(self.search.best()), None)
         if row is None:
-            (self.folder / OPTIMIZED).unlink(missing_ok=True)
-            (self.folder / TESTS).unlink(missing_ok=True)
+            self._keep_nothing()
             return None
         self._write_optimized(row)
         if (confirmation := self._confirmation(row)) is not None:
@@ -287,10 +341,13 @@ class _Run:
 
     def _confirmation(self, row: Experiment) -> Experiment | None:
         """The judgement that confirmed the very optimized.py that is written for this candidate."""
-        digest = hashlib.sha256(self._optimized_text(row).encode("utf-8")).hexdigest()
+        digest = self._digest(row)
         found = [item for item in self.search.ledger.rows if is_confirmation(item) and item.tags[OF] == row.name]
         verdict = found[-1].verdict if found else None
         return found[-1] if verdict is not None and verdict.verdict == "FASTER" and verdict.candidate_sha256 == digest else None
+
+    def _digest(self, row: Experiment) -> str:
+        return hashlib.sha256(self._optimized_text(row).encode("utf-8")).hexdigest()
 
     def _complete(self) -> bool:
         """Whether the run that is resumed came to its end: nothing left to try, its winner confirmed and profiled, all written."""
@@ -301,7 +358,15 @@ class _Run:
             again = next_attempt(self.search.best(or_undecided=True), self.search.ledger.rows, self.budget.left_s())
             return again is None and self._last_hope() is None
         files = (self.folder / OPTIMIZED, self.folder / "after" / "contract.md", self.folder / "report.md")
-        return self.earlier.get("profiled") is True and self._confirmation(top) is not None and all(file.is_file() for file in files)
+        kept = Kept(top, self._confirmation(top))
+        return self.earlier.get("profiled") is True and kept.confirmation is not None and not self._owes_audit(kept) \
+            and all(file.is_file() for file in files)
+
+    def _owes_audit(self, kept: Kept) -> bool:
+        """Whether there was no time for an audit for which there is now."""
+        rows = self.search.ledger.rows
+        return bool(audits.doubt(kept, hypotheses_of(rows, kept.row))) and audits.audit_of(kept, rows, self._digest(kept.row)) is None \
+            and self.budget.left_s() >= audits.needed_s(kept)
 
     def _same_answer(self) -> Outcome:
         """The finished run's answer again: nothing is judged, profiled, written or logged."""
@@ -353,11 +418,11 @@ class _Run:
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:
-        confirmations = [row for row in self.search.ledger.rows if is_confirmation(row)]
+        confirmations = [row for row in self.search.ledger.rows if is_confirmation(row) or is_audit(row)]
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
-            recognised=recognised(self.context), changing=bool(self.context.facts.changing_inputs),
+            recognised=recognised(self.context), audit=self.audit, changing=bool(self.context.facts.changing_inputs),
             clocks=self.clocks(), history=tuple(self.search.ledger.rows),
             **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 

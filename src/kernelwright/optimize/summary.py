@@ -16,7 +16,7 @@ from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
 from . import claims, pictures, remains
-from .confirm import LONGER, OF, history, noisy, verdicts
+from .confirm import LONGER, OF, history, is_confirmation, noisy, refutes, verdicts
 from .ending import NA, Ending, Kept, gain, gain_of, not_decided, unjudged
 from .paired import paired
 from .plan import best
@@ -42,6 +42,8 @@ def result_line(end: Ending) -> str:
 def _outcome(end: Ending) -> str:
     where = f"{end.state.device_name}, torch {end.state.torch_version}"
     if end.kept is None:
+        if (audit := next((row for row in reversed(end.confirmations) if refutes(row)), None)) is not None:
+            return f"Nothing was kept: {_refused(audit)} ({where})."
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
             return f"Nothing was kept: no candidate could be judged{_hoped(end)} ({where})."
@@ -60,6 +62,14 @@ def _outcome(end: Ending) -> str:
             sure = "by a longer judgement, the first being AMBIGUOUS"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {gain(verdict)} faster than the original at {precision} ({sure}; {where})."
+
+
+def _refused(audit: Experiment) -> str:
+    """A candidate that was confirmed or judged FASTER, and whose audit took that back."""
+    verdict = audit.verdict
+    assert verdict is not None
+    said = gain(verdict) if verdict.speedup is not None else verdict.reasons[0] if verdict.reasons else "no reason given"
+    return f"{audit.tags[OF]} was FASTER, not in the way that was predicted, and its audit said {verdict.verdict} ({said})"
 
 
 def _hoped(end: Ending) -> str:
@@ -101,6 +111,7 @@ def values(end: Ending) -> dict[str, Any]:
         "own_timing": _own_timing(end), "spread": _spread(end), "notable_spread": NOTABLE_SPREAD, "warnings": warnings_of(end),
         "confirmations": [{**_experiment(row, None), "kept": end.kept is not None and row is end.kept.confirmation}
                           for row in end.confirmations],
+        "shared_error": sum(is_confirmation(row) for row in end.confirmations) > 1,
         "left_out": [{"name": row.name, "reason": row.reason} for row in end.rows if row.status == "not_applicable"],
         "not_shown": not_shown, "pace": pace(end), "kept": _kept(end), "bought": _bought(end),
         "by_precision": claims.by_precision(end), "conditions": claims.conditions(end.kept),
@@ -199,7 +210,7 @@ def _kept(end: Ending) -> dict[str, Any] | None:
     return {
         "name": end.kept.row.name, "gain": gain(end.kept.verdict), "precision": end.kept.row.precision,
         "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
-        "passes": claims.passes(end), "unexplained": any(one.result == "unexplained" for one in end.hypotheses),
+        "passes": claims.passes(end), "audit": end.audit,
         "gradients": _gradients(end, end.kept),
     }
 

@@ -1,0 +1,72 @@
+"""Fakes of the optimiser's stages with a screen: a candidate's speed-up is the product of its passes' gains."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+from kernelwright.model.trial import Screen
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.screen import Ask
+from optimizing import FakeStages
+
+GAINS = {"compile_default": 1.5, "compile_reduce_overhead": 1.6, "compile_max_autotune": 2.0, "compile_max_autotune_no_cudagraphs": 1.7,
+         "cuda_graph": 1.3, "channels_last": 1.2, "fold_conv_bn": 1.1, "bf16": 1.8, "tf32": 1.2, "no_grad": 1.0, "cudnn_benchmark": 1.0}
+BEST = {"fold_conv_bn", "channels_last", "compile_max_autotune_no_cudagraphs", "cuda_graph", "no_grad"}
+
+
+class FakeScreener:
+    """A candidate's speed-up is the product of its passes' gains; each screen takes its kind's seconds on the fake clock."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+        self.asked: list[str] = []
+        self.ahead: list[str] = []
+        self.hints: list[float | None] = []
+
+    def screen(self, ask: Ask) -> Screen:
+        name = ask.file.stem.split("_", 1)[1]
+        passes = name.split("__")
+        self.asked.append(name if ask.against is None else f"{name} against {ask.against.stem.split('_', 1)[1]}")
+        self.hints.append(ask.hopeless)
+        seconds = max({"cheap": 3.0, "compile": 10.0, "autotune": 30.0}[CATALOGUE[part].cost] for part in passes)
+        answer = self.stages.screens.get(name, self.stages.speed(passes))
+        if isinstance(answer, BaseException):
+            raise answer
+        if isinstance(answer, Screen):
+            self.stages.clock.now += seconds
+            return answer.model_copy(update={"elapsed_s": seconds})
+        if seconds > ask.limit_s:
+            self.stages.clock.now += ask.limit_s
+            return Screen(status="out_of_budget", reason="did not finish", elapsed_s=ask.limit_s)
+        self.stages.clock.now += seconds
+        if ask.against is not None:
+            answer /= self.stages.speed(ask.against.stem.split("_", 1)[1].removesuffix("__rest").split("__"))
+        hopeless = ask.hopeless is not None and answer < ask.hopeless
+        return Screen(status="hopeless" if hopeless else "timed", speedup=answer, interval=(answer * 0.999, answer * 1.001), pairs=9,
+                      elapsed_s=seconds, build_s=seconds - 2.0, against=ask.against_name)
+
+    def compile_ahead(self, files, limit_s):
+        self.ahead += [file.stem.split("_", 1)[1] for file in files]
+        assert all(file.is_file() for file in files)
+
+    def quiet(self):
+        return contextlib.nullcontext()
+
+
+class Stages(FakeStages):
+    def __init__(self, gains: dict[str, float] | None = None, screens: dict[str, object] | None = None, **changes: object) -> None:
+        super().__init__({}, **changes)
+        self.gains, self.screens = {**GAINS, **(gains or {})}, screens or {}
+        self.screener = FakeScreener(self)
+
+    def speed(self, passes) -> float:
+        return math.prod(self.gains.get(name, 1.0) for name in passes)
+
+    def judge(self, file, precision, seconds, *effort):
+        name = file.stem.split("_", 1)[1].replace("__", "+") if file.name != "optimized.py" else ""
+        if not name:
+            name = "optimized:" + file.read_text().split(": ")[1].split(".")[0]
+            self.speedups.setdefault(name, self.speed(name.partition(":")[2].split(", ")))
+        self.speedups.setdefault(name, self.speed(name.split("+")))
+        return super().judge(file, precision, seconds, *effort)
