@@ -368,6 +368,48 @@ def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workl
     assert any(hint for hint in stages.screener.hints), "a floor is given once something is known"
 
 
+def next_up(outcome) -> list[dict]:
+    return json.loads((outcome.out_dir / "next.json").read_text())
+
+
+def test_what_was_not_begun_is_left_as_data_with_what_is_expected_of_it(workload):
+    outcome = run(workload, Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0}), budget_s=60.0)
+    entries, known = next_up(outcome), rows(outcome)
+    assert entries and all(set(one) == {"candidate", "passes", "expected_speedup", "dimension", "why_not_begun"} for one in entries)
+    hopes = [one["expected_speedup"] for one in entries]
+    assert hopes == sorted(hopes, reverse=True) and hopes[0] > 1.0
+    assert not [one for one in entries if one["candidate"] in known and known[one["candidate"]].status != "out_of_budget"]
+    assert any("s for its screen and" in one["why_not_begun"] for one in entries)
+    assert "next.json has what is expected of each" in outcome.report.read_text()
+    assert all(candidate(one["passes"], context()).passes == tuple(one["passes"]) for one in entries)
+
+
+def test_where_the_search_looks_no_further_what_it_could_still_try_is_left_with_its_expectation(workload, monkeypatch):
+    monkeypatch.setattr(strategy, "PATIENCE", 2)
+    first = run(workload, Stages(), budget_s=2000.0)
+    ended = [one for one in next_up(first) if one["why_not_begun"] == "the last 2 trials brought nothing"]
+    assert ended, "it ended by its patience"
+    listed = next(row for row in Ledger(first.out_dir / "ledger.jsonl").rows if row.name == "not begun")
+    assert "(the last 2 trials brought nothing): " in listed.reason
+    assert f"{ended[0]['candidate']} (expected {ended[0]['expected_speedup']:.2f}x)" in listed.reason
+    second = run(workload, Stages(), budget_s=2000.0)
+    assert second.kept == first.kept
+    assert "what won before did so again: nothing new was looked for" in {one["why_not_begun"] for one in next_up(second)}
+
+
+def test_the_list_of_what_was_not_begun_is_bounded_and_there_after_an_interrupt(workload, monkeypatch):
+    monkeypatch.setattr("kernelwright.optimize.waiting.MOST_WAITING", 3)
+    outcome = run(workload, Stages(screens={"compile_max_autotune": KeyboardInterrupt()}))
+    assert outcome.interrupted and len(next_up(outcome)) == 3
+    assert {one["why_not_begun"] for one in next_up(outcome)} == {"the run was interrupted"}
+
+
+def test_a_search_that_only_judges_leaves_the_list_too(workload):
+    outcome = run(workload, FakeStages({"cuda_graph": 1.5, "compile_default": 1.6}), budget_s=60.0)
+    entries = next_up(outcome)
+    assert entries and not {one["candidate"] for one in entries} & {row.name for row in rows(outcome).values() if row.verdict is not None}
+
+
 # Pure parts
 
 

@@ -106,7 +106,7 @@ def not_decided(end: Ending) -> list[str]:
         lines.append(f"{rows[0].name} was screened at {figure} and not judged ({reason}): the screen ranks and proves nothing.{more}")
     last = next((row for row in reversed(end.history) if row.tags.get(ROLE) == NOT_BEGUN), None)
     if last is not None:
-        lines.append(f"{last.reason[0].upper()}{last.reason[1:]}.")
+        lines.append(f"{last.reason[0].upper()}{last.reason[1:]}. next.json has what is expected of each, and why it was not begun.")
     return lines
 
 

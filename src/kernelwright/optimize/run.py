@@ -54,6 +54,7 @@ from .screening import ScreenedSearch
 from .search import line_of
 from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
+from .waiting import write as write_waiting
 
 Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
@@ -415,6 +416,7 @@ class _Run:
         end = self._ending(kept, after, used_s)
         devlog = self._log(end)
         report = write_reports(end)
+        write_waiting(self.folder, self.search.waiting("the run was interrupted" if self.interrupted else ""))
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:

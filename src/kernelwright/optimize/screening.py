@@ -25,7 +25,7 @@ from .budget import (
     screen_estimate_s,
 )
 from .confirm import OF, ROLE, refuted, undecided
-from .expected import as_screened, hoped
+from .expected import as_screened
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
@@ -33,6 +33,7 @@ from .screen import Ask, Unusable
 from .search import NO_COMPILER, Search, Status, file_name, line_of
 from .state import utc_now
 from .view import View, incumbent
+from .waiting import Waiting, looked_no_further, waiting
 
 LEAST_LIMIT_S = 30.0
 LEAST_WARM_S = 10.0
@@ -142,20 +143,32 @@ class ScreenedSearch(Search):
         return "out_of_budget", (f"about {screen_s:.0f} s for its screen and {judge_s:.0f} s for a judgement expected, "
                                  f"{self.left_s():.0f} s left")
 
+    def waiting(self, ended: str = "") -> list[Waiting]:
+        """What applies and was not begun, the largest expectation first. ended: why nothing more was begun, where that is not the search's
+        own doing."""
+        view, done = self.view(), self._finished()
+        proposed = strategy.proposals(view, whole=True) if self._screens() else self._combinations(done)
+        singles = [item for item in first_round(self.context, self.precision) if view.row(item.name) is None]
+        items = {item.name: item for item in (*singles, *proposed) if item.name not in done and self.why_not(item) is None}
+        why = ended or self.stopped or looked_no_further(view)
+
+        def why_not_begun(item: Candidate) -> str:
+            row = view.row(item.name)
+            return (row.reason if row is not None else "") or why or self._why_not_begun(item, done)[1]
+
+        return waiting(view, items.values(), why_not_begun)
+
     def _note_not_begun(self) -> None:
-        view = self.view()
-        waiting = hoped(view, [item for item in strategy.proposals(view)
-                                        if self.why_not(item) is None and item.name not in self.set_aside])
-        names = [item.name for item in first_round(self.context, self.precision) if self.why_not(item) is None]
-        rest = [name for name in names if view.row(name) is None and name not in {item.name for item, _ in waiting}]
-        if self.stopped is not None or not (waiting or rest):
+        entries = [one for one in self.waiting() if one.candidate not in self.set_aside]
+        if self.stopped is not None or not entries:
             return
-        words = [f"{item.name} (expected {hope.speedup:.2f}x)" for item, hope in waiting] + rest
+        words = [f"{one.candidate} (expected {one.expected_speedup:.2f}x)" for one in entries]
         more = f", and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+        why = looked_no_further(self.view())
         row = Experiment(
             index=self.ledger.next_index(), name=NOT_BEGUN, passes=(), precision="equal", candidate_file="", status="out_of_budget",
-            reason=f"not begun with {self.left_s():.0f} s left: {', '.join(words[:MOST_NAMED])}{more}", started_utc=utc_now(),
-            tags={ROLE: NOT_BEGUN})
+            reason=f"not begun with {self.left_s():.0f} s left{f' ({why})' if why else ''}: {', '.join(words[:MOST_NAMED])}{more}",
+            started_utc=utc_now(), tags={ROLE: NOT_BEGUN})
         known = next((one for one in reversed(self.ledger.rows) if one.name == NOT_BEGUN), None)
         if known is None or known.reason != row.reason:
             self.ledger.append(row)

@@ -58,13 +58,13 @@ def _best_cast(view: View) -> str | None:
     return best if found[best] > STEP else None
 
 
-def proposals(view: View) -> list[Candidate]:
-    """Everything that may be tried now, in no order that matters but for equals."""
+def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
+    """Everything that may be tried now, in no order that matters but for equals. whole: also where the search looks no further."""
     warm = [candidate(names, view.context, origin=WARM) for names in view.winners if set(names) <= CATALOGUE.keys()]
     found = _open(view, warm)
     ladder = untried_ladder(view)
     found += ladder
-    if settled(view) or exhausted(view):
+    if not whole and (settled(view) or exhausted(view)):
         return _distinct(found)
     passes = _usable(view)
     found += _open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
