@@ -257,7 +257,33 @@ def test_a_kept_pass_says_what_it_predicted_what_it_earns_and_whether_that_is_ex
     section = report.partition("## Kept")[2].partition("\n## ")[0]
     assert "| cuda_graph | not tried alone | screen 1.50x [1.46, 1.54] | 1.25 to 2.00x | unexplained: launches did not fall |" in section
     assert "\nUnexplained: it. Audited.\n" in section
-    assert "| channels_last | not tried alone | n/a | n/a | not checked |" in section
+    assert "| channels_last | not tried alone | not ablated: nothing was screened | n/a | not checked |" in section
+
+
+def test_a_pass_that_was_not_ablated_says_why(tmp_path):
+    kept = screened("channels_last+cuda_graph", 2.0).model_copy(update={"verdict": verdict(speedup=2.0), "status": "judged"})
+
+    def without(**changes: object) -> Experiment:
+        return screened("x", 1.5, tags={"role": "ablation", "of": kept.name, "without": "cuda_graph"}, **changes)
+
+    def told(**changes: object) -> dict[str, str]:
+        return {line["name"]: line["whole"] for line in claims.passes(ending(tmp_path, [kept], **{"kept": kept, **changes}))}
+
+    assert told() == {"channels_last": "not ablated: no time", "cuda_graph": "not ablated: no time",
+                      "no_grad": "not ablated: a condition of the others"}
+    cut = without().model_copy(update={"screen": Screen(status="out_of_budget", reason="did not finish")})
+    assert told(ablation=[cut])["cuda_graph"] == "not ablated: no time"
+    wrong = without().model_copy(update={"screen": Screen(status="wrong"), "reason": "its outputs differ"})
+    assert told(ablation=[wrong])["cuda_graph"] == "without it: its outputs differ"
+    partner = without().model_copy(update={"screen": None, "reason": "the other passes need it"})
+    assert told(ablation=[partner])["cuda_graph"] == "without it: the other passes need it"
+    assert told(interrupted=True)["cuda_graph"] == "not ablated: the run was interrupted"
+    first = row("tf32", verdict("SAME", 1.0), tags={"role": "confirmation", "of": "tf32"})
+    assert told(confirmations=[first])["cuda_graph"] == "not ablated: the search had another winner"
+    alone = screened("cuda_graph", 2.0).model_copy(update={"verdict": verdict(speedup=2.0), "status": "judged"})
+    assert told(kept=alone)["cuda_graph"] == "not ablated: it stands alone"
+    report = render_report(ending(tmp_path, [kept], kept))
+    assert "| channels_last | not tried alone | not ablated: no time |" in report
 
 
 def test_only_the_best_of_many_screened_candidates_are_listed_and_the_others_counted(tmp_path):

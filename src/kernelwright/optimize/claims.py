@@ -10,7 +10,8 @@ from ..model.trial import PassPrediction
 from ..model.verdict import Comparison, Experiment
 from ..model.workload import Precision
 from ..report.numbers import us
-from .confirm import counted, verdicts
+from . import ablation
+from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
 from .plan import CASTS, LADDER, best
@@ -161,9 +162,29 @@ def passes(end: Ending) -> list[dict[str, str]]:
     said = {one.name: one for one in end.kept.row.prediction}
     return [{
         "name": name, "why": CATALOGUE[name].why, "alone": gain_of(alone[name]) if name in alone else "not tried alone",
-        "whole": gain_of(without[name]) if name in without else NA, "predicted": _predicted(said.get(name)),
+        "whole": _whole(end, end.kept.row, name, without.get(name)), "predicted": _predicted(said.get(name)),
         "result": checked[name].result if name in checked else "not checked", "words": checked[name].words if name in checked else "",
     } for name in end.kept.row.passes]
+
+
+def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> str:
+    """What the whole loses without a pass, or why that is not known."""
+    if row is not None and row.screen is not None and row.screen.speedup is not None:
+        return gain_of(row)
+    if row is not None and (row.screen is None or row.screen.status != "out_of_budget"):
+        return f"without it: {row.reason or 'it does not work'}"
+    why = "no time"
+    if name in ablation.NEVER:
+        why = "a condition of the others"
+    elif len(ablation.to_drop(kept)) == 0:
+        why = "it stands alone"
+    elif kept.screen is None:
+        why = "nothing was screened"
+    elif row is None and refuted(end.confirmations):
+        why = "the search had another winner"
+    elif end.interrupted:
+        why = "the run was interrupted"
+    return f"not ablated: {why}"
 
 
 def _predicted(said: PassPrediction | None) -> str:

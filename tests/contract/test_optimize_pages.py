@@ -1,0 +1,85 @@
+"""Numbers on the pages of the optimiser are the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge.options import USUAL_TIMING_S
+from kernelwright.judge.statistics import ALPHA
+from kernelwright.optimize import (
+    ablation,
+    audits,
+    budget,
+    confirm,
+    expected,
+    finalists,
+    hypothesis,
+    memory,
+    screening,
+    strategy,
+    summary,
+    view,
+    waiting,
+)
+from kernelwright.optimize.stages import SPARE_S
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = {
+    "docs/optimize.md": [
+        (r"confirmation: ([\d.]+) times its own seconds \(([\d.]+) times where it was screened before\)",
+         (budget.RESERVE_MARGIN, budget.SCREENED_MARGIN)),
+        (r"with up to (\d+) s of timing \(five times the pairs; at least (\d+) s", (confirm.LONG_TIMING_S, confirm.WORTH_TIMING_S)),
+        (r"share one error budget of (\d+)%", (100 * ALPHA,)),
+        (r"left out where less than (\d+) s of the budget are left", (SPARE_S,)),
+        (r"and the report take at most (\d+) s more", (audits.CLOSING_S,)),
+        (r"medians within the run differ more than ([\d.]+)-fold", (summary.NOTABLE_SPREAD,)),
+        (r"where the two durations are more than (\d+)% apart", (round(100 * (summary.OWN_TIMING_APART - 1)),)),
+        (r"the largest expectation first, (\d+) at most", (waiting.MOST_WAITING,)),
+    ],
+    "docs/search.md": [
+        (r"\(at least (\d+) s\) is ended", (screening.LEAST_LIMIT_S,)),
+        (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),
+        (r"when the time left is ([\d.]+) times what those of them need", (screening.LADDER_MARGIN,)),
+        (r"trials in a row without a gain of (\d+)%", (round(100 * (view.STEP - 1)),)),
+        (r"expected to take (\d+) us at least", (expected.COMPILERS_GRAPH_NS / 1e3,)),
+        (r"its call is below (\d+) us", (expected.HOST_BOUND_NS / 1e3,)),
+        (r"where that differs by (\d+)%", (round(100 * (expected.OTHERWISE - 1)),)),
+        (r"\((\d+)% of the budget at most; in longer budgets", (100 * budget.JUDGING_SHARE,)),
+        (r"else (\d+) s \((\d+) s on a GPU\), and (\d+) s more where", (budget.JUDGE_PRIOR_S[False], budget.JUDGE_PRIOR_S[True],
+                                                                        budget.SETUP_S)),
+        (r"one within (\d+)% of the winner", (round(100 * (1 - finalists.CLOSE)),)),
+        (r"more than ([\d.]+) times what all its passes together", (hypothesis.BEYOND,)),
+        (r"its confirmation's seconds and (\d+) s more", (audits.AUDIT_S,)),
+        (r"latest of each workload and precision, (\d+) at most", (memory.KEPT_LINES,)),
+        (r"operators' shares are similar \(cosine ([\d.]+)\)", (memory.SIMILAR,)),
+    ],
+}
+"""Page -> phrases with numbers, and what the code has."""
+WORDS = [
+    ("docs/search.md", "After twelve trials in a row", strategy.PATIENCE, 12),
+    ("docs/search.md", "that takes five times what its kind took", screening.LIMIT_FACTOR, 5),
+    ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),
+    ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),
+    ("docs/search.md", "(three at most)", finalists.MOST_JUDGED, 3),
+    ("docs/search.md", "begins with two fifths of the time", budget.LAST_TRY_SHARE, 0.4),
+    ("docs/optimize.md", "at\nmost two fifths of the budget", budget.CONFIRM_SHARE, 0.4),
+    ("docs/optimize.md", "(five times the pairs;", confirm.LONG_TIMING_S / USUAL_TIMING_S, 5),
+]
+"""(page, number in words, what the code has, what the words say)."""
+
+
+@pytest.mark.parametrize(("page", "phrase", "known"), [(page, *fact) for page, facts in FACTS.items() for fact in facts])
+def test_a_number_on_the_page_is_the_codes(page: str, phrase: str, known: tuple[float, ...]) -> None:
+    found = re.findall(phrase, (ROOT / page).read_text(encoding="utf-8"))
+    assert found, "the page has no such phrase any more"
+    for one in found:
+        groups = one if isinstance(one, tuple) else (one,)
+        assert tuple(map(float, groups)) == pytest.approx(tuple(map(float, known)))
+
+
+@pytest.mark.parametrize(("page", "words", "known", "said"), WORDS)
+def test_a_number_in_words_is_the_codes(page: str, words: str, known: float, said: float) -> None:
+    assert words in (ROOT / page).read_text(encoding="utf-8") and known == pytest.approx(said)
