@@ -40,7 +40,7 @@ FACTS = {
         (r"the largest expectation first, (\d+) at most", (waiting.MOST_WAITING,)),
     ],
     "docs/search.md": [
-        (r"\(at least (\d+) s\) is ended", (screening.LEAST_LIMIT_S,)),
+        (r"\(at least (\d+) s, and (\d+) of the original", (screening.LEAST_LIMIT_S, screening.LEAST_CALLS)),
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),
         (r"when the time left is ([\d.]+) times what those of them need", (screening.LADDER_MARGIN,)),
         (r"trials in a row without a gain of (\d+)%", (round(100 * (view.STEP - 1)),)),
@@ -65,6 +65,7 @@ WORDS = [
     ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),
     ("docs/search.md", "(three at most)", finalists.MOST_JUDGED, 3),
     ("docs/search.md", "begins with two fifths of the time", budget.LAST_TRY_SHARE, 0.4),
+    ("docs/optimize.md", "at most a fifth of the time left for screens", screening.SHOWN_SHARE, 0.2),
     ("docs/optimize.md", "at\nmost two fifths of the budget", budget.CONFIRM_SHARE, 0.4),
     ("docs/optimize.md", "(five times the pairs;", confirm.LONG_TIMING_S / USUAL_TIMING_S, 5),
 ]

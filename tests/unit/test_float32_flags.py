@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.probe import environment, screen_look
 from kernelwright.probe.rewrites import float32_flags as flags
+from kernelwright.probe.rewrites.strict_float32 import strict_float32
 from kernelwright.probe.rewrites.tf32 import tf32
 
 backends = torch.backends
@@ -77,12 +78,13 @@ def test_flags_are_read_set_and_put_back_whoever_set_them(program):
         assert (told["matmul_tf32"], told["cudnn_tf32"]) == means[:2]
         seen = []
         assert tf32(lambda x: (seen.append(read()), 2 * x)[1], (), {})(3) == 6 and seen == [(True, True, True)]
+        assert strict_float32(lambda x: (seen.append(read()), 3 * x)[1], (), {})(3) == 9 and seen[1:] == [(False, False, False)]
         assert flags.float32_flags() == before
         for on in (True, False):
             with flags.under_flags(flags.products_as(flags.float32_flags(), on)):
                 assert read() == (on, *means[1:])
             assert flags.float32_flags() == before
-        with pytest.raises(ZeroDivisionError), flags.under_flags(flags.all_as_tf32(before)):
+        with pytest.raises(ZeroDivisionError), flags.under_flags(flags.all_as(before, tf32=True)):
             raise ZeroDivisionError
         assert flags.float32_flags() == before
 
@@ -92,7 +94,7 @@ def test_flags_are_read_set_and_put_back_whoever_set_them(program):
 def test_a_more_general_flag_that_is_followed_is_left_to_itself():
     def check() -> None:
         newer(all="tf32")()
-        with flags.under_flags(flags.all_as_tf32(flags.float32_flags())):
+        with flags.under_flags(flags.all_as(flags.float32_flags(), tf32=True)):
             pass
         backends.fp32_precision = "ieee"
         assert not flags.products_are_narrow(flags.float32_flags())

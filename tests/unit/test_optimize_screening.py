@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, bandit, finalists, memory, strategy
+from kernelwright.optimize import ablation, bandit, finalists, memory, shown, strategy
 from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
@@ -22,7 +22,19 @@ from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
 from kernelwright.probe.screen_statistics import median_interval
-from optimizing import FEW, FakeStages, a_workload, context, few_passes, profile_of, rows, run, verdict  # noqa: F401 fixtures
+from optimizing import (
+    FEW,
+    FakeStages,
+    a_workload,  # noqa: F401 a fixture
+    context,
+    environment,
+    facts,
+    few_passes,  # noqa: F401 a fixture
+    profile_of,
+    rows,
+    run,
+    verdict,
+)
 from screened_stages import BEST, GAINS, Stages
 
 
@@ -368,6 +380,53 @@ def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workl
     assert any(hint for hint in stages.screener.hints), "a floor is given once something is known"
 
 
+def beside(outcome) -> dict[str, Experiment]:
+    return shown.rows_of(Ledger(outcome.out_dir / "ledger.jsonl").rows)
+
+
+def ladder_of(outcome) -> dict[str, list[str]]:
+    table = outcome.report.read_text().partition("## The torch.compile ladder")[2].partition("\n## ")[0]
+    return {cells[0]: cells for line in table.splitlines() if line.startswith("| ") and (cells := line.strip("| ").split(" | "))}
+
+
+def test_tf32_and_strict_float32_stand_beside_the_ladder_at_equal_precision_and_are_never_kept(workload):
+    """Both would win: 9 and 8 times as fast."""
+    stages = Stages({"tf32": 9.0, "strict_float32": 8.0})
+    outcome = run(workload, stages)
+    assert set(outcome.kept) == BEST and outcome.speedup < 3
+    found = beside(outcome)
+    assert {name: row.screen.speedup for name, row in found.items()} == {"tf32": 9.0, "strict_float32": 8.0}
+    assert [name for name in stages.screener.asked if "tf32" in name or "strict" in name] == ["tf32", "strict_float32"], "alone"
+    assert not any("tf32" in name or "strict" in name for name in stages.judged) and not {"tf32", "strict_float32"} & set(rows(outcome))
+    table = ladder_of(outcome)
+    assert table["tf32"][1] == "tf32" and table["tf32"][4].startswith("screen 9.00x") and "never kept" in table["tf32"][5]
+    assert table["strict_float32"][1] == "strict float32" and table["strict_float32"][4].startswith("screen 8.00x")
+    best = outcome.report.read_text().partition("## Gain by precision")[2].partition("\n## ")[0]
+    assert "compile_max_autotune 2.00x" in best and "tf32" not in best, "no row of theirs is the ladder's best"
+    lessons = "".join(file.read_text() for file in workload.path.parent.rglob("lessons/*.jsonl"))
+    assert "cuda_graph" in lessons and "strict_float32" not in lessons and '"tf32"' not in lessons
+    again = len(stages.screener.asked)
+    assert run(workload, stages, resume=True) == outcome and len(stages.screener.asked) == again
+
+
+def test_rows_for_comparison_that_were_not_measured_say_why(workload):
+    short = run(workload, Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0}), budget_s=30.0)
+    assert {name: row.reason for name, row in beside(short).items()} == dict.fromkeys(("tf32", "strict_float32"), "not measured: no time")
+    assert ladder_of(short)["tf32"][2:] == ["n/a", "n/a", "n/a", "not measured: no time"]
+    judged_only = run(workload, FakeStages({}), budget_s=60.0)
+    assert ladder_of(judged_only)["strict_float32"][5] == "not measured: nothing was screened"
+    assert not beside(run(workload, Stages(device="cpu"))), "without a GPU there is no TF32"
+    assert not beside(run(workload, Stages(dtype="bfloat16")))
+    lower = beside(run(workload, Stages(), precision="tf32"))
+    assert set(lower) == {"strict_float32"}, "there TF32 is a candidate like any other"
+
+
+def test_what_is_strict_float32_already_is_not_measured_as_such(workload):
+    strict = environment(cudnn_tf32=False)
+    assert "itself" in (shown.STRICT_FLOAT32.refusal(Context(facts=facts(), environment=strict, profile=profile_of("cuda", ()))) or "")
+    assert shown.STRICT_FLOAT32.refusal(context(training=True)) == "not valid for a training step"
+
+
 def next_up(outcome) -> list[dict]:
     return json.loads((outcome.out_dir / "next.json").read_text())
 
@@ -585,7 +644,7 @@ def test_the_screen_that_loaded_the_workload_is_left_out_of_the_estimate_also_on
     found = rows(run(workload, stages))
     first = found["fold_conv_bn"]
     assert names[0] == first.name and first.verdict is not None and first.screen.elapsed_s == 43.0
-    in_order = [found[name.replace("__", "+")] for name in names if "rest" not in name]
+    in_order = [found[name.replace("__", "+")] for name in names if "rest" not in name and name.replace("__", "+") in found]
     assert 43.0 not in screens_s(in_order)["cheap"] and len(screens_s(in_order)["cheap"]) > 1
 
 

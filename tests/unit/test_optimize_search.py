@@ -291,7 +291,7 @@ def test_the_budget_is_kept_whatever_candidates_take(workload, budget, autotune)
     outcome = run(workload, stages, budget_s=budget)
     closing = stages.profile_s if "after" in stages.profiled else 0.0
     assert stages.clock.now - closing <= 1.1 * budget
-    over = [row for row in rows(outcome).values() if row.status == "out_of_budget"]
+    over = [row for row in rows(outcome).values() if row.status == "out_of_budget" and "role" not in row.tags]
     assert bool(over) == (budget < 350 or autotune == 500.0)
 
 

@@ -31,6 +31,7 @@ from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.passes.conditions import call_ns, copies_share, graph_words, idle_share
 from kernelwright.optimize.plan import candidate
 from kernelwright.optimize.screen import Ask
+from kernelwright.optimize.shown import STRICT_FLOAT32
 from optimizing import Context, FakeStages, a_workload, environment, facts, rows, run, verdict  # noqa: F401 a fixture
 
 Spec = tuple[tuple[int, ...], str]
@@ -157,7 +158,7 @@ class Stages(FakeStages):
     def passes_of(self, file: Path) -> tuple[str, ...]:
         """By the file's name; of optimized.py by its first line."""
         if file.name != "optimized.py":
-            words = file.stem.split("_", 1)[1].removesuffix("__rest").split("__")
+            words = file.stem.split("_", 1)[1].removesuffix("__rest").replace(STRICT_FLOAT32.name, "no_grad").split("__")
             return candidate(words, self.context).passes
         return tuple(file.read_text().split(": ")[1].split(".")[0].split(", "))
 

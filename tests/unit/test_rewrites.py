@@ -19,6 +19,7 @@ from kernelwright.probe.rewrites.cudnn_benchmark import cudnn_benchmark
 from kernelwright.probe.rewrites.edges import apart, narrowed, widened
 from kernelwright.probe.rewrites.fold_conv_bn import fold_conv_bn
 from kernelwright.probe.rewrites.no_grad import no_grad
+from kernelwright.probe.rewrites.strict_float32 import strict_float32
 from kernelwright.probe.rewrites.tf32 import tf32
 from kernelwright.probe.rewrites.trees import leaves, map_tensors
 from stand_in_graph import OnGpu, stand_in
@@ -200,7 +201,8 @@ def flags() -> tuple[object, ...]:
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
 
 
-@pytest.mark.parametrize(("rewrite", "inside"), [(tf32, ("high", True, False)), (cudnn_benchmark, ("highest", True, True))])
+@pytest.mark.parametrize(("rewrite", "inside"), [
+    (tf32, ("high", True, False)), (strict_float32, ("highest", False, False)), (cudnn_benchmark, ("highest", True, True))])
 def test_flags_are_set_during_the_call_only(rewrite: object, inside: tuple[object, ...]) -> None:
     before = flags()
     assert rewrite(flags, (), {})() == inside

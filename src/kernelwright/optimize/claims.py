@@ -10,7 +10,7 @@ from ..model.trial import PassPrediction
 from ..model.verdict import Comparison, Experiment
 from ..model.workload import Precision
 from ..report.numbers import us
-from . import ablation
+from . import ablation, shown
 from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
@@ -67,7 +67,14 @@ def ladder(end: Ending) -> list[dict[str, str]]:
     start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}
     untried = {"precision": "equal", "before": NA, "after": NA, "gain": NA, "note": "not tried"}
     equal = [_ladder_row(known[name]) if name in known else {"name": name, **untried} for name in names]
-    return [start, *equal, *map(_ladder_row, lower)]
+    beside = [_shown_row(name, row) for name, row in shown.rows_of(end.history).items()]
+    return [start, *equal, *beside, *map(_ladder_row, lower)]
+
+
+def _shown_row(name: str, row: Experiment) -> dict[str, str]:
+    """A row for comparison: its screen, or why there is none."""
+    note = row.reason if row.screen is None or row.screen.speedup is None else "for comparison: screened only, never kept"
+    return {**_ladder_row(row), "name": name, "precision": shown.LABELS[name], "note": note}
 
 
 def _ladder_row(row: Experiment) -> dict[str, str]:

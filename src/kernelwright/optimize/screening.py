@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..model.trial import Screen
 from ..model.verdict import Experiment
-from . import ablation, finalists, memory, strategy
+from . import ablation, finalists, memory, shown, strategy
 from .budget import (
     ABLATION_SHARE,
     JUDGEMENT,
@@ -26,7 +26,9 @@ from .budget import (
 )
 from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened
+from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
+from .passes.base import Pass
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
 from .screen import Ask, Unusable
@@ -51,6 +53,8 @@ AHEAD = 3
 """Candidates that may be compiled ahead."""
 
 
+SHOWN_SHARE = 0.2
+"""In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
 MOST_NAMED = 40
 """Candidates that one row lists by name."""
 
@@ -128,6 +132,7 @@ class ScreenedSearch(Search):
     def note_untried(self) -> None:
         """See Search. What applies and was not begun stands in one row, what promised most first; of the combinations those that would
         have come next."""
+        self._note_shown("not measured: no time" if self._screens() else "not measured: nothing was screened")
         if not self._screens():
             super().note_untried()
             return
@@ -204,6 +209,8 @@ class ScreenedSearch(Search):
     def _act(self) -> bool:
         """One screen, judgement or ablation; False when there is nothing to do, or no time for it."""
         item = self._next()
+        if self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
+            return True
         if item is not None:
             self._screen_one(item)
             return True
@@ -212,6 +219,43 @@ class ScreenedSearch(Search):
             self._judge_one(row)
             return True
         return self._ablate_one()
+
+    def _to_show(self) -> list[Pass]:
+        """Rows for comparison that have no figure yet."""
+        done = shown.rows_of(self.ledger.rows)
+        return [item for item in shown.wanted(self.context, self.precision) if not shown.measured(done.get(item.name))]
+
+    def _shown_row(self, item: Pass, **changes: object) -> Experiment:
+        passes = tuple(one.name for one in shown.with_condition(item, self.context))
+        index = self.ledger.next_index()
+        return Experiment.model_validate({
+            "index": index, "name": f"{item.name} ({shown.SHOWN})", "passes": passes, "precision": item.precision, "ladder_row": True,
+            "candidate_file": file_name(index, item.name), "started_utc": utc_now(), "tags": {ROLE: shown.SHOWN}, **changes})
+
+    def _show_one(self, left_s: float) -> bool:
+        """Screen one of the rows that stand beside the ladder, where its screen fits into `left_s`; False: none is left, or no time."""
+        item = next((one for one in self._to_show() if one.refusal(self.context) is None), None)
+        if item is None or left_s < screen_estimate_s((), self.view().rows, self.costs)[0]:
+            return False
+        row = self._shown_row(item, status="screened")
+        source = render_source(self.workload, self.context.facts, shown.with_condition(item, self.context),
+                               device=self.context.environment.device)
+        file = write_source(self.folder / row.candidate_file, source)
+        self.say(f"screening {row.name}")
+        screen = self._screened(item.name, Ask(file, item.precision, self._limit_s(()), self._most_s(), shapes=self._changes()))
+        status = screen.status if screen.status in ("failed", "not_applicable", "out_of_budget") else "screened"
+        row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        self.ledger.append(row)
+        self.say(line_of(row))
+        return True
+
+    def _note_shown(self, why: str) -> None:
+        """Why the others have no figure."""
+        known = shown.rows_of(self.ledger.rows)
+        for item in (one for one in self._to_show() if one.name not in known):
+            refused = item.refusal(self.context)
+            self.ledger.append(self._shown_row(item, status="not_applicable" if refused else "out_of_budget",
+                                               reason=refused or self.stopped or why))
 
     def _next(self) -> Candidate | None:
         """The next candidate to screen, if the time allows one."""

@@ -16,7 +16,7 @@ from .judge_inputs import plain_leaves
 from .judge_program import Program, unwrap
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
-from .rewrites.float32_flags import all_as_tf32, float32_flags, under_flags
+from .rewrites.float32_flags import all_as, float32_flags, under_flags
 
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
 """A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
@@ -90,7 +90,7 @@ def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: st
     if precision == "tf32":
         if workload.device != "cuda":
             raise NotApplicable("the CPU has no TF32")
-        with under_flags(all_as_tf32(float32_flags())):
+        with under_flags(all_as(float32_flags(), tf32=True)):
             return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     if how == "autocast":
         with torch.autocast(workload.device, dtype=torch.bfloat16):

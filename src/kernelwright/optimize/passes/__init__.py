@@ -64,6 +64,8 @@ NAMES = (
     "split_attention",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
+FOR_COMPARISON = ("strict_float32",)
+"""Passes that stand beside the ladder and are no part of the search (shown.py)."""
 CATALOGUE: dict[str, Pass] = {name: import_module(f".{name}", __name__).PASS for name in NAMES}
 """Pass by name, in the order of NAMES."""
 CARRIER = "compile_default"
@@ -72,7 +74,7 @@ CARRIER = "compile_default"
 
 def in_order(passes: Iterable[Pass]) -> list[Pass]:
     """Passes in their order of application, innermost first; within a layer the graph-level ones first, else as in NAMES."""
-    return sorted(passes, key=lambda item: (item.layer, not item.in_graph, NAMES.index(item.name)))
+    return sorted(passes, key=lambda item: (item.layer, not item.in_graph, (*NAMES, *FOR_COMPARISON).index(item.name)))
 
 
 def with_carrier(passes: Iterable[Pass]) -> list[Pass]:

@@ -53,9 +53,9 @@ def products_as(flags: tuple[Any, ...], tf32: bool) -> tuple[Any, ...]:
     return (("high" if tf32 else "highest") if len(flags) == 2 else "tf32" if tf32 else "ieee", *flags[1:])
 
 
-def all_as_tf32(flags: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same kind of flags with TF32 on for all."""
-    return ("high", True) if len(flags) == 2 else ("tf32",) * 3
+def all_as(flags: tuple[Any, ...], tf32: bool) -> tuple[Any, ...]:
+    """The same kind of flags with TF32 on or off for all."""
+    return (products_as(flags, tf32)[0], tf32) if len(flags) == 2 else ("tf32" if tf32 else "ieee",) * 3
 
 
 def products_are_narrow(flags: tuple[Any, ...]) -> bool:
