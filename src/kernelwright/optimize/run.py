@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,7 +22,6 @@ from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
 from .budget import Budget
-from .checks import TESTS, write_tests
 from .claims import sentences
 from .confirm import (
     AUDIT,
@@ -44,14 +41,14 @@ from .confirm import (
 from .ending import Ending, Kept
 from .explain import explain, hypotheses_of, learn, screening_facts, warm
 from .folders import ANEW, alone, earlier_report, folder_of
-from .generate import render_source, write_source
 from .hypothesis import beyond_prediction
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
-from .passes import CATALOGUE, Context
+from .passes import Context
 from .recognised import recognised
 from .screening import ScreenedSearch
 from .search import line_of
+from .shipped import Shipped
 from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
 from .waiting import write as write_waiting
@@ -136,6 +133,7 @@ class _Run:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
         self.context = self._resumed() if self.options.resume else self._baseline()
+        self.shipped = Shipped(self.workload, self.context, self.state, self.folder)
         for sentence in recognised(self.context):
             self.say(sentence)
         self.search = ScreenedSearch(
@@ -154,7 +152,7 @@ class _Run:
             explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
         if kept is not None and not self.interrupted and not self._stands(kept, used_s):
             kept = after = None
-            self._keep_nothing()
+            self.shipped.remove()
         if not self.interrupted:
             learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None,
                   self.search.depth_s())
@@ -262,7 +260,7 @@ class _Run:
         """Judge optimized.py itself. (whether that ends the optimisation, what is kept then)."""
         row = attempt.row
         mine = None if attempt.longer else row  # what an AMBIGUOUS judgement refuted is not kept when a longer one is cut short
-        self._write_optimized(row)
+        self.shipped.write(row)
         if self.budget.left_s() <= 0:
             return True, self._keep_best(mine)
         tags = {ROLE: CONFIRMATION, "alpha": f"{attempt.effort.alpha:g}"}
@@ -305,7 +303,7 @@ class _Run:
         why = audits.doubt(kept, hypotheses_of(self.search.ledger.rows, kept.row))
         if not why:
             return True
-        row, why_not = audits.audit_of(kept, self.search.ledger.rows, self._digest(kept.row)), ""
+        row, why_not = audits.audit_of(kept, self.search.ledger.rows, self.shipped.digest(kept.row)), ""
         left_s = max(self.budget.total_s, closing_s) + audits.CLOSING_S - audits.REPORT_S - self.budget.used_s()
         if row is None and left_s < (needed_s := audits.needed_s(kept)):
             why_not = f"no time (about {needed_s:.0f} s needed, {max(left_s, 0.0):.0f} s left)"
@@ -322,19 +320,13 @@ class _Run:
         self.audit = audits.words(why, row, why_not)
         return row is None or not refutes(row)
 
-    def _keep_nothing(self) -> None:
-        """What was written of a candidate that is not kept goes."""
-        for name in (OPTIMIZED, TESTS):
-            (self.folder / name).unlink(missing_ok=True)
-        shutil.rmtree(self.folder / "after", ignore_errors=True)
-
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
         """The best candidate that no confirmation refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
         row = row or next(iter(self.search.best()), None)
         if row is None:
-            self._keep_nothing()
+            self.shipped.remove()
             return None
-        self._write_optimized(row)
+        self.shipped.write(row)
         if (confirmation := self._confirmation(row)) is not None:
             return Kept(row, confirmation)
         self.notes.append(f"{row.name} was judged once and not confirmed by a second judgement: {why}.")
@@ -342,13 +334,10 @@ class _Run:
 
     def _confirmation(self, row: Experiment) -> Experiment | None:
         """The judgement that confirmed the very optimized.py that is written for this candidate."""
-        digest = self._digest(row)
+        digest = self.shipped.digest(row)
         found = [item for item in self.search.ledger.rows if is_confirmation(item) and item.tags[OF] == row.name]
         verdict = found[-1].verdict if found else None
         return found[-1] if verdict is not None and verdict.verdict == "FASTER" and verdict.candidate_sha256 == digest else None
-
-    def _digest(self, row: Experiment) -> str:
-        return hashlib.sha256(self._optimized_text(row).encode("utf-8")).hexdigest()
 
     def _complete(self) -> bool:
         """Whether the run that is resumed came to its end: nothing left to try, its winner confirmed and profiled, all written."""
@@ -366,8 +355,9 @@ class _Run:
     def _owes_audit(self, kept: Kept) -> bool:
         """Whether there was no time for an audit for which there is now."""
         rows = self.search.ledger.rows
-        return bool(audits.doubt(kept, hypotheses_of(rows, kept.row))) and audits.audit_of(kept, rows, self._digest(kept.row)) is None \
-            and self.budget.left_s() >= audits.needed_s(kept)
+        if not audits.doubt(kept, hypotheses_of(rows, kept.row)) or self.budget.left_s() < audits.needed_s(kept):
+            return False
+        return audits.audit_of(kept, rows, self.shipped.digest(kept.row)) is None
 
     def _same_answer(self) -> Outcome:
         """The finished run's answer again: nothing is judged, profiled, written or logged."""
@@ -380,23 +370,6 @@ class _Run:
         clocks, warnings = earlier.get("clocks"), earlier.get("warnings")
         return replace(outcome, clocks=clocks if isinstance(clocks, dict) else None,
                        warnings=tuple(str(item) for item in warnings) if isinstance(warnings, list) else outcome.warnings)
-
-    def _write_optimized(self, row: Experiment) -> Path:
-        write_tests(self.folder, row, self.context.facts)
-        return write_source(self.folder / OPTIMIZED, self._optimized_text(row))
-
-    def _optimized_text(self, row: Experiment) -> str:
-        """optimized.py for a candidate: the same bytes each time, so that the file that was confirmed is the file that is shipped."""
-        environment = self.context.environment
-        headline = [
-            f"Made {self.state.started_utc[:10]} for {environment.device_name}, torch {environment.torch_version}; what it gains is in"
-            " report.md beside this file.",
-            "Needs torch alone (and a C++ compiler where it uses torch.compile); WORKLOAD is read only by get_model_and_input() and by"
-            " `python optimized.py`.",
-        ]
-        passes = [CATALOGUE[name] for name in row.passes]
-        return render_source(self.workload, self.context.facts, passes, device=environment.device, file_name=OPTIMIZED,
-                             headline=headline, standalone=True)
 
     def _closing_profile(self, kept: Kept) -> Profile | None:
         optimized = WorkloadRef(path=self.folder / OPTIMIZED, name=self.workload.name)
