@@ -14,6 +14,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.capture import ProbeEnvironment, ProbeResult
 from kernelwright.model.errors import WorkloadFailed
 from kernelwright.model.measurement import Measurement
+from kernelwright.model.profile import Profile
 from kernelwright.model.verdict import Comparison, Experiment, Verdict
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize import OptimizeOptions, optimize
@@ -50,8 +51,9 @@ def profile_of(device: str, operators: tuple[str, ...], **changes: object):
 CONVOLUTIONAL = ("aten::cudnn_convolution", "aten::batch_norm")
 
 
-def context(device: str = "cuda", operators: tuple[str, ...] = CONVOLUTIONAL, **changes: object) -> Context:
-    return Context(facts=facts(**changes), environment=environment(device), profile=profile_of(device, operators))
+def context(device: str = "cuda", operators: tuple[str, ...] = CONVOLUTIONAL, uncompiled: Profile | None = None,
+            **changes: object) -> Context:
+    return Context(facts=facts(**changes), environment=environment(device), profile=profile_of(device, operators), uncompiled=uncompiled)
 
 
 def verdict(name: str, speedup: float | None = None, spread: float = 0.02, reason: str = "") -> Verdict:
@@ -77,10 +79,11 @@ class FakeStages:
     """Speed-ups by candidate name; each judgement takes its kind's seconds on a fake clock."""
 
     def __init__(self, speedups: dict[str, object], *, device: str = "cuda", seconds: dict[str, float] | None = None,
-                 operators: tuple[str, ...] = CONVOLUTIONAL, profile_s: float = 5.0, **changes: object) -> None:
+                 operators: tuple[str, ...] = CONVOLUTIONAL, profile_s: float = 5.0,
+                 uncompiled: tuple[str, ...] = (), **changes: object) -> None:
         self.speedups, self.device, self.clock, self.profile_s = speedups, device, Clock(), profile_s
         self.seconds = {"cheap": 4.0, "compile": 20.0, "autotune": 60.0, **(seconds or {})}
-        self.operators, self.changes = operators, changes
+        self.operators, self.uncompiled, self.changes = operators, uncompiled, changes
         self.judged: list[str] = []
         self.profiled: list[str] = []
         self.logged: list[tuple[str, ...]] = []
@@ -113,7 +116,11 @@ class FakeStages:
         (folder / "raw" / "result.json").write_text(result.model_dump_json())
         (folder / "profile.json").write_text(document.model_dump_json())
         (folder / "contract.md").write_text(render_contract(document, baseline))
-        return ProfileRun(document, folder, result)
+        plain = profile_of(self.device, self.uncompiled) if self.uncompiled and baseline is None else None
+        if plain is not None:
+            (folder / "uncompiled").mkdir()
+            (folder / "uncompiled" / "profile.json").write_text(plain.model_dump_json())
+        return ProfileRun(document, folder, result, uncompiled=plain)
 
     @contextlib.contextmanager
     def judging(self, workload):

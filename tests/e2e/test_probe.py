@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from kernelwright.model.capture import OpRecord, ProbeRequest, ProbeResult
 from kernelwright.readers.lines import read_lines
 from processes import soon
@@ -159,6 +161,53 @@ def get_model_and_input():
     result = probe(tmp_path, workload, "annotation", steps=1, popen=starter())
     assert result.facts.already_compiled and result.work.flops == 2 * 2 * 8 * 4
     assert result.ops_file is None and any("compiled" in warning for warning in result.warnings)
+
+
+TO_COMPILE = """
+import torch
+def get_model_and_input():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    {compiled}
+    return model, torch.randn(2, 8)
+"""
+
+
+@pytest.mark.parametrize("compiled", ["model = torch.compile(model, backend='eager')", "model.compile(backend='eager')",
+                                      "model[0] = torch.compile(model[0], backend='eager')",
+                                      "model.forward = torch.compile(model.forward, backend='eager')"])
+def test_a_compiled_workload_is_recorded_without_its_compiler_when_asked(tmp_path, compiled):
+    workload = written(tmp_path, TO_COMPILE.format(compiled=compiled))
+    result = probe(tmp_path, workload, "annotation", steps=1, uncompiled=True, variation=True, popen=starter())
+    assert result.facts.already_compiled and not result.facts.compiled_inside and result.ops_file is None
+    assert not [warning for warning in result.warnings if "failed" in warning]
+    folder = tmp_path / "uncompiled"
+    plain = ProbeResult.model_validate_json((folder / "result.json").read_bytes())
+    assert plain.timing.samples_ns and (folder / plain.trace_file).is_file() and not plain.facts.already_compiled
+    names = [row["name"] for row in json.loads((folder / plain.ops_file).read_text())]
+    assert [name for name in names if name in ("aten::addmm", "aten::relu")] == ["aten::addmm", "aten::relu", "aten::addmm"]
+    assert plain.work.flops == result.work.flops == 2 * 2 * 4 * (8 + 4)
+    traced = {event["name"] for event in events(folder / plain.trace_file)}
+    assert {"aten::linear", "aten::addmm", "aten::relu"} <= traced and not any("Compiled" in name for name in traced)
+
+
+def test_a_generation_loop_is_found_although_what_it_runs_is_compiled(tmp_path):
+    workload = written(tmp_path, f"""
+import torch, sys
+sys.path.insert(0, {str(ROOT / "tests" / "data" / "dynamic")!r})
+import generate
+def get_model_and_input():
+    model, tokens = generate.get_model_and_input(steps=8, stop=1)
+    model.decoder = torch.compile(model.decoder, backend="eager", dynamic=True)
+    return model, tokens
+""")
+    result = probe(tmp_path, workload, "annotation", steps=1, uncompiled=True, variation=True, popen=starter())
+    assert result.facts.already_compiled and (result.facts.loop.module, result.facts.loop.calls) == ("decoder", 8)
+    assert result.facts.loop.grows == (4, 11) and result.facts.loop.reads == 8
+
+
+def test_nothing_is_recorded_twice_where_nothing_can_be_taken_off(tmp_path):
+    probe(tmp_path, WORKLOADS / "mlp.py", "annotation", steps=1, uncompiled=True, popen=starter())
+    assert not (tmp_path / "uncompiled").exists()
 
 
 def test_a_failing_workload_leaves_its_line_and_a_fix(tmp_path):

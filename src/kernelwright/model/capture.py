@@ -76,6 +76,9 @@ class ProbeRequest(Record):
     """The run before crashed after autotuning: take its timings from autotuned.jsonl in out_dir."""
     variation: bool = False
     """Also see what changes from call to call (input shapes under other seeds) and within one (a generation loop)."""
+    uncompiled: bool = False
+    """annotation: where the workload is compiled already, record it once more with its own torch.compile taken off, into the folder
+    `uncompiled` of out_dir (a result.json with its recordings)."""
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
 
@@ -193,7 +196,8 @@ class ProbeResult(Record):
     script: ProbeScriptSteps | None = None
     warnings: tuple[str, ...] = ()
     phases_s: dict[str, float] = Field(default_factory=dict)
-    """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, compiled, count, calibrate."""
+    """Seconds the probe itself spent, by phase: import_torch, load, warmup, time, profile, compiled, count, variation, uncompiled,
+    calibrate."""
 
 
 class OpRecord(Record):

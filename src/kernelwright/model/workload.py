@@ -118,9 +118,10 @@ class WorkloadFacts(Record):
     parameter_count: int
     parameter_bytes: int
     already_compiled: bool
-    """The workload hands over a torch.compile'd callable."""
+    """The callable or a part of it went through torch.compile."""
     compiled_inside: bool = False
-    """torch.compile is used somewhere inside the callable, not around it: it can't be taken off."""
+    """torch.compile is used somewhere inside the callable where it can't be taken off: neither around it, nor in place (model.compile()),
+    nor around a submodule or a method."""
     changing_inputs: tuple[ChangingInput, ...] = ()
     """Asked for by ProbeRequest.variation; empty where all shapes stay."""
     changing_values: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ copies of inputs and outputs. So a pass that makes the work much shorter is expe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
 from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent
-from .plan import GRAPHLESS, Candidate
+from .plan import GRAPHLESS, UNWRAP, Candidate, carrier_of
 from .view import View, always, incumbent
 
 UNKNOWN_GAIN = 1.01
@@ -75,13 +75,12 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     """Speed-up over the original that these passes together are expected to have."""
     names = sorted(names)
     passes = [CATALOGUE[name] for name in names]  # of those that say the same, one counts: always the same one
-    idle = min(max(_once(context, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
-    work, waiting = 1.0 - idle, idle
+    work, waiting = _start(context, names)
     said: set[str] = set()
     for item in passes:
         prediction = _said(context, item)
-        if (item.one_launch and not item.carrier) or prediction.words in said:
-            continue  # the graph counts below; the same time can't go twice
+        if (item.one_launch and not item.carrier) or item.name == UNWRAP or prediction.words in said:
+            continue  # the graph counts below; taking torch.compile off above; the same time can't go twice
         said.add(prediction.words)
         known, expected = shown(GRAPHLESS.get(item.name, item.name)), middle(prediction)  # what a mode's own graph gave counts below
         if known is None and any(move.quantity == IDLE for move in prediction.moves):
@@ -94,6 +93,17 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     return 1.0 / max(LEAST_SHARE, work + waiting, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
 
 
+def _start(context: Context, names: Collection[str]) -> tuple[float, float]:
+    """Work and waiting of what these passes begin with, of a call of the original: that, or the model without its own torch.compile where
+    they put no other in its place."""
+    bare = context.uncompiled if UNWRAP in names and carrier_of(names) is None else None
+    of = replace(context, profile=bare, uncompiled=None) if bare is not None else context
+    idle = min(max(_once(of, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
+    before, after = _once(context, call_ns), _once(of, call_ns)
+    whole = after / before if before and after else 1.0
+    return whole * (1.0 - idle), whole * idle
+
+
 def stays_out(context: Context, names: Iterable[str]) -> bool:
     """Whether recurrent layers are left, which stay outside of the compiler's CUDA graphs."""
     return _once(context, recurrent) and IN_A_KERNEL not in names
@@ -103,7 +113,7 @@ def _said(context: Context, item: Pass) -> Prediction:
     """What a pass predicts; a compile mode with CUDA graphs of its own what its fusion does, since the graph counts beside it."""
     made = context.known.get(item.name)
     if not isinstance(made, Prediction):
-        made = context.known[item.name] = fusion_words(context) if item.one_launch and item.carrier else item.predict(context)
+        made = context.known[item.name] = fusion_words(context) if item.one_launch and item.carrier else item.prediction(context)
     return made
 
 

@@ -85,7 +85,7 @@ def learn(
     winners = [kept, *best(rows, ("equal",))[:1]] if kept is not None else []
     lesson = memory.Lesson(
         workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
-        shares=memory.shares_of(context.profile), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
+        shares=memory.shares_of(context.seen), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
         speedup=memory.screened_speedup(kept) if kept is not None else None,
         catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s, costs=costs_of(screened),
         trials=tuple(memory.trials_of(screened)[:1000]))

@@ -12,6 +12,7 @@ from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from .generate import lowest_precision
 from .passes import CARRIER, CATALOGUE, Context, Pass, in_order
+from .passes.conditions import replays_graphs
 
 LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
@@ -21,8 +22,9 @@ CASTS = frozenset({"tf32", "bf16", "bf16_autocast"})
 """Lower precision as every user can have it: a flag, a cast of the model, autocast."""
 HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
+GRAPH = "cuda_graph"
 UNWRAP = "unwrap_compiled"
-"""Comes with every compile mode where the workload is compiled already; the names of candidates leave it out."""
+"""Comes with what the workload's own torch.compile would hide the model from; the names of candidates leave it out."""
 WARM: Origin = "warm start"
 """Origin of what won for this workload before on this machine."""
 RUNTIMES_COMBINED = 2
@@ -54,16 +56,26 @@ def candidate(
     dimension: str = "",
 ) -> Candidate:
     """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out. Passes on a
-    compiler's graph bring torch.compile along where none of the passes is a compile mode."""
+    compiler's graph bring torch.compile along where none of the passes is a compile mode. So do, on a workload that is compiled already,
+    passes on the model itself: its own torch.compile would hide the model from them, and is taken off."""
     wanted = set(names) | (set() if context.facts.training else {"no_grad"})
     wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
     if carrier_of(wanted) is None and any(CATALOGUE[name].in_graph for name in wanted):
         wanted.add(CARRIER)
-    if context.facts.already_compiled and carrier_of(wanted) is not None:
-        wanted.add(UNWRAP)
+    if UNWRAP not in wanted and _hidden(wanted, context):
+        wanted |= {UNWRAP} | ({CARRIER} if carrier_of(wanted) is None and compatible([*wanted, CARRIER]) else set())
     ordered = tuple(item.name for item in in_order(CATALOGUE[name] for name in wanted))
     shown = [name for name in ordered if name not in ("no_grad", UNWRAP)] or [name for name in ordered if name == UNWRAP] or ["no_grad"]
     return Candidate("+".join(shown), ordered, ladder_row, origin, parents, dimension)
+
+
+def _hidden(passes: Iterable[str], context: Context) -> bool:
+    """Whether the workload's own torch.compile is in the way of these passes. A CUDA graph can be captured around compiled code, but not
+    around code that replays graphs of its own; what works around any call is not hindered."""
+    facts, own = context.facts, {name for name in passes if not CATALOGUE[name].around_any}
+    if not facts.already_compiled or facts.compiled_inside:
+        return False
+    return bool(own - {GRAPH}) or (GRAPH in own and replays_graphs(context))
 
 
 def carrier_of(passes: Iterable[str]) -> str | None:
@@ -167,8 +179,8 @@ def _equal_combinations(context: Context, done: Mapping[str, Experiment]) -> lis
     if len(helpers) > 1:
         wanted.append(set(helpers))
         wanted += [{helper, runtime} for runtime in runtimes[:1] for helper in helpers]
-    if "cuda_graph" in faster:
-        wanted += [{*extra, "cuda_graph"} for extra in ([*helpers, *_best_plain_compile(done)], _best_plain_compile(done)) if extra]
+    if GRAPH in faster:
+        wanted += [{*extra, GRAPH} for extra in ([*helpers, *_best_plain_compile(done)], _best_plain_compile(done)) if extra]
     # A layout or a fold that gains nothing alone can gain under a compiler, which sees the whole graph.
     layouts = {name for name in ("fold_conv_bn", "channels_last") if CATALOGUE[name].refusal(context) is None}
     usable = {name for name in layouts if name in done and not _bad(done[name])}
@@ -196,8 +208,8 @@ def _lower_combinations(lower: Pass, done: Mapping[str, Experiment]) -> list[set
     top = best(done.values(), ("equal",))
     wanted = [{lower.name, *row.passes} for row in top[:1]]
     wanted += [{lower.name, runtime} for runtime in _runtimes(done)]
-    if "cuda_graph" in done and done["cuda_graph"].status == "judged":
-        wanted.append({lower.name, "cuda_graph", *_best_plain_compile(done)})
+    if GRAPH in done and done[GRAPH].status == "judged":
+        wanted.append({lower.name, GRAPH, *_best_plain_compile(done)})
     return wanted
 
 
@@ -218,7 +230,7 @@ def _bad(row: Experiment) -> bool:
 
 
 def _is_runtime(item: Pass) -> bool:
-    return item.name == "cuda_graph" or item.name.startswith("compile_")
+    return item.name == GRAPH or item.name.startswith("compile_")
 
 
 def compatible(names: Sequence[str]) -> bool:

@@ -11,6 +11,8 @@ MOST_SHAPES = 4
 ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; " \
     "torch.compile makes one program for all sizes."
 TRAINING = "a call is its forward and backward together; passes that hold for inference alone were left out."
+SEEN = "What the model runs was recorded once more without it."
+UNSEEN = "The model could not be recorded without it, so what it runs is known in part."
 NARROW = ("bfloat16", "float16")
 CAPTURED = "the host reads nothing on the way, so it can be captured whole."
 NOT_CAPTURED = "a CUDA graph of the whole call is left out."
@@ -24,7 +26,8 @@ def recognised(context: Context) -> list[str]:
     if facts.compiled_inside:
         found.append("Already compiled, from inside: that can't be taken off, so no compile mode was tried.")
     elif facts.already_compiled:
-        found.append("Already compiled: the workload's own torch.compile is the original here, and each compile mode takes its place.")
+        found.append("Already compiled: the workload's own torch.compile is the original here; it is taken off for passes that work on the "
+                     f"model, and each compile mode takes its place. {UNSEEN if context.uncompiled is None else SEEN}")
     if own_graph(context) is not None:
         found.append("Already graphed: the workload replays CUDA graphs of its own, so none was made of the whole call.")
     if facts.dtype in NARROW:

@@ -49,7 +49,7 @@ from .recognised import recognised
 from .screening import ScreenedSearch
 from .search import line_of
 from .shipped import Shipped
-from .stages import OPTIMIZED, OptimizeOptions, RealStages, Stages
+from .stages import OPTIMIZED, UNCOMPILED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
 from .waiting import write as write_waiting
 
@@ -170,9 +170,9 @@ class _Run:
                 raise BadInput("budget_too_short", f"the baseline's profile alone takes more than {self.options.budget_s:g} s",
                                where="--budget", fix="give a larger --budget") from error
             raise
-        return self._started(run.profile, run.result)
+        return self._started(run.profile, run.result, run.uncompiled)
 
-    def _started(self, profile: Profile, result: ProbeResult) -> Context:
+    def _started(self, profile: Profile, result: ProbeResult, uncompiled: Profile | None) -> Context:
         assert result.facts is not None and result.environment is not None
         self.state = states.State(
             workload=str(self.workload.path), workload_sha256=states.digest_of(self.workload.path), version=self.workload.version,
@@ -180,11 +180,11 @@ class _Run:
             device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
             budget_s=self.options.budget_s, started_utc=states.utc_now(), options={"clocks": self.options.clocks},
         )
-        self.state = warm(self.workload, self.state, profile)
+        self.state = warm(self.workload, self.state, uncompiled or profile)
         if self.state.winners:
             self.say("this workload was optimised on this machine before: what won then comes first")
         states.save(self.folder, self.state)
-        return Context(facts=result.facts, environment=result.environment, profile=profile)
+        return Context(facts=result.facts, environment=result.environment, profile=profile, uncompiled=uncompiled)
 
     def _resumed(self) -> Context:
         self.state = states.load(self.folder)
@@ -192,13 +192,14 @@ class _Run:
         folder = self.folder / "baseline"
         try:
             profile, result = Profile.load(folder), ProbeResult.model_validate_json((folder / "raw" / "result.json").read_bytes())
+            uncompiled = Profile.load(folder / UNCOMPILED) if (folder / UNCOMPILED).is_dir() else None
         except (OSError, ValidationError, BadInput) as error:
             raise BadInput("broken_baseline", "the earlier run's baseline can't be read", where=str(folder), fix=ANEW) from error
         if result.facts is None or result.environment is None:
             raise BadInput("broken_baseline", "the earlier run's baseline is incomplete", where=str(folder), fix=ANEW)
         self.state = self.state.model_copy(update={"budget_s": self.options.budget_s})
         self.say(f"resuming {self.folder}")
-        return Context(facts=result.facts, environment=result.environment, profile=profile)
+        return Context(facts=result.facts, environment=result.environment, profile=profile, uncompiled=uncompiled)
 
     def _search_and_confirm(self) -> Kept | None:
         """The kept candidate, with optimized.py written. An interrupt or the end of the budget keeps the best so far.

@@ -217,7 +217,7 @@ class Search:
 
 def predicted(name: str, context: Context) -> PassPrediction:
     """What a pass says it would give here."""
-    said = CATALOGUE[name].predict(context)
+    said = CATALOGUE[name].prediction(context)
     moves = tuple(ExpectedMove(quantity=move.quantity, low=move.low, high=move.high, operators=move.operators) for move in said.moves)
     return PassPrediction(name=name, words=said.words, gain=said.gain, moves=moves)
 

@@ -15,6 +15,7 @@ from ..capture.interpreter import find_interpreter, gpu_visible
 from ..devlog import DevlogEntry, DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
 from ..judge.options import CONDITIONS, Condition
+from ..model.files import write_text_atomic
 from ..model.measurement import Measurement
 from ..model.profile import Profile
 from ..model.saying import Say
@@ -33,6 +34,8 @@ from .search import JudgeCandidate
 LogEntry = tuple[Profile, Sequence[str], dict[str, Any]]
 """(profile, insights, extra) of an entry of the development log."""
 OPTIMIZED = "optimized.py"
+UNCOMPILED = "uncompiled"
+"""Folder of the baseline with profile.json of the workload without its own torch.compile; not there where it has none."""
 OPTIMIZED_VERSION = "optimized"
 """The version name under which optimized.py stands in contracts and the development log."""
 
@@ -107,13 +110,17 @@ class RealStages:
         options = ProfileOptions(
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
-            variation=baseline is None, counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
+            variation=baseline is None, uncompiled=baseline is None,
+            counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
         )
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
             metadata = run.profile.capture_metadata.model_copy(update={"version": OPTIMIZED_VERSION})
             run = dataclasses.replace(run, profile=restated(run.profile.model_copy(update={"capture_metadata": metadata}), timing))
         write_profile(run.profile, run.out_dir, baseline=baseline, params_doc=run.params)
+        if run.uncompiled is not None:
+            (run.out_dir / UNCOMPILED).mkdir(exist_ok=True)
+            write_text_atomic(run.out_dir / UNCOMPILED / "profile.json", run.uncompiled.model_dump_json(indent=1) + "\n")
         return run
 
     @contextlib.contextmanager

@@ -19,14 +19,13 @@ from . import bandit, memory
 from .budget import kind
 from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
-from .plan import CASTS, GRAPHLESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
+from .plan import CASTS, GRAPH, GRAPHLESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
 """So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
-GRAPH = "cuda_graph"
 CHEAPEST = LADDER[0]
 """Its screen takes a second or two once the workload is loaded. First without a GPU: a short budget then has a result before the first
 compilation, which takes 30 s on two cold cores."""
@@ -233,7 +232,7 @@ def _shortens(view: View, item: Pass) -> bool:
 
 def _alone_first(view: View, item: Pass) -> bool:
     """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on. What it needs beside it comes first."""
-    needed = {*item.partners, *([CARRIER] if item.in_graph else [])}
+    needed = {*item.partners, *({CARRIER} & set(_single(view, item).passes))} - {item.name}
     if any(CATALOGUE[name].refusal(view.context) is None and view.row(_single(view, CATALOGUE[name]).name) is None for name in needed):
         return False
     if item.cost == "cheap" and item.level in ("module", "runtime"):

@@ -42,6 +42,7 @@ from .script import EARLY_EXIT, capture_script, check_script, probe_script, with
 from .source import is_file
 from .stages import Stages
 from .stored import params_folder, safe_name
+from .uncompiled import UNCOMPILED_RESULT, profile_uncompiled
 
 SCRIPT_COUNTERS = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
@@ -81,6 +82,8 @@ class ProfileOptions:
     """Mode nsys: keep the report in raw/ although it holds the environments of other processes."""
     variation: bool = False
     """See what changes from call to call and within one (ProbeRequest.variation): the optimiser's."""
+    uncompiled: bool = False
+    """Record a workload that is compiled already without its own torch.compile too (ProbeRequest.uncompiled): the optimiser's."""
     command: tuple[str, ...] = ()
 
 
@@ -94,6 +97,8 @@ class ProfileRun:
     params: dict[str, Any] = field(default_factory=dict)
     trace: Trace | None = None
     """What was recorded; None in mode event."""
+    uncompiled: Profile | None = None
+    """Of the workload without its own torch.compile; None where that was not asked for, or is not known."""
 
 
 Capture = Callable[[WorkloadRef, str, Path, Interpreter, ProfileOptions, Say, Sequence[Part]], Run]
@@ -135,6 +140,7 @@ def profile(
             document = assemble(run)
         if document.no_counters is not None and (line := said(document.no_counters)):
             say(line)
+        plain = profile_uncompiled(run)
         write_artifacts(folder, run.result, document, workload.name)
     except (KernelwrightError, OSError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else move_folder(folder, workload, mode, workload.params)
@@ -151,7 +157,8 @@ def profile(
     params = {**_params(document, run, options, interpreter, final), "source_sha256": source, "commit": commit,
               "stages_s": {**stages.spent_s, **run.spent_s},
               "analysed_at_unix_s": round(time.time(), 3)}
-    return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None)
+    return ProfileRun(document, final, run.result, params, run.recorded.trace_whole if run.recorded is not None else None,
+                      plain)
 
 
 def with_missing_stages(document: Profile, workload: WorkloadRef) -> Profile:
@@ -204,7 +211,7 @@ def capture_workload(
         workload=ProbeWorkload.of(workload),
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
-        variation=options.variation,
+        variation=options.variation, uncompiled=options.uncompiled,
     )
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
@@ -219,7 +226,7 @@ def capture_workload(
             second.begin(request, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s)
         ready.start()
 
-    for name in (TRACE_FILE, ENVIRONMENT_FILE):  # of an earlier run into the same folder
+    for name in (TRACE_FILE, ENVIRONMENT_FILE, UNCOMPILED_RESULT):  # of an earlier run into the same folder
         (raw / name).unlink(missing_ok=True)
     with device_lock(f"profile {workload.name}", say), clocks_of_run(options, interpreter, say) as clocks, abandoning(second, ready):
         say(f"profiling {workload.name} ({mode}) with torch {interpreter.torch_version} from {interpreter.source}")

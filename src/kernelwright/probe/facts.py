@@ -11,6 +11,7 @@ from . import tree
 from .failures import workload_failed
 from .loaders import LoadedWorkload
 from .params import plain
+from .rewrites.unwrap_compiled import uncompiled
 
 
 def describe(workload: LoadedWorkload, output: Any) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def describe(workload: LoadedWorkload, output: Any) -> dict[str, Any]:
         "parameter_count": sum(weight.numel() for weight in weights),
         "parameter_bytes": sum(weight.numel() * weight.element_size() for weight in weights),
         "already_compiled": is_compiled(model),
-        "compiled_inside": is_compiled(model) and under_compile(model) is None,
+        "compiled_inside": is_compiled(model) and uncompiled(model) is None,
     }
 
 
@@ -53,22 +54,19 @@ def plain_dtype(dtype: torch.dtype) -> str:
 
 
 def is_compiled(model: Any) -> bool:
-    """True when the callable or a module inside it went through torch.compile, or its calls so far compiled anything."""
+    """True when the callable or a part of it went through torch.compile, or its calls so far compiled anything."""
     utilities = sys.modules.get("torch._dynamo.utils")
     # A callable that compiles inside itself. Hooks or a dispatch mode around it would compile it anew (H200: over 40 s).
     if utilities is not None and utilities.counters.get("frames"):
         return True
-    if hasattr(model, "_torchdynamo_orig_callable") or hasattr(model, "_orig_mod"):
-        return True
-    if not isinstance(model, torch.nn.Module):
-        return False
-    return any(getattr(module, "_compiled_call_impl", None) is not None or "_orig_mod" in module._modules for module in model.modules())
+    return uncompiled(model) is not None
 
 
-def under_compile(model: Any) -> Any:
-    """What torch.compile was put around; None where it was not."""
-    inner = getattr(model, "_orig_mod", None)
-    return inner if inner is not None else getattr(model, "_torchdynamo_orig_callable", None)
+def forget_compiled() -> None:
+    """What was compiled so far is dropped, so that is_compiled tells again of what is called from now on."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+        sys.modules["torch._dynamo.utils"].counters.clear()
 
 
 def is_scripted(model: Any) -> bool:

@@ -13,10 +13,11 @@ from . import tree
 from .failures import workload_failed
 from .judge_distributions import perturbed
 from .judge_inputs import plain_leaves
-from .judge_program import Program, unwrap
+from .judge_program import Program
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
 from .rewrites.float32_flags import all_as, float32_flags, under_flags
+from .rewrites.unwrap_compiled import uncompiled
 
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
 """A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
@@ -99,10 +100,12 @@ def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: st
 
 
 def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:
-    """A deep copy of a module in another dtype (None: its own); a plain function as it is. Raises NotApplicable."""
-    inner = unwrap(model)
+    """A deep copy of a module in another dtype (None: its own); a function as it is. Both without torch.compile: a compiled part or method
+    would go on with the original's weights. Raises NotApplicable."""
+    plain = uncompiled(model)
+    inner = model if plain is None else plain
     if not isinstance(inner, torch.nn.Module):
-        return model
+        return inner
     try:
         duplicate: torch.nn.Module = copy.deepcopy(inner)
         if dtype is not None:

@@ -163,6 +163,11 @@ class Session:
                 from . import variation
 
                 self.result["facts"].update(variation.describe(workload, int(request.get("seed", 0))))
+        if request.get("uncompiled"):
+            with self.phase("uncompiled"), self.optional("recording the workload without its own torch.compile"):
+                from . import without_compile
+
+                without_compile.record(self, workload)
         if request.get("calibrate"):
             with self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate
@@ -179,6 +184,17 @@ class Session:
             counters.record_step(call, workload.device)
 
     def _measure(self, workload: Any, call: Callable[[], Any]) -> None:
+        self.timed(workload, call)
+        # Before the count, which runs the workload in ways that may compile it anew.
+        with self.phase("compiled"), self.optional("collecting compiled code"):
+            from . import compiled
+
+            self.result["compiled_file"] = compiled.collect(self.request["out_dir"], self.choices.found, self.warn)
+        with self.phase("count"), self.optional("counting FLOPs and bytes"):
+            self.count(workload)
+
+    def timed(self, workload: Any, call: Callable[[], Any]) -> None:
+        """Warm-up, timing and, where the action asks for it, the recordings of the profiler."""
         from . import event, timers
 
         request, device = self.request, workload.device
@@ -194,13 +210,6 @@ class Session:
         if not event_mode:
             with self.phase("profile"):
                 self._profile(workload, call, warmup.call_s)
-        # Before the count, which runs the workload in ways that may compile it anew.
-        with self.phase("compiled"), self.optional("collecting compiled code"):
-            from . import compiled
-
-            self.result["compiled_file"] = compiled.collect(self.request["out_dir"], self.choices.found, self.warn)
-        with self.phase("count"), self.optional("counting FLOPs and bytes"):
-            self._count(workload)
 
     def _profile(self, workload: Any, call: Callable[[], Any], call_s: float) -> None:
         from . import annotation, facts
@@ -232,7 +241,8 @@ class Session:
         self.result["trace_steps"] = steps
         self.warn(*warnings)
 
-    def _count(self, workload: Any) -> None:
+    def count(self, workload: Any) -> None:
+        """FLOPs and bytes of a call, and its operators one by one."""
         from . import count
 
         self.result["work"] = {"flops": None, "flops_source": "counting failed", "min_bytes": None, "bytes_source": "counting failed"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ...diagnose.common import matching
@@ -71,6 +71,9 @@ class Context:
     facts: WorkloadFacts
     environment: ProbeEnvironment
     profile: Profile
+    uncompiled: Profile | None = None
+    """Of the same workload without its own torch.compile, which hides what the model runs (a captured graph is one operator); None where it
+    has none, or could not be recorded without."""
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was worked out from the three before (see expected.py): the same is asked of them hundreds of times."""
 
@@ -79,29 +82,65 @@ class Context:
         """Whether the workload runs on a CUDA device."""
         return self.environment.device == "cuda"
 
+    @property
+    def seen(self) -> Profile:
+        """The profile that shows which operators the model runs."""
+        return self.uncompiled or self.profile
+
+    @property
+    def whole(self) -> str:
+        """What shares are shares of, in words."""
+        return "of the measured time" if self.uncompiled is None else "of the compiled call's time at most, by a recording without it"
+
     def runs(self, *words: str) -> bool:
-        """Whether an operator of the profile has one of the words in its name or its parents' names."""
-        names = (name for operator in self.profile.operators for name in (operator.operator_name, *operator.parents))
-        return any(word in name for name in names for word in words)
+        """Whether an operator of the profile has one of the words in its name, its parents' names or those of what is fused in it."""
+        return any(word in name for operator in self.seen.operators for name in _names(operator) for word in words)
 
     def share_pct(self, *words: str) -> float | None:
-        """Share of measured time, in percent, of the operators with one of the words in their name; None without a timeline."""
-        return self._share_pct(operator for operator in self.profile.operators
-                               if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
+        """Share of measured time, in percent, of the operators with one of the words in their name; None without a timeline.
+
+        Of a workload that is compiled already: what they take uncompiled, as a share of the compiled call's work. That is close for what
+        the compiler leaves to libraries (products, convolutions, attention), and no less than what is left of anything that it fuses.
+        """
+        return self.share_of_pct(operator.aggregated.total_duration_ns for operator in self.seen.operators
+                                 if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
 
     def share_where_pct(self, wanted: Callable[[Operator], bool]) -> float | None:
         """The same, of the operators that are wanted."""
-        return self._share_pct(operator for operator in self.profile.operators if wanted(operator))
+        return self.share_of_pct(operator.aggregated.total_duration_ns for operator in self.seen.operators if wanted(operator))
 
     def share_matching_pct(self, pattern: str) -> float | None:
         """The same, of the operators whose own name the regular expression matches."""
-        return self._share_pct(matching(self.profile.operators, pattern))
+        return self.share_of_pct(operator.aggregated.total_duration_ns for operator in matching(self.seen.operators, pattern))
 
-    def _share_pct(self, operators: Iterable[Operator]) -> float | None:
-        timeline = self.profile.timeline
+    def share_of_pct(self, durations_ns: Iterable[int]) -> float | None:
+        """The same, of these durations; never more than all."""
+        timeline = self.seen.timeline
         if timeline is None or timeline.measured_ns <= 0:
             return None
-        return 100.0 * sum(operator.aggregated.total_duration_ns for operator in operators) / timeline.measured_ns
+        ratio = self._work_ratio()
+        return None if ratio is None else min(100.0, ratio * 100.0 * sum(durations_ns) / timeline.measured_ns)
+
+    def _work_ratio(self) -> float | None:
+        """Work of the recording that shows the operators over that of the workload as it stands; None where that is not known."""
+        if self.uncompiled is None:
+            hidden = self.facts.already_compiled and not self.facts.compiled_inside
+            return None if hidden else 1.0
+        plain, own = work_ns(self.uncompiled), work_ns(self.profile)
+        return plain / own if plain and own else None
+
+
+def work_ns(profile: Profile) -> float | None:
+    """Work of one call: what the device does; on a CPU, where the profiler slows small operators down, the unprofiled call's time."""
+    timeline, timing = profile.timeline, profile.timing
+    if profile.capture_metadata.device == "cpu" and timing is not None:
+        return timing.median_ns
+    return timeline.measured_ns / timeline.steps if timeline is not None and timeline.steps else None
+
+
+def _names(operator: Operator) -> Iterable[str]:
+    """Everything that an operator is known to compute."""
+    return (operator.operator_name, *operator.parents, *(f"aten::{name}" for name in operator.fused_ops))
 
 
 def always(_context: Context) -> str | None:
@@ -149,6 +188,18 @@ class Pass:
     conflicts: frozenset[str] = frozenset()
     partners: frozenset[str] = frozenset()
     """Without these it does not pay: a candidate with it has them too."""
+
+    @property
+    def around_any(self) -> bool:
+        """Whether it stands around a call of any kind: torch.compile's stays as it is below it."""
+        return self.layer in (LAYER_FLAGS, LAYER_GRAD)
+
+    def prediction(self, context: Context) -> Prediction:
+        """What it should give on this workload. Launches and traffic of compiled code are not those that the uncompiled model shows: how
+        far they move from there is not predicted."""
+        made = self.predict(context)
+        hidden = ("launches", "DRAM bytes") if context.facts.already_compiled else ()
+        return replace(made, moves=tuple(move for move in made.moves if move.quantity not in hidden))
 
     @property
     def in_graph(self) -> bool:

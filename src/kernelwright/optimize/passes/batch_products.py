@@ -15,7 +15,7 @@ PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm")
 
 
 def _refuse(context: Context) -> str | None:
-    kinds = Counter((operator.step, operator.operator_name, operator.input_shapes) for operator in context.profile.operators
+    kinds = Counter((operator.step, operator.operator_name, operator.input_shapes) for operator in context.seen.operators
                     if operator.operator_name in PRODUCTS)
     none = None if any(count > 1 for count in kinds.values()) else "no two matrix products of the profile have one shape"
     return first(needs_gpu(context), not_yet_compiled(context), none)
@@ -23,7 +23,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share = context.share_pct(*PRODUCTS)
-    return share_words(share, "matrix products, of which independent ones of one shape become one,", FEWER_LAUNCHES)
+    return share_words(context, share, "matrix products, of which independent ones of one shape become one,", FEWER_LAUNCHES)
 
 
 PASS = Pass(

@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(products_pct(context), "matrix products")
+    return share_words(context, products_pct(context), "matrix products")
 
 
 PASS = Pass(

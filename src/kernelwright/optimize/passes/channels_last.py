@@ -7,7 +7,7 @@ from .conditions import CONVOLUTIONS, needs_convolution, share_words
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*CONVOLUTIONS), "convolutions")
+    return share_words(context, context.share_pct(*CONVOLUTIONS), "convolutions")
 
 
 PASS = Pass(

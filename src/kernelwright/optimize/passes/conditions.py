@@ -44,8 +44,14 @@ def needs_float32(context: Context) -> str | None:
 
 
 def not_yet_compiled(context: Context) -> str | None:
-    """Only where the workload brings no torch.compile, or one around it, which unwrap_compiled takes off."""
+    """Only where the workload brings no torch.compile, or one that unwrap_compiled takes off."""
     return "the workload is already compiled, from inside" if context.facts.compiled_inside else None
+
+
+def replays_graphs(context: Context) -> bool:
+    """Whether a call replays CUDA graphs, the compiler's or its own: one launch for many kernels."""
+    timeline = context.profile.timeline
+    return timeline is not None and context.on_gpu and timeline.launches < timeline.kernels_total
 
 
 def own_graph(context: Context) -> str | None:
@@ -63,12 +69,13 @@ FEWER_LAUNCHES = Move("launches", 0.0, 0.99)
 LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
 
 
-def share_words(share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
-    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl)."""
+def share_words(context: Context, share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
+    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl); how much of it
+    the workload's own torch.compile has taken away already is not known."""
     if share_pct is None:
         return Prediction(f"{what}: share not measured", moves=moves)
-    gain = (1.0, 100.0 / (100.0 - share_pct)) if removed and share_pct < 100.0 else None
-    return Prediction(f"{what} hold {share_pct:.0f}% of the measured time", gain, moves)
+    gain = (1.0, 100.0 / (100.0 - share_pct)) if removed and share_pct < 100.0 and not context.facts.already_compiled else None
+    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, moves)
 
 
 def launch_words(context: Context) -> Prediction:
@@ -159,5 +166,7 @@ def compiled_launch_words(context: Context) -> Prediction:
 
 def fusion_words(context: Context) -> Prediction:
     """Prediction for compile modes."""
+    if context.facts.already_compiled:
+        return Prediction("the workload's own torch.compile fuses elementwise operators and norms already")
     pattern = f"{bottlenecks().rules['elementwise_fusion'].patterns['operators']}|{NORMS}"
-    return share_words(context.share_matching_pct(pattern), "elementwise operators and norms, which can be fused,", removed=True)
+    return share_words(context, context.share_matching_pct(pattern), "elementwise operators and norms, which can be fused,", removed=True)

@@ -13,7 +13,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share = context.share_pct("aten::embedding", "aten::layer_norm", "aten::linear", "aten::addmm", "aten::gelu")
-    return share_words(share, "embedding, norms and linear layers, of which those right after the lookup go,", FEWER_LAUNCHES)
+    return share_words(context, share, "embedding, norms and linear layers, of which those right after the lookup go,", FEWER_LAUNCHES)
 
 
 PASS = Pass(

@@ -13,7 +13,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct("batch_norm"), "batch norms", FEWER_LAUNCHES, removed=True)
+    return share_words(context, context.share_pct("batch_norm"), "batch norms", FEWER_LAUNCHES, removed=True)
 
 
 PASS = Pass(

@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*PRODUCTS, *CONVOLUTIONS), "products and convolutions, whose weights are laid out once,")
+    return share_words(context, context.share_pct(*PRODUCTS, *CONVOLUTIONS), "products and convolutions, whose weights are laid out once,")
 
 
 PASS = Pass(

@@ -14,8 +14,8 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*RELUS), "ReLUs, which go into the convolutions with the biases before them,", LESS_TRAFFIC,
-                       removed=True)
+    return share_words(context, context.share_pct(*RELUS), "ReLUs, which go into the convolutions with the biases before them,",
+                       LESS_TRAFFIC, removed=True)
 
 
 PASS = Pass(

@@ -16,7 +16,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*ACTIVATIONS), "activations, of which those right after a linear layer go into it,",
+    return share_words(context, context.share_pct(*ACTIVATIONS), "activations, of which those right after a linear layer go into it,",
                        FEWER_LAUNCHES, LESS_TRAFFIC, removed=True)
 
 

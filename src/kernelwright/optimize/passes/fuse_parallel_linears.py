@@ -14,7 +14,8 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*LINEARS), "linear layers, of which those with one input become one product,", FEWER_LAUNCHES)
+    return share_words(context, context.share_pct(*LINEARS), "linear layers, of which those with one input become one product,",
+                       FEWER_LAUNCHES)
 
 
 PASS = Pass(

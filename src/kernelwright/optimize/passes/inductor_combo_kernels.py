@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass
 from .conditions import compiled_launch_words, first, needs_gpu, not_yet_compiled
-from .shares import launches_per_step
+from .shares import kernels_per_step
 
 LEAST_LAUNCHES = 20
 """Below, there is nothing to put together."""
 
 
 def _few(context: Context) -> str | None:
-    launches = launches_per_step(context)
-    return f"a call launches {launches:.0f} kernels" if launches is not None and launches < LEAST_LAUNCHES else None
+    kernels = kernels_per_step(context)
+    return f"a call launches {kernels:.0f} kernels" if kernels is not None and kernels < LEAST_LAUNCHES else None
 
 
 def _refuse(context: Context) -> str | None:

@@ -17,7 +17,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(pointwise_convolutions_pct(context), "1x1 convolutions")
+    return share_words(context, pointwise_convolutions_pct(context), "1x1 convolutions")
 
 
 PASS = Pass(

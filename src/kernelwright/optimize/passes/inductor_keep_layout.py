@@ -11,7 +11,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*CONVOLUTIONS), "convolutions")
+    return share_words(context, context.share_pct(*CONVOLUTIONS), "convolutions")
 
 
 PASS = Pass(

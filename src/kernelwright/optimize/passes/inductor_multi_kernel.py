@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(reductions_pct(context), "norms and reductions, each in the faster of two forms,")
+    return share_words(context, reductions_pct(context), "norms and reductions, each in the faster of two forms,")
 
 
 PASS = Pass(

@@ -20,7 +20,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(products_pct(context), "matrix products, whose kernels are all tried,")
+    return share_words(context, products_pct(context), "matrix products, whose kernels are all tried,")
 
 
 PASS = Pass(

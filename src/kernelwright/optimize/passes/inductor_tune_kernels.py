@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(fusible_pct(context), "elementwise operators and norms, whose generated kernels are tuned,")
+    return share_words(context, fusible_pct(context), "elementwise operators and norms, whose generated kernels are tuned,")
 
 
 PASS = Pass(

@@ -11,7 +11,7 @@ ALIGNED = 8
 
 
 def _refuse(context: Context) -> str | None:
-    operators = [item for item in context.profile.operators if item.operator_name in PRODUCTS]
+    operators = [item for item in context.seen.operators if item.operator_name in PRODUCTS]
     shapes = [shape for item in operators for shape in item.input_shapes if len(shape) >= 2]
     odd = any(size % ALIGNED for shape in shapes for size in shape[-2:])
     none = "no linear layer's sizes miss the kernels' alignment" if shapes and not odd else None
@@ -20,7 +20,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*PRODUCTS), "linear layers, of which those of odd size may reach faster kernels,")
+    return share_words(context, context.share_pct(*PRODUCTS), "linear layers, of which those of odd size may reach faster kernels,")
 
 
 PASS = Pass(

@@ -17,7 +17,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share_pct = context.share_pct(*RECURRENT)
-    words = share_words(share_pct, "recurrent layers")
+    words = share_words(context, share_pct, "recurrent layers")
     if share_pct is None:
         return words
     return Prediction(words.words, (1.0, 100.0 / (100.0 - min(share_pct, 100.0) * (1.0 - LEFT))), (Move("launches", 0.0, 0.9),))

@@ -15,7 +15,8 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*COPIES), "copies and casts, of which repeated ones are made once,", LESS_TRAFFIC, removed=True)
+    return share_words(context, context.share_pct(*COPIES), "copies and casts, of which repeated ones are made once,", LESS_TRAFFIC,
+                       removed=True)
 
 
 PASS = Pass(

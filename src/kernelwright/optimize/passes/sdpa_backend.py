@@ -15,7 +15,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct(*ATTENTION), "attention kernels")
+    return share_words(context, context.share_pct(*ATTENTION), "attention kernels")
 
 
 PASS = Pass(

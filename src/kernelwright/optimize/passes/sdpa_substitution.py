@@ -12,7 +12,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
+    return share_words(context, context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
                        "batched products, softmax and masks, which become one call,", FEWER_LAUNCHES, LESS_TRAFFIC)
 
 

@@ -16,7 +16,7 @@ def needs_layers(context: Context) -> str | None:
 
 def share_of_layers(context: Context) -> Prediction:
     """What those layers hold of the time."""
-    return share_words(context.share_pct(*LAYERS), "products, convolutions and recurrent layers")
+    return share_words(context, context.share_pct(*LAYERS), "products, convolutions and recurrent layers")
 
 
 PASS = Pass(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 
 from ...diagnose.activity import idle_share_pct
 from ...diagnose.common import all_kernels, call_share_pct, matching
@@ -40,30 +39,32 @@ def products_pct(context: Context) -> float | None:
 
 def pointwise_convolutions_pct(context: Context) -> float | None:
     """Share of convolutions whose kernel is one element: matrix products in all but name."""
-    own = [operator for operator in matching(context.profile.operators, "|".join(CONVOLUTIONS))
+    own = [operator for operator in matching(context.seen.operators, "|".join(CONVOLUTIONS))
            if len(operator.input_shapes) > 1 and len(operator.input_shapes[1]) > 2 and math.prod(operator.input_shapes[1][2:]) == 1]
-    return _share(context, (operator.aggregated.total_duration_ns for operator in own))
+    return context.share_of_pct(operator.aggregated.total_duration_ns for operator in own)
 
 
 def product_shapes(context: Context) -> int:
     """How many different matrix products, by the shapes of their operands, the profile holds."""
     names = [re.escape(name) + "$" for name in PRODUCTS]
-    return len({operator.input_shapes for operator in matching(context.profile.operators, "|".join(names)) if operator.kernels})
+    return len({operator.input_shapes for operator in matching(context.seen.operators, "|".join(names)) if operator.kernels})
 
 
 def half_empty_pct(context: Context) -> float | None:
-    """Share of kernels with fewer blocks than the device has multiprocessors: others could run beside them. None: not known."""
-    count = context.environment.sm_count
-    known = [kernel for kernel in all_kernels(context.profile) if kernel.grid is not None and kernel.category == "kernel"]
-    if not count or not known:
+    """Share of the model's own kernels (uncompiled) with fewer blocks than the device has multiprocessors: others could run beside them.
+    None: not known."""
+    count, timeline = context.environment.sm_count, context.seen.timeline
+    known = [kernel for kernel in all_kernels(context.seen) if kernel.grid is not None and kernel.category == "kernel"]
+    if not count or not known or timeline is None or timeline.measured_ns <= 0:
         return None
-    return _share(context, (kernel.duration_ns for kernel in known if kernel.grid is not None and math.prod(kernel.grid) < count))
+    half_empty = (kernel.duration_ns for kernel in known if kernel.grid is not None and math.prod(kernel.grid) < count)
+    return 100.0 * sum(half_empty) / timeline.measured_ns
 
 
-def launches_per_step(context: Context) -> float | None:
-    """Device launches of one call."""
+def kernels_per_step(context: Context) -> float | None:
+    """Device activities of one call, those that a CUDA graph launches together too."""
     timeline = context.profile.timeline
-    return timeline.launches / timeline.steps if timeline is not None and timeline.steps else None
+    return timeline.kernels_total / timeline.steps if timeline is not None and timeline.steps else None
 
 
 def activity_of(context: Context) -> Activity | None:
@@ -104,8 +105,3 @@ def at_most(share_pct: float | None, what: str) -> Prediction:
         return Prediction(f"{what}: share not measured")
     gain = (1.0, 100.0 / (100.0 - share_pct)) if 0 < share_pct < 100.0 else None
     return Prediction(f"{what}: {share_pct:.0f}% of a call", gain)
-
-
-def _share(context: Context, durations_ns: Iterable[int]) -> float | None:
-    timeline = context.profile.timeline
-    return 100.0 * sum(durations_ns) / timeline.measured_ns if timeline is not None and timeline.measured_ns > 0 else None

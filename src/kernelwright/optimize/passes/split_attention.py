@@ -23,7 +23,7 @@ def _predict(context: Context) -> Prediction:
     if share_pct is None:
         return Prediction("float32 attention: share not measured")
     left = 1.0 - min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
-    words = f"float32 attention holds {share_pct:.0f}% of the measured time"
+    words = f"float32 attention holds {share_pct:.0f}% {context.whole}"
     return Prediction(words, (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
 
 

@@ -14,7 +14,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share_pct = context.share_pct(*PRODUCTS)
-    words = share_words(share_pct, "float32 products")
+    words = share_words(context, share_pct, "float32 products")
     if share_pct is None:
         return words
     # Three or six narrow products for one: at best FASTEST times as fast, and nothing where every layer stays as it was.

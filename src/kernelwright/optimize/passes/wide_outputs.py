@@ -18,7 +18,7 @@ def _predict(context: Context) -> Prediction:
     widths = {spec.shape[-1] for spec in context.facts.outputs if spec.dtype == "float32" and spec.shape}
     share_pct = context.share_where_pct(lambda item: item.operator_name in PRODUCTS and any(
         width in shape for shape in item.input_shapes for width in widths))
-    words = share_words(share_pct, "products as wide as a result of the model")
+    words = share_words(context, share_pct, "products as wide as a result of the model")
     if share_pct is None or not context.on_gpu:
         return words
     return Prediction(words.words, (1.0, 100.0 / (100.0 - share_pct * (1.0 - 1.0 / HALF_TIMES))))
