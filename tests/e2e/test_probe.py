@@ -208,6 +208,9 @@ def get_model_and_input():
 def test_nothing_is_recorded_twice_where_nothing_can_be_taken_off(tmp_path):
     probe(tmp_path, WORKLOADS / "mlp.py", "annotation", steps=1, uncompiled=True, popen=starter())
     assert not (tmp_path / "uncompiled").exists()
+    compiled = written(tmp_path, TO_COMPILE.format(compiled="model.compile(backend='eager')"))
+    probe(tmp_path, compiled, "describe", uncompiled=True, popen=starter())  # as for a calibration after the profile
+    assert not (tmp_path / "uncompiled").exists()
 
 
 def test_a_failing_workload_leaves_its_line_and_a_fix(tmp_path):

@@ -10,9 +10,11 @@ import pytest
 
 import builders
 from kernelwright.model.profile import Profile
+from kernelwright.optimize import strategy
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.conditions import PRODUCTS, replays_graphs
 from kernelwright.optimize.plan import candidate, refusal
+from kernelwright.optimize.view import View
 from kernelwright.pipeline.recorded import Recorded
 from kernelwright.pipeline.timeline_part import with_timeline
 from kernelwright.readers.kineto import read_kineto
@@ -89,6 +91,14 @@ def test_nothing_is_predicted_that_the_workloads_own_compiler_may_have_done(name
         assert CATALOGUE[one].prediction(plain).gain is not None and CATALOGUE[one].prediction(given).gain is None, one
     moves = {move.quantity for item in CATALOGUE.values() for move in item.prediction(given).moves}
     assert not moves & {"launches", "DRAM bytes"}, "of compiled code they are not those of the model"
+
+
+def test_the_search_on_a_captured_region_begins_with_what_its_products_promise() -> None:
+    """Without the recording nothing but the region's idle time promises anything."""
+    first, blind = (strategy.next_candidate(View(context("reduce_overhead", uncompiled), "equal", []), lambda _item: True)
+                    for uncompiled in (True, False))
+    assert first is not None and first.passes == ("unwrap_compiled", "split_products", "compile_default", "cuda_graph", "no_grad")
+    assert blind is not None and "split_products" not in blind.passes
 
 
 def test_without_that_recording_names_are_what_is_fused_and_no_share_is_made_up() -> None:

@@ -163,7 +163,7 @@ class Session:
                 from . import variation
 
                 self.result["facts"].update(variation.describe(workload, int(request.get("seed", 0))))
-        if request.get("uncompiled"):
+        if request.get("uncompiled") and request["action"] == "annotation":
             with self.phase("uncompiled"), self.optional("recording the workload without its own torch.compile"):
                 from . import without_compile
 
