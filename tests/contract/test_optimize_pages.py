@@ -24,7 +24,7 @@ from kernelwright.optimize import (
     view,
     waiting,
 )
-from kernelwright.optimize.stages import SPARE_S
+from kernelwright.optimize.stages import COUNTED_BUDGET_S, SPARE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = {
@@ -40,6 +40,7 @@ FACTS = {
         (r"the largest expectation first, (\d+) at most", (waiting.MOST_WAITING,)),
     ],
     "docs/search.md": [
+        (r"From a budget of (\d+) s on, on a GPU", (COUNTED_BUDGET_S,)),
         (r"\(at least (\d+) s, and (\d+) of the original", (screening.LEAST_LIMIT_S, screening.LEAST_CALLS)),
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),
         (r"when the time left is ([\d.]+) times what those of them need", (screening.LADDER_MARGIN,)),

@@ -44,7 +44,8 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
     assert any(stage.dram_pct is not None for stage in done.profile.stages)
     assert done.profile.evidence["counters"] == "counters"
     check_document(json.loads(files["profile"].read_text()))
-    assert done.params["options"]["counters"] == {"choice": "default", "budget_s": 30.0, "executable": str(ncu.path), "sudo": False}
+    assert done.params["options"]["counters"] == {"choice": "default", "budget_s": 30.0, "executable": str(ncu.path), "sudo": False,
+                                                  "within_s": None}
     page = files["timeline"].read_text()
     assert "(counters)" in page and "(counters of a launch like it)" in page
     report = files["report"].read_text()
@@ -79,6 +80,21 @@ def told_once(bench, done, files, code):
     assert document["no_counters"]["code"] == code and document["operators"] and document["stages"]
     check_document(document)
     return why
+
+
+def test_with_no_time_left_ncu_is_not_started(bench):
+    ncu = StandInNcu(bench.folder / "nsight", good(bench.report))
+    done, files = bench.run(ncu.path, within_s=5.0)
+    told_once(bench, done, files, "no_time")
+    assert ncu.calls() == []
+
+
+def test_both_processes_end_within_their_time(bench, monkeypatch):
+    asked = []
+    plain = counter_module.run_ncu
+    monkeypatch.setattr(counter_module, "run_ncu", lambda *args, **more: asked.append(more["timeout_s"]) or plain(*args, **more))
+    done, _ = bench.run(StandInNcu(bench.folder / "nsight", good(bench.report)).path, within_s=40.0)
+    assert done.profile.counters is not None and 20.0 < asked[0] < 40.0
 
 
 def test_denied_by_ncu_the_profile_goes_on(bench):

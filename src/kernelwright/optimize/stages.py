@@ -31,6 +31,10 @@ from .screen import Screener
 from .screening import Screening
 from .search import JudgeCandidate
 
+COUNTED_BUDGET_S = 300.0
+"""Hardware counters are collected from this budget on: ncu takes about 30 s for GPT-2 (H200), 23 s of them imports and compiling."""
+COUNTED_SHARE = 0.25
+"""Of the budget, the longest time of the baseline's profile where it has counters."""
 LogEntry = tuple[Profile, Sequence[str], dict[str, Any]]
 """(profile, insights, extra) of an entry of the development log."""
 OPTIMIZED = "optimized.py"
@@ -111,7 +115,7 @@ class RealStages:
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
-            counters=CounterOptions(choice="none"),  # a second process that the budget has no room for
+            counters=self._counters(timeout_s, closing=baseline is not None),
         )
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
@@ -122,6 +126,12 @@ class RealStages:
             (run.out_dir / UNCOMPILED).mkdir(exist_ok=True)
             write_text_atomic(run.out_dir / UNCOMPILED / "profile.json", run.uncompiled.model_dump_json(indent=1) + "\n")
         return run
+
+    def _counters(self, timeout_s: float, *, closing: bool) -> CounterOptions:
+        """A second process under ncu, in both profiles or in none: what passes predict of counters is held against the two."""
+        if self.options.budget_s < COUNTED_BUDGET_S:
+            return CounterOptions(choice="none")
+        return CounterOptions(within_s=timeout_s if closing else COUNTED_SHARE * self.options.budget_s)
 
     @contextlib.contextmanager
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:

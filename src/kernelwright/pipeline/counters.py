@@ -43,6 +43,8 @@ VERSION_TIMEOUT_S = 20.0
 LAUNCH_S = {"default": 0.45, "full": 1.2}
 """Replays of one launch with all counters of a set (H200: 0.43 s for 16 passes of conv_block, 0.49 s of gpt2; 1.2 s for 38 passes)."""
 LEAST_TIMEOUT_S = 120.0
+LEAST_PASS_S = 10.0
+"""The process's start and its first launches take as long (H200): with less nothing comes of it."""
 START_FACTOR, LAUNCH_FACTOR = 3.0, 4.0
 """The pass may take so many times what the first process took, and what its launches should take, before it counts as hanging."""
 REPORT_FILE = "counters.ncu-rep"
@@ -66,6 +68,8 @@ class CounterOptions:
     """Longest time for replays; None: as long as the default share of kernel time takes."""
     executable: str | None = None
     sudo: bool = False
+    within_s: float | None = None
+    """Longest time of the timeline's process and this pass together; None: as long as it takes."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,9 @@ class CounterPass:
         tool = self._tool.result()
         if not tool.works:
             return no_tool(tool)
+        if options.within_s is not None and options.within_s - first_s < LEAST_PASS_S:
+            return NoCounters(code="no_time", reason=f"the timeline's process took {first_s:.0f} s, and both have {options.within_s:.0f} s",
+                              fix="give it longer, or profile it with --counters default")
         closed = "" if options.sudo else counters_closed(self.view)
         if closed:
             return denied(self.view, f"the driver keeps them {closed}")
@@ -188,7 +195,8 @@ class CounterPass:
         few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
         run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
                       report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view, gate=gate,
-                      timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice))
+                      timeout_s=options.within_s - first_s if options.within_s is not None
+                      else timeout_s or _limit_s(first_s, plan.launches, options.choice))
         if run.report is None:
             return run.denied or NoCounters(code="ncu_failed", reason="ncu left no report", fix=f"look into {run.log}")
         return CounterCapture(options, plan, trace, run, capability, metrics)

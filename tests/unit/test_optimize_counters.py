@@ -1,0 +1,49 @@
+"""Which of the optimiser's own profiles have hardware counters, and what a prediction of them is held against."""
+
+from __future__ import annotations
+
+import pytest
+
+import builders
+from kernelwright.model.trial import ExpectedMove, PassPrediction
+from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize import stages as stage_module
+from kernelwright.optimize.hypothesis import check
+from kernelwright.optimize.stages import COUNTED_BUDGET_S, OptimizeOptions, RealStages
+
+
+class Asked(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("budget_s", "counted"), [(60.0, False), (COUNTED_BUDGET_S - 1, False), (COUNTED_BUDGET_S, True), (600.0, True)])
+def test_a_long_budget_has_counters_in_both_profiles_within_its_time(tmp_path, monkeypatch, budget_s, counted):
+    found = {}
+
+    def profile(_workload, _mode, folder, options, say):
+        found[folder.name] = options
+        raise Asked
+
+    monkeypatch.setattr(stage_module, "profile", profile)
+    stages = RealStages(OptimizeOptions(budget_s=budget_s), lambda _line: None)
+    workload = WorkloadRef(path=tmp_path / "net.py", name="net")
+    for name, baseline, timeout_s in (("baseline", None, budget_s), ("after", builders.gpu_annotation(), 50.0)):
+        with pytest.raises(Asked):
+            stages.profile(workload, tmp_path / name, baseline, timeout_s)
+    assert {options.counters.choice for options in found.values()} == ({"default"} if counted else {"none"})
+    if counted:
+        assert found["after"].counters.within_s == 50.0, "the closing profile and the report take 60 s at most"
+        assert found["baseline"].counters.within_s <= budget_s / 4
+
+
+def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():
+    def counted(gigabytes: float):
+        profile = builders.gpu_annotation()
+        amounts = {"total_dram_bytes_read": 0.75 * gigabytes * 1e9, "total_dram_bytes_written": 0.25 * gigabytes * 1e9}
+        operators = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update=amounts)}) for one in profile.operators)
+        return profile.model_copy(update={"operators": operators})
+
+    said = PassPrediction(name="fuse", words="w", gain=(1.0, 2.0), moves=(ExpectedMove(quantity="DRAM bytes", low=0.4, high=0.6),))
+    halved, same, unknown = (check([said], counted(2.0), after)[0] for after in (counted(1.0), counted(2.0), builders.gpu_annotation()))
+    assert (halved.result, halved.moves[0].ratio) == ("confirmed", pytest.approx(0.5))
+    assert (same.result, unknown.result) == ("not seen", "not checked")
