@@ -134,6 +134,8 @@ def _forget() -> None:
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
     for name in [name for name in sys.modules if name.partition(".")[0].startswith(INHERITED)]:
         del sys.modules[name]
+    if (compiler := sys.modules.get("torch._dynamo.utils")) is not None:  # what other tests have compiled
+        compiler.counters.clear()
 
 
 def _program(path: str) -> int:

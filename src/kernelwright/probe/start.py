@@ -57,10 +57,13 @@ class OwnModules:
         """See importlib.abc.MetaPathFinder."""
         if not name.startswith(PACKAGE + "."):
             return None
-        file = os.path.join(self.folder, *name.split(".")[1:]) + ".py"
+        place = os.path.join(self.folder, *name.split(".")[1:])
+        inside = [place] if os.path.isdir(place) else None
+        file = os.path.join(place, "__init__.py") if inside else place + ".py"
         if not os.path.isfile(file):
             return None
-        return importlib.util.spec_from_file_location(name, file, loader=OwnLoader.at(name, file, self.prefix))
+        return importlib.util.spec_from_file_location(name, file, loader=OwnLoader.at(name, file, self.prefix),
+                                                      submodule_search_locations=inside)
 
 
 class InstalledModules:

@@ -1,0 +1,92 @@
+"""Each pass of the catalogue alone (with the compile mode that it needs) on an example that it applies to, through the real screen: none
+is wrong and none fails on a GPU. What has no place in any of them has tests of its own (test_runtime_passes_gpu.py: training, copies).
+
+About 4 minutes on an H200; `-k NAME` for one pass. It prints what each came to.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright.judge.options import JudgeOptions
+from kernelwright.model.workload import Device, WorkloadRef
+from kernelwright.optimize.generate import render_source, write_source
+from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.plan import candidate, carrier_of, measures, refusal
+from kernelwright.optimize.screen import Ask, Screener
+from kernelwright.optimize.stages import OptimizeOptions, RealStages
+
+pytestmark = pytest.mark.gpu
+DEVICE: Device = "cuda"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = ("mlp_activations", "sdpa_attention", "conv_block", "depthwise_separable_conv", "lstm_sequence_encoder", "embedding_projection",
+         "gpt2")
+"""What takes least to compile comes first."""
+BUILD_S = 120.0
+BEYOND_REACH = 1e6
+"""A floor for the speed-up that ends the timing at once: a right result is all that is asked for."""
+
+
+class Examples:
+    """Each profiled, and loaded for the screen, when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.contexts: dict[str, Context] = {}
+        self.name, self.screener = "", None
+
+    def context(self, name: str) -> Context:
+        if name not in self.contexts:
+            stages = RealStages(OptimizeOptions(budget_s=120.0, device=DEVICE, python=sys.executable), lambda _line: None)
+            run = stages.profile(self.workload(name), self.folder / name, None, 120.0)
+            assert run.result.facts is not None and run.result.environment is not None
+            self.contexts[name] = Context(facts=run.result.facts, environment=run.result.environment, profile=run.profile)
+        return self.contexts[name]
+
+    def workload(self, name: str) -> WorkloadRef:
+        return WorkloadRef(path=EXAMPLES / f"{name}.py", name=name)
+
+    def screen(self, name: str, passes: list[str]):
+        if self.name != name:
+            self.close()
+            self.name, self.screener = name, Screener(self.workload(name), JudgeOptions(device=DEVICE, python=sys.executable))
+            self.screener.__enter__()
+        item, context = candidate(passes, self.context(name)), self.context(name)
+        source = render_source(self.workload(name), context.facts, [CATALOGUE[one] for one in item.passes], device=DEVICE)
+        file = write_source(self.folder / name / f"{passes[0]}.py", source)
+        return self.screener.screen(Ask(file, item.precision, BUILD_S, compiles=carrier_of(item.passes) is not None,
+                                        measures=measures(item.passes), hopeless=BEYOND_REACH))
+
+    def close(self) -> None:
+        if self.screener is not None:
+            self.screener.close()
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    found = Examples(tmp_path_factory.mktemp("passes"))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_no_pass_is_wrong_or_fails(examples, name, capsys):
+    refused = []
+    for example in NAMES:
+        context = examples.context(example)
+        why = refusal(candidate([name], context), context)
+        if why is None:
+            seen = examples.screen(example, [name])
+            assert seen.status in ("timed", "hopeless", "not_applicable"), (example, seen.status, seen.reason)
+            if seen.status != "not_applicable":
+                assert seen.error is None or seen.error <= seen.limit, (example, seen.error, seen.limit)
+                with capsys.disabled():
+                    print(f"\n{name}: {example}, {seen.speedup:.2f}x, error {seen.error}, built in {seen.build_s:.1f} s")
+                return
+            why = seen.reason
+        refused.append(f"{example}: {why}")
+    with capsys.disabled():
+        print(f"\n{name}: found no place; {'; '.join(refused)}")
