@@ -23,6 +23,7 @@ from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
 from kernelwright.probe.screen_statistics import median_interval
 from optimizing import (
+    CONVOLUTIONAL,
     FEW,
     FakeStages,
     a_workload,  # noqa: F401 a fixture
@@ -422,8 +423,14 @@ def test_rows_for_comparison_that_were_not_measured_say_why(workload):
 
 
 def test_what_is_strict_float32_already_is_not_measured_as_such(workload):
-    strict = environment(cudnn_tf32=False)
-    assert "itself" in (shown.STRICT_FLOAT32.refusal(Context(facts=facts(), environment=strict, profile=profile_of("cuda", ()))) or "")
+    def refusal(operator: str, **flags: bool) -> str | None:
+        return shown.STRICT_FLOAT32.refusal(
+            Context(facts=facts(), environment=environment(**flags), profile=profile_of("cuda", (operator, "aten::relu"))))
+
+    convolution, product = CONVOLUTIONAL[0], "aten::addmm"
+    assert refusal(convolution) is None is refusal(product, matmul_tf32=True)
+    for same in (refusal(convolution, cudnn_tf32=False), refusal(product), refusal(convolution, cudnn_tf32=False, matmul_tf32=True)):
+        assert same == "nothing of the original may use TF32: it is strict float32 itself"
     assert shown.STRICT_FLOAT32.refusal(context(training=True)) == "not valid for a training step"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .base import LAYER_FLAGS, Context, Pass, Prediction
-from .conditions import first, needs_float32, needs_gpu
+from .conditions import CONVOLUTIONS, PRODUCTS, RECURRENT, first, needs_float32, needs_gpu
 
 
 def _refuse(context: Context) -> str | None:
     flags = context.environment
-    off = None if flags.matmul_tf32 or flags.cudnn_tf32 else "TF32 is off: the original is strict float32 itself"
+    narrow = [*(PRODUCTS if flags.matmul_tf32 else ()), *((*CONVOLUTIONS, *RECURRENT) if flags.cudnn_tf32 else ())]
+    off = None if narrow and context.runs(*narrow) else "nothing of the original may use TF32: it is strict float32 itself"
     return first(needs_gpu(context), needs_float32(context), off)
 
 
