@@ -209,10 +209,10 @@ class Bench:
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
                 looked_at: dict[str, Experiment]) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
-        """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Screened
-        here are those that the run neither judged nor screened; judged what could not be screened, then the best by what is known until
-        that one is a judged one. A row
-        that errs more than its flag says is what torch gives for that flag all the same, and is timed as one of the lower precision."""
+        """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Those
+        that the run neither judged nor screened are screened here. Judged is what could not be screened, then the best by what is known,
+        until that one is a judged one. A row that errs more than its flag says is what torch gives for that flag all the same, and is timed
+        as one of the lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None

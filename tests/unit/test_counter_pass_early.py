@@ -72,6 +72,23 @@ def test_it_starts_beside_the_first_process_and_waits_for_its_end(tmp_path, monk
     assert "## Counters" in files["report"].read_text()
 
 
+def test_the_time_for_both_counts_from_the_start_of_the_first_also_where_the_counter_process_waits_for_it(tmp_path, monkeypatch):
+    """1.5 s of them go by before the gate opens; ncu would sleep a minute."""
+    bench = Early(tmp_path, monkeypatch)
+    monkeypatch.setattr(counter_module, "LEAST_PASS_S", 0.1)
+    ncu = StandInNcu(tmp_path / "nsight", good(bench.report, waits=True, sleep_s=60.0))
+
+    def meanwhile():
+        until(ncu.calls, "the counter process did not start")
+        time.sleep(1.5)
+
+    bench.meanwhile = meanwhile
+    began = time.monotonic()
+    done, _ = bench.run(ncu.path, within_s=4.0)
+    assert done.profile.no_counters.code == "ncu_timeout" and time.monotonic() - began < 30.0
+    assert done.profile.timeline is not None
+
+
 def test_a_first_process_that_fails_takes_the_counter_process_with_it(tmp_path, monkeypatch):
     bench = Early(tmp_path, monkeypatch)
     ncu = StandInNcu(tmp_path / "nsight", good(bench.report, waits=True))

@@ -42,6 +42,7 @@ PROGRAMS = {
     "newer, all on": (newer(all="tf32"), (True, True, True)),
     "newer, products on": (newer(products="tf32"), (True, True, True)),
     "newer, convolutions off": (newer(convolutions="ieee"), (False, False, True)),
+    "older, then newer": (lambda: (older("high", True)(), newer(products="ieee")())[0], (False, True, True)),
     "newer, apart": (newer(products="tf32", convolutions="ieee", rnn="tf32"), (True, False, True)),
 }
 

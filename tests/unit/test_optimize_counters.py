@@ -27,13 +27,25 @@ def test_a_long_budget_has_counters_in_both_profiles_within_its_time(tmp_path, m
     monkeypatch.setattr(stage_module, "profile", profile)
     stages = RealStages(OptimizeOptions(budget_s=budget_s), lambda _line: None)
     workload = WorkloadRef(path=tmp_path / "net.py", name="net")
-    for name, baseline, timeout_s in (("baseline", None, budget_s), ("after", builders.gpu_annotation(), 50.0)):
+    measured = builders.gpu_annotation().model_copy(update={"counters": object() if counted else None})
+    for name, baseline, timeout_s in (("baseline", None, budget_s), ("after", measured, 50.0)):
         with pytest.raises(Asked):
             stages.profile(workload, tmp_path / name, baseline, timeout_s)
     assert {options.counters.choice for options in found.values()} == ({"default"} if counted else {"none"})
     if counted:
         assert found["after"].counters.within_s == 50.0, "the closing profile and the report take 60 s at most"
         assert found["baseline"].counters.within_s <= budget_s / 4
+
+
+@pytest.mark.parametrize(("budget_s", "had"), [(600.0, False), (60.0, True)])
+def test_a_resume_with_another_budget_does_as_the_baseline_did(tmp_path, monkeypatch, budget_s, had):
+    found = []
+    monkeypatch.setattr(stage_module, "profile", lambda *args, **_: found.append(args[3]) or (_ for _ in ()).throw(Asked))
+    baseline = builders.gpu_annotation().model_copy(update={"counters": object() if had else None})
+    with pytest.raises(Asked):
+        RealStages(OptimizeOptions(budget_s=budget_s), lambda _line: None).profile(
+            WorkloadRef(path=tmp_path / "net.py", name="net"), tmp_path / "after", baseline, 50.0)
+    assert found[0].counters.choice == ("default" if had else "none")
 
 
 def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():

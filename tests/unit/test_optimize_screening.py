@@ -434,6 +434,14 @@ def test_what_is_strict_float32_already_is_not_measured_as_such(workload):
     assert shown.STRICT_FLOAT32.refusal(context(training=True)) == "not valid for a training step"
 
 
+def test_a_row_for_comparison_that_finds_no_time_is_asked_for_once(workload):
+    busy = Screen(status="out_of_budget", reason="another profile or timing ran")
+    stages = Stages(screens={"tf32": busy, "strict_float32": busy})
+    outcome = run(workload, stages, budget_s=600.0)
+    assert [name for name in stages.screener.asked if name in ("tf32", "strict_float32")] == ["tf32", "strict_float32"]
+    assert outcome.speedup > 2.0 and len(stages.screener.asked) > 15, "the search has its time"
+
+
 def next_up(outcome) -> list[dict]:
     return json.loads((outcome.out_dir / "next.json").read_text())
 

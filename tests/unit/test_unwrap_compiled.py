@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import types
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.utils import counters
 
 from kernelwright.probe.facts import is_compiled
@@ -154,6 +156,48 @@ def test_a_function_is_found_under_torch_compile():
 
     compiled = torch.compile(function, backend=counting)
     assert is_compiled(compiled) and unwrap_compiled(compiled, (), {}) is function
+
+
+def test_a_decorator_around_something_compiled_is_not_taken_off_with_it():
+    """functools.wraps copies torch.compile's mark to whatever stands around it, such as torch.autocast's own wrapper."""
+    def base(x):
+        return x + 1
+
+    compiled = torch.compile(base, backend="eager")
+
+    @functools.wraps(compiled)
+    def doubled(x):
+        return 2 * compiled(x)
+
+    assert uncompiled(doubled) is None and uncompiled(compiled) is base
+
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        @torch.autocast("cpu", torch.bfloat16)
+        @torch.compile(backend="eager")
+        def forward(self, x):
+            return self.inner(x)
+
+    assert uncompiled(Cast()) is None
+
+
+def test_a_graph_module_and_what_answers_to_every_name():
+    class Answers:
+        def __getattr__(self, name):
+            return self
+
+        def __call__(self, x):
+            return x
+
+    assert uncompiled(Answers()) is None
+    traced, x = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU())), torch.randn(2, 4)
+    expected = traced(x)
+    traced.compile(backend="eager")
+    twin = uncompiled(traced)
+    assert twin is not traced and type(twin) is type(traced) and torch.equal(twin(x), expected)
 
 
 def test_what_is_not_compiled_is_left_alone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -58,24 +59,25 @@ class NcuRun:
 
 def run_ncu(
     request: ProbeRequest, interpreter: Interpreter, *, tool: Tool, metrics: Sequence[str], op_ids: Sequence[int] | None,
-    extra: Sequence[str] = (), sudo: bool = False, report: Path, cwd: Path, timeout_s: float, say: Say = silent,
-    view: SystemView | None = None, gate: Gate | None = None,
+    extra: Sequence[str] = (), sudo: bool = False, report: Path, cwd: Path, timeout_s: float, until_s: float = math.inf,
+    say: Say = silent, view: SystemView | None = None, gate: Gate | None = None,
 ) -> NcuRun:
     """Run one step of the workload under ncu. request: its action is "counters" and its out_dir exists; ncu's log lies there.
 
     op_ids: of the operators whose launches are replayed; None: all launches of the step. extra: further options of ncu. Metrics that ncu
     does not know are left out in a second try. gate: which the process waits at; timeout_s counts from its opening, and an abandoned one
-    ends the run. Raises nothing but OSError for files of ours that can't be written, and KeyboardInterrupt.
+    ends the run. until_s: on the monotonic clock, the gate's time included. Raises nothing but OSError for files of ours that can't be
+    written, and KeyboardInterrupt.
     """
     view = view or real_system()
     sudo = sudo and view.uid != 0
     began = time.monotonic()
-    ran = _once(request, interpreter, tool, metrics, op_ids, extra, sudo, report, cwd, timeout_s, say, view, gate)
+    ran = _once(request, interpreter, tool, metrics, op_ids, extra, sudo, report, cwd, timeout_s, until_s, say, view, gate)
     unknown = () if ran.report else unknown_metrics(_read(ran.log))
     known = [name for name in metrics if name not in unknown]
     if unknown and known:
         left = max(1.0, timeout_s - _seconds(began, gate))
-        ran = _once(request, interpreter, tool, known, op_ids, extra, sudo, report, cwd, left, say, view, gate)
+        ran = _once(request, interpreter, tool, known, op_ids, extra, sudo, report, cwd, left, until_s, say, view, gate)
     return NcuRun(ran.report, ran.denied, ran.passes, ran.launches, _seconds(began, gate), ran.log, unknown if known else ())
 
 
@@ -107,8 +109,8 @@ def nvtx_filters(op_ids: Sequence[int] | None) -> list[str]:
 
 
 def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: Sequence[str], op_ids: Sequence[int] | None,
-          extra: Sequence[str], sudo: bool, report: Path, cwd: Path, timeout_s: float, say: Say, view: SystemView,
-          gate: Gate | None) -> NcuRun:
+          extra: Sequence[str], sudo: bool, report: Path, cwd: Path, timeout_s: float, until_s: float, say: Say,
+          view: SystemView, gate: Gate | None) -> NcuRun:
     folder = Path(request.out_dir)
     log, said = folder / NCU_LOG, folder / PROGRAM_LOG
     for old in (report, log, said, folder / "result.json"):
@@ -133,7 +135,7 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
                           advice="run as root, or open the counters to all (see doctor)" if sudo else "")
         return NcuRun(None, gone, None, 0, time.monotonic() - began, log)
     try:
-        in_time = _wait(process, timeout_s, log, say, gate)
+        in_time = _wait(process, timeout_s, until_s, log, say, gate)
     finally:
         _end(process, sudo)
         if sudo:
@@ -145,14 +147,14 @@ def _once(request: ProbeRequest, interpreter: Interpreter, tool: Tool, metrics: 
     if in_time and failed is None and report.is_file() and "==WARNING== No kernels were profiled" not in words:
         return NcuRun(report, None, max(passes, default=None), launches, seconds, log)
     if not in_time:
-        reason = _timed_out(timeout_s, len(_STARTED.findall(words)))
+        reason = _timed_out(min(timeout_s, seconds), len(_STARTED.findall(words)))
     else:
         reason = why_none(words, _read(said), tool, view, sudo=sudo) or failed or _other(words, process.returncode, log)
     report.unlink(missing_ok=True)
     return NcuRun(None, reason, max(passes, default=None), launches, seconds, log)
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float, log: Path, say: Say, gate: Gate | None) -> bool:
+def _wait(process: subprocess.Popen[bytes], timeout_s: float, until_s: float, log: Path, say: Say, gate: Gate | None) -> bool:
     """False: it did not end in time, or is not wanted any more."""
     began = told = time.monotonic()
     while process.poll() is None:
@@ -161,7 +163,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, log: Path, say: Sa
             return False
         if gate is not None and not gate.is_open:
             began = told = now
-        if now - began > timeout_s:
+        if now - began > timeout_s or now > until_s:
             return False
         if now - told > PROGRESS_EVERY_S:
             say(f"counters: ncu has run for {now - began:.0f} s and replayed {len(_PASSES.findall(_read(log)))} launches")

@@ -88,6 +88,11 @@ def refuted(rows: Iterable[Experiment]) -> dict[str, Verdict]:
     return {name: said[-1] for name, said in verdicts(rows).items() if said[-1].verdict != "FASTER"}
 
 
+def confirmations_made(rows: Iterable[Experiment]) -> int:
+    """Judgements that spent of the error budget. An audit can only take away."""
+    return sum(is_confirmation(row) and row.verdict is not None for row in rows)
+
+
 def undecided(rows: Sequence[Experiment]) -> set[str]:
     """Candidates whose only confirmation, of the usual length, was AMBIGUOUS: a longer one may still decide."""
     longer = {row.tags[OF] for row in rows if is_confirmation(row) and row.verdict is not None and LONGER in row.tags}
@@ -108,7 +113,7 @@ def noisy(row: Experiment) -> bool:
 def next_attempt(winners: Iterable[Experiment], rows: Sequence[Experiment], left_s: float) -> Attempt | None:
     """The next judgement that is worth making. winners: candidates that are not refuted, or undecided, the best first; rows: the
     ledger's. An undecided one gets its longer judgement before the next candidate's turn, if left_s suffices."""
-    open_, made = undecided(rows), sum(len(said) for said in verdicts(rows).values())
+    open_, made = undecided(rows), confirmations_made(rows)
     for row in winners:
         if row.name not in open_:
             return Attempt(row, Effort(ALPHA / 2**made), longer=False)
@@ -133,7 +138,7 @@ def last_hope(candidates: Iterable[Experiment], rows: Sequence[Experiment], left
         return None
     row = max(hopeful, key=lambda item: item[:2])[2]
     seconds = longer_timing_s(row.elapsed_s + reference_start_s(candidates), left_s)
-    made = sum(len(found) for found in said.values())
+    made = confirmations_made(rows)
     return None if seconds is None else Attempt(row, Effort(ALPHA / 2**made, seconds), longer=True)
 
 
@@ -145,9 +150,12 @@ def longer_timing_s(first_s: float, left_s: float) -> float | None:
 
 def history(rows: Iterable[Experiment], noisy_names: Collection[str] = ()) -> list[str]:
     """One sentence on each candidate whose first confirmation failed, or that was AMBIGUOUS itself (noisy_names): how often optimized.py
-    was judged, and what came out."""
+    was judged, and what came out; and on each that its audit refuted."""
     rows = list(rows)
-    lines, open_ = [], undecided(rows)
+    lines = [f"{row.tags[OF]} was confirmed, and refuted by its audit, which said {row.verdict.verdict}."
+             for row in rows if row.verdict is not None and refutes(row)]
+    rows = [row for row in rows if is_confirmation(row)]
+    open_ = undecided(rows)
     for name, said in verdicts(rows).items():
         words = [one.verdict if one.verdict in ("FASTER", "SLOWER", "SAME", "AMBIGUOUS") or not one.reasons
                  else f"{one.verdict} ({one.reasons[0]})" for one in said]

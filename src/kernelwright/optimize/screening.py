@@ -87,6 +87,8 @@ class ScreenedSearch(Search):
     screening: Screening | None = field(default=None, init=False)
     _files: dict[str, str] = field(default_factory=dict, init=False)
     """Of candidates that were written for compiling ahead and not tried yet."""
+    _not_shown: set[str] = field(default_factory=set, init=False)
+    """Rows for comparison that found no time once: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
     _unusable: bool = field(default=False, init=False)
@@ -221,9 +223,10 @@ class ScreenedSearch(Search):
         return self._ablate_one()
 
     def _to_show(self) -> list[Pass]:
-        """Rows for comparison that have no figure yet."""
+        """Rows for comparison that have no figure yet, and may get one in this run."""
         done = shown.rows_of(self.ledger.rows)
-        return [item for item in shown.wanted(self.context, self.precision) if not shown.measured(done.get(item.name))]
+        return [item for item in shown.wanted(self.context, self.precision)
+                if not shown.measured(done.get(item.name)) and item.name not in self._not_shown]
 
     def _shown_row(self, item: Pass, **changes: object) -> Experiment:
         passes = tuple(one.name for one in shown.with_condition(item, self.context))
@@ -242,9 +245,12 @@ class ScreenedSearch(Search):
                                device=self.context.environment.device)
         file = write_source(self.folder / row.candidate_file, source)
         self.say(f"screening {row.name}")
-        screen = self._screened(item.name, Ask(file, item.precision, self._limit_s(()), self._most_s(), shapes=self._changes()))
+        screen = self._screened(item.name, Ask(file, item.precision, min(self._limit_s(()), left_s), min(self._most_s(), left_s),
+                                                 shapes=self._changes()))
         status = screen.status if screen.status in ("failed", "not_applicable", "out_of_budget") else "screened"
         row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        if status == "out_of_budget":
+            self._not_shown.add(item.name)
         self.ledger.append(row)
         self.say(line_of(row))
         return True

@@ -115,7 +115,7 @@ class RealStages:
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
-            counters=self._counters(timeout_s, closing=baseline is not None),
+            counters=self._counters(timeout_s, baseline),
         )
         run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
@@ -127,11 +127,11 @@ class RealStages:
             write_text_atomic(run.out_dir / UNCOMPILED / "profile.json", run.uncompiled.model_dump_json(indent=1) + "\n")
         return run
 
-    def _counters(self, timeout_s: float, *, closing: bool) -> CounterOptions:
+    def _counters(self, timeout_s: float, baseline: Profile | None) -> CounterOptions:
         """A second process under ncu, in both profiles or in none: what passes predict of counters is held against the two."""
-        if self.options.budget_s < COUNTED_BUDGET_S:
+        if self.options.budget_s < COUNTED_BUDGET_S if baseline is None else baseline.counters is None:
             return CounterOptions(choice="none")
-        return CounterOptions(within_s=timeout_s if closing else COUNTED_SHARE * self.options.budget_s)
+        return CounterOptions(within_s=COUNTED_SHARE * self.options.budget_s if baseline is None else timeout_s)
 
     @contextlib.contextmanager
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:

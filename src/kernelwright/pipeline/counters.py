@@ -6,6 +6,7 @@ Whatever goes wrong here costs the counters, never the profile: it becomes a NoC
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -170,7 +171,8 @@ class CounterPass:
         tool = self._tool.result()
         if not tool.works:
             return no_tool(tool)
-        if options.within_s is not None and options.within_s - first_s < LEAST_PASS_S:
+        until_s = math.inf if options.within_s is None else time.monotonic() + options.within_s - first_s
+        if until_s - time.monotonic() < LEAST_PASS_S:
             return NoCounters(code="no_time", reason=f"the timeline's process took {first_s:.0f} s, and both have {options.within_s:.0f} s",
                               fix="give it longer, or profile it with --counters default")
         closed = "" if options.sudo else counters_closed(self.view)
@@ -195,8 +197,7 @@ class CounterPass:
         few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
         run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
                       report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view, gate=gate,
-                      timeout_s=options.within_s - first_s if options.within_s is not None
-                      else timeout_s or _limit_s(first_s, plan.launches, options.choice))
+                      timeout_s=timeout_s or _limit_s(first_s, plan.launches, options.choice), until_s=until_s)
         if run.report is None:
             return run.denied or NoCounters(code="ncu_failed", reason="ncu left no report", fix=f"look into {run.log}")
         return CounterCapture(options, plan, trace, run, capability, metrics)

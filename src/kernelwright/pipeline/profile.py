@@ -42,7 +42,7 @@ from .script import EARLY_EXIT, capture_script, check_script, probe_script, with
 from .source import is_file
 from .stages import Stages
 from .stored import params_folder, safe_name
-from .uncompiled import UNCOMPILED_RESULT, profile_uncompiled
+from .uncompiled import UNCOMPILED_RESULT, with_uncompiled
 
 SCRIPT_COUNTERS = NoCounters(
     code="script", reason="a script runs once, as it is, and counters would need a second run with all that it writes and costs",
@@ -140,7 +140,7 @@ def profile(
             document = assemble(run)
         if document.no_counters is not None and (line := said(document.no_counters)):
             say(line)
-        plain = profile_uncompiled(run)
+        document, plain = with_uncompiled(document, run)
         write_artifacts(folder, run.result, document, workload.name)
     except (KernelwrightError, OSError, KeyboardInterrupt) as error:
         final = folder if out_dir is not None else move_folder(folder, workload, mode, workload.params)

@@ -7,12 +7,21 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from ..model.capture import ProbeResult
-from ..model.errors import BadInput
+from ..model.errors import BadInput, KernelwrightError
 from ..model.profile import Profile
 from .assemble import Run, assemble, with_recording
 
 UNCOMPILED_RESULT = "uncompiled/result.json"
 """In raw/, where the probe writes it (probe/without_compile.py)."""
+
+
+def with_uncompiled(document: Profile, run: Run) -> tuple[Profile, Profile | None]:
+    """(the workload's own profile, with a warning where the other can't be made; that without torch.compile, None where there is none)."""
+    try:
+        return document, profile_uncompiled(run)
+    except KernelwrightError as error:
+        words = f"the recording without the workload's own torch.compile can't be used: {error.message}"
+        return document.model_copy(update={"warnings": (*document.warnings, words)}), None
 
 
 def profile_uncompiled(run: Run) -> Profile | None:

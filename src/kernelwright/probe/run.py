@@ -158,15 +158,15 @@ class Session:
             self._counters(workload, call)
         elif request["action"] != "describe":
             self._measure(workload, call)
-        if request.get("variation"):  # last: it makes inputs, and for some workloads models, anew
+        if request.get("variation") and request["action"] == "annotation":  # last: it makes inputs, and for some workloads models, anew
             with self.phase("variation"), self.optional("looking for changing shapes and loops"):
                 from . import variation
 
                 self.result["facts"].update(variation.describe(workload, int(request.get("seed", 0))))
         if request.get("uncompiled") and request["action"] == "annotation":
-            with self.phase("uncompiled"), self.optional("recording the workload without its own torch.compile"):
-                from . import without_compile
+            from . import without_compile
 
+            with self.phase("uncompiled"), self.optional(without_compile.WHAT):
                 without_compile.record(self, workload)
         if request.get("calibrate"):
             with self.phase("calibrate"), self.optional("the calibration"):

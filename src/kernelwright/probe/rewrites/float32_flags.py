@@ -21,6 +21,7 @@ def newer_places() -> list[Any]:
 def float32_flags() -> tuple[Any, ...]:
     """(products, cuDNN) by the older interface, or (products, convolutions, recurrent layers) by the newer one."""
     try:
+        _ = torch.backends.cuda.matmul.allow_tf32  # refuses where the precision below is what was set before the newer one
         return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     except RuntimeError:
         return tuple(place.fp32_precision for place in newer_places())

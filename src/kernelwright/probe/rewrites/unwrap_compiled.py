@@ -26,13 +26,14 @@ def uncompiled(model: Any) -> Any:
 
 
 def _under_wrapper(value: Any) -> Any:
-    """What torch.compile was put around; None for anything else, what torch.compiler.disable was put around too."""
+    """What torch.compile was put around; None for anything else: what torch.compiler.disable was put around, and a decorator around
+    something compiled, to which functools.wraps copied torch.compile's mark."""
     is_module = isinstance(value, torch.nn.Module)
-    if is_module and "_orig_mod" not in value._modules:
+    if not (isinstance(value, (types.FunctionType, types.MethodType)) or (is_module and "_orig_mod" in value._modules)):
         return None
     disabled = getattr(vars(value).get("forward") if is_module else value, "_torchdynamo_disable", False)
     inner = value._modules["_orig_mod"] if is_module else getattr(value, "_torchdynamo_orig_callable", None)
-    if not callable(inner) or disabled:
+    if not callable(inner) or disabled or (not is_module and getattr(value, "__wrapped__", inner) is not inner):
         return None
     return types.MethodType(inner, value.__self__) if isinstance(value, types.MethodType) else inner
 
@@ -55,7 +56,7 @@ def _without_compile(value: Any, known: dict[int, Any]) -> Any:
         item is not vars(value).get(name) for name, item in bare.items())
     if not changed and vars(value).get("_compiled_call_impl") is None:
         return value
-    twin = known[id(value)] = value.__new__(type(value))
+    twin = known[id(value)] = object.__new__(type(value))  # a torch.fx.GraphModule makes a new class of itself
     twin.__dict__.update({**vars(value), **bare, "_modules": children})
     twin.__dict__.pop("_compiled_call_impl", None)
     for name, item in bare.items():
