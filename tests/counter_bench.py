@@ -64,5 +64,5 @@ class Bench:
     def run(self, ncu: Path | str, **counters):
         asked = CounterOptions(executable=str(ncu), **counters)
         workload = WorkloadRef(path=ROOT / "examples" / "conv_block.py", name="conv_block")
-        done = profile(workload, "annotation", self.folder / "out", ProfileOptions(counters=asked), say=self.said.append)
+        done = profile(workload, "annotation", self.folder / "out", ProfileOptions(counters=asked, variation=True), say=self.said.append)
         return done, write_profile(done.profile, done.out_dir, trace=done.trace, params_doc=done.params)

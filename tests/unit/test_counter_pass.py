@@ -58,6 +58,7 @@ def test_counters_are_collected_in_a_second_process_and_reported(bench):
     request = json.loads(Path(words[-1]).read_text())
     plain = bench.asked[0]
     assert (request["action"], request["calibrate"], request["stacks"]) == ("counters", False, False)
+    assert bench.asked[0].variation and not request["variation"], "what changes from call to call was looked for already"
     assert (request["workload"], request["seed"], request["compile_mode"]) == (
         plain.workload.model_dump(mode="json"), plain.seed, plain.compile_mode)
     assert not any("no counters" in line for line in bench.said)

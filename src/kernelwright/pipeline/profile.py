@@ -235,7 +235,8 @@ def capture_workload(
             request, lambda asked: run_probe(asked, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say,
                                              while_running=ignore if asked.again else beside), say)
         took_s = stages.end("first_process")
-        again = request.model_copy(update={"action": "describe", "calibrate": True, "out_dir": str(raw / "calibration")})
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False,
+                                           "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
             result, read_ops(raw, result), key,
             lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say), say)

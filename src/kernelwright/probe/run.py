@@ -158,7 +158,7 @@ class Session:
             self._counters(workload, call)
         elif request["action"] != "describe":
             self._measure(workload, call)
-        if request.get("variation") and request["action"] == "annotation":  # last: it makes inputs, and for some workloads models, anew
+        if request.get("variation"):  # last: it makes inputs, and for some workloads models, anew
             with self.phase("variation"), self.optional("looking for changing shapes and loops"):
                 from . import variation
 
