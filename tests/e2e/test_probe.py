@@ -190,6 +190,27 @@ def test_a_compiled_workload_is_recorded_without_its_compiler_when_asked(tmp_pat
     assert {"aten::linear", "aten::addmm", "aten::relu"} <= traced and not any("Compiled" in name for name in traced)
 
 
+@pytest.mark.parametrize(("alone", "says"), [
+    ("time.sleep(2.5)", "was left out: without it a call takes 2.5 s"),
+    ("raise ValueError('only compiled')", "failed: ValueError: only compiled")])
+def test_a_model_that_is_slow_or_fails_without_its_compiler_keeps_its_own_profile(tmp_path, alone, says):
+    workload = written(tmp_path, f"""
+import time
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        if not torch.compiler.is_compiling():
+            {alone}
+        return x + 1
+def get_model_and_input():
+    return torch.compile(Net(), backend="eager"), torch.randn(2, 8)
+""")
+    result = probe(tmp_path, workload, "annotation", steps=1, uncompiled=True, popen=starter())
+    told = [warning for warning in result.warnings if warning.startswith("recording the workload without its own torch.compile ")]
+    assert len(told) == 1 and says in told[0]
+    assert result.timing.samples_ns and result.facts.already_compiled and not (tmp_path / "uncompiled").exists()
+
+
 def test_a_generation_loop_is_found_although_what_it_runs_is_compiled(tmp_path):
     workload = written(tmp_path, f"""
 import torch, sys

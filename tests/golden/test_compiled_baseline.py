@@ -51,6 +51,14 @@ def test_every_pass_that_applies_to_the_model_applies_to_it_compiled(name: str) 
     assert compiled - plain == {"unwrap_compiled", "inductor_cooperative_reductions", "inductor_multi_kernel"} and compiled >= plain
 
 
+@pytest.mark.parametrize(("launches", "replays"), [(100, False), (98, False), (60, True), (1, True)])
+def test_a_recording_that_lost_a_launch_call_replays_no_graph(launches: int, replays: bool) -> None:
+    given = context("inference")
+    timeline = given.profile.timeline.model_copy(update={"launches": launches, "kernels_total": 100})
+    profile = given.profile.model_copy(update={"timeline": timeline})
+    assert replays_graphs(Context(facts=given.facts, environment=given.environment, profile=profile)) is replays
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_passes_on_the_model_get_it_without_torch_compile_and_bring_the_compiler_along(name: str) -> None:
     given = context(name)

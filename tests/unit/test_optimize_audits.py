@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from kernelwright.judge.statistics import ALPHA
 from kernelwright.model.trial import Hypothesis, PassPrediction
 from kernelwright.optimize import audits
-from kernelwright.optimize.confirm import AUDIT, OF, ROLE, is_audit, is_confirmation, refuted, verdicts
+from kernelwright.optimize.confirm import AUDIT, OF, ROLE, is_audit, is_confirmation, next_attempt, refuted, verdicts
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.ledger import Ledger
 from optimizing import FakeStages, a_workload, few_passes, judged_row, run, verdict  # noqa: F401 fixtures
@@ -156,3 +157,5 @@ def test_an_audit_counts_among_the_judgements_only_where_it_refutes():
     assert [one.verdict for one in verdicts(rows)["a"]] == ["FASTER"] and not is_confirmation(rows[1]) and not refuted(rows)
     rows.append(rows[1].model_copy(update={"verdict": verdict("WRONG")}))
     assert [one.verdict for one in verdicts(rows)["a"]] == ["FASTER", "WRONG"] and list(refuted(rows)) == ["a"]
+    following = next_attempt([judged_row(3, "c")], rows, 100.0)
+    assert following is not None and following.effort.alpha == ALPHA / 2, "an audit spends nothing of the error budget"

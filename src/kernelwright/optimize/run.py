@@ -57,8 +57,8 @@ Clocks = Callable[[], "ClockReading | None"]
 """What the clocks did so far; None where nobody watches them."""
 CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
-AUDITS_S = 30.0
-"""What the judge's further conditions and audits may take beside the judgement itself (H200: 10 to 20 s)."""
+AUDITS_S = 1.5 * audits.AUDIT_S
+"""Kept for them in a confirmation: one that ends without a verdict costs more than audits that come after the closing profile."""
 AGAIN = "The baseline of the entry above, with the duration that the judge timed in pairs with the next one."
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -20,7 +21,7 @@ def with_uncompiled(document: Profile, run: Run) -> tuple[Profile, Profile | Non
     try:
         return document, profile_uncompiled(run)
     except KernelwrightError as error:
-        words = f"the recording without the workload's own torch.compile can't be used: {error.message}"
+        words = f"the recording without the workload's own torch.compile can't be used: {Path(error.where).name} {error.message}"
         return document.model_copy(update={"warnings": (*document.warnings, words)}), None
 
 
