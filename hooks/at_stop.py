@@ -7,10 +7,14 @@ Each is said once: a turn that already goes on because of a stop hook is let go 
 from __future__ import annotations
 
 import os
-from typing import Any
+import time
+from typing import Any, Callable
 
 NO_CONTRACT = "No contract: "
 """How the profiler begins its answer when there is none, with the error's message and fix behind it."""
+WRITTEN_S = 2.0
+"""The client may still be writing its transcript when it asks: a Stop hook saw it without the last tool's result (Claude Code 2.1.329)."""
+POLL_S = 0.1
 SLACK = 1.05
 """A claim may be this much above what was measured: people round."""
 
@@ -25,10 +29,20 @@ def answer(given: dict[str, Any]) -> dict[str, Any] | None:
     reason = ""
     if sub and given.get("agent_type") == "kernelwright:profiler":
         reason = _no_contract(text)
-    reason = reason or _altered(text, given, sub) or _unproved(text, given, sub)
+    until = time.monotonic() + WRITTEN_S
+    reason = reason or _once_written(lambda: _altered(text, given, sub), until) or _once_written(lambda: _unproved(text, given, sub), until)
     if not reason and not sub and not given.get("background_tasks"):
         reason = _clocks_left(given)
     return {"decision": "block", "reason": "kernelwright: " + reason} if reason else None
+
+
+def _once_written(look: Callable[[], tuple[str, bool]], until: float) -> str:
+    """The objection of (objection, whether the transcript may lack what speaks otherwise), once nothing can be missing or at `until`."""
+    objection, doubtful = look()
+    while doubtful and time.monotonic() < until:
+        time.sleep(POLL_S)
+        objection, doubtful = look()
+    return objection
 
 
 def _no_contract(text: str) -> str:
@@ -46,24 +60,27 @@ def _no_contract(text: str) -> str:
         % (faults[0], NO_CONTRACT))
 
 
-def _altered(text: str, given: dict[str, Any], sub: bool) -> str:
-    """A contract in the answer that no result of the session holds like that, while it holds one of the same heading."""
+def _altered(text: str, given: dict[str, Any], sub: bool) -> tuple[str, bool]:
+    """A contract in the answer that no result of the session holds like that, while it holds one of the same heading. Doubtful: none is
+    like it."""
     if "## Profile: " not in text:
-        return ""
+        return "", False
     from transcript import contracts, results
 
     said = [contract for contract in contracts(text) if "### Stages" in contract]
     if not said:
-        return ""
+        return "", False
     path = given.get("agent_transcript_path" if sub else "transcript_path")
     measured = [contract for found in results(os.path.expanduser(path)) for contract in contracts(found)] if isinstance(path, str) else []
+    doubtful = False
     for contract in said:
         same = [other for other in measured if other.split("\n")[0] == contract.split("\n")[0]]
         if same and not any(_same(contract, other) for other in same):
-            return (
-                "the contract in this answer is not word for word the one that was measured (%s). Do next: answer again with the text of "
-                "contract.md, every line of it unchanged; what you have to say comes after it." % _first_difference(contract, same[-1]))
-    return ""
+            words = ("the contract in this answer is not word for word the one that was measured (%s). Do next: answer again with the text "
+                     "of contract.md, every line of it unchanged; what you have to say comes after it.")
+            return words % _first_difference(contract, same[-1]), True
+        doubtful = doubtful or not same
+    return "", doubtful
 
 
 def _same(said: str, measured: str) -> bool:
@@ -81,12 +98,13 @@ def _first_difference(said: str, measured: str) -> str:
     return "its line %d is: %s" % (place + 1, ours[place][:200])
 
 
-def _unproved(text: str, given: dict[str, Any], sub: bool) -> str:
+def _unproved(text: str, given: dict[str, Any], sub: bool) -> tuple[str, bool]:
+    """A speed-up that nothing of the session supports: doubtful, while a verdict may be missing."""
     from claims import claims
 
     claimed = claims(text)
     if not claimed:
-        return ""
+        return "", False
     from transcript import measured_speedups
 
     ours = str(given.get("agent_type") or "").startswith("kernelwright:")
@@ -96,12 +114,12 @@ def _unproved(text: str, given: dict[str, Any], sub: bool) -> str:
         found = measured_speedups(os.path.expanduser(path), ours) if isinstance(path, str) else None
         measured += found or []
     if not measured or max(claimed) <= max(measured) * SLACK:
-        return ""
+        return "", False
     best = max(measured)
     behind = "the highest measured in this session is %.2fx" % best if best > 1 else "no verdict in this session supports it"
     return (
         "the answer claims a speed-up of %.2fx, and %s. Do next: judge the candidate (judge.py WORKLOAD CANDIDATE) and report that "
-        "verdict's speed-up with its interval, or take the claim back and say that it is not proved." % (max(claimed), behind))
+        "verdict's speed-up with its interval, or take the claim back and say that it is not proved." % (max(claimed), behind)), True
 
 
 def _clocks_left(given: dict[str, Any]) -> str:

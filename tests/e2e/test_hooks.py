@@ -9,6 +9,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,6 +263,23 @@ def test_a_contract_is_handed_on_word_for_word(tmp_path: Path, event: str, key: 
     assert "not word for word" in altered and "its line " in altered and "99.9" in altered
     cut = said(contract[: contract.index("### Bottleneck")])
     assert "is missing: ### Bottleneck" in cut
+
+
+@pytest.mark.parametrize("result", ["contract", "verdict"])
+def test_a_transcript_that_is_still_being_written_is_waited_for(tmp_path: Path, result: str) -> None:
+    """The result comes after the hook has begun: what is altered is seen all the same, and what is proved is not objected to."""
+    contract = a_contract()
+    row = next(line for line in contract.splitlines() if line.startswith("| ") and line.count("n/a") > 1)
+    said = contract.replace(row, row.replace("n/a", "99.9", 1)) if result == "contract" else "It is 1.3x faster now."
+    path = Path(session_of(tmp_path, "python3 scripts/judge.py began"))
+    early = path.read_bytes()
+    whole = Path(session_of(tmp_path, contract if result == "contract" else '{"verdict": "FASTER", "speedup": 1.31}')).read_bytes()
+    path.write_bytes(early)
+    writer = threading.Timer(0.7, lambda: path.write_bytes(early + whole))
+    writer.start()
+    answer = ask("Stop", tmp_path, {"transcript_path": str(path), "last_assistant_message": said})
+    writer.join()
+    assert ("not word for word" in objection(answer)) if result == "contract" else answer == {}
 
 
 def test_an_agent_may_quote_a_verdict_and_nothing_else(tmp_path: Path) -> None:
