@@ -6,7 +6,8 @@
 
 Each row is written when it is done (--out FILE.json, and FILE.md with the tables and geometric means beside it); --append goes on with
 what is missing and tries again what failed, so that the seven can be spread over several commands, and --limit-s ends a command in time.
---warm runs each twice; several --budget values show what each buys.
+--warm runs each twice; several --budget values show what each buys. --compiled MODE optimises the examples as a user would have them who
+compiles them already, torch.compile(model, mode=MODE): "over the original" is then over that.
 With --check, exit 1 when a row is slower than the original or the mean of a precision is below --least / --least-over.
 """
 
@@ -20,6 +21,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import optimize_rows as rows
 
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+COMPILED = '''"""The example {module}, compiled beforehand."""
+
+import sys
+
+import torch
+
+sys.path.insert(0, {folder!r})
+from {module} import get_model_and_input as uncompiled  # noqa: E402
+
+
+def get_model_and_input():
+    """The example's, its model under torch.compile."""
+    model, inputs = uncompiled()
+    return torch.compile(model, mode={mode!r}), inputs
+'''
 EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
             "lstm_sequence_encoder")
 
@@ -29,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", type=lambda text: text.split(","), default=list(EXAMPLES),
                         help="comma-separated (default: all seven)")
+    parser.add_argument("--compiled", choices=MODES, metavar="MODE", help=f"compiled beforehand: {', '.join(MODES)}")
     parser.add_argument("--check", action="store_true", help="exit 1 when a limit is missed")
     parser.add_argument("--least", type=float, default=1.0, help="geometric mean over the original (default: 1.0)")
     parser.add_argument("--least-over", type=float, default=1.0, help="geometric mean over the best ladder row (default: 1.0)")
@@ -40,10 +58,19 @@ def main(argv: list[str] | None = None) -> int:
     if args.check and not args.ladder:
         parser.error("--check needs the ladder (fix: leave out --no-ladder)")
     bench = rows.Bench(args, "optimize_table")
-    bench.run([rows.WorkloadRef(path=rows.ROOT / "examples" / f"{name}.py", name=name) for name in args.workloads])
+    bench.run([_workload(name, args) for name in args.workloads])
     bench.write()
     print(rows.table(bench.document["rows"]))
     return 1 if args.check and not _reached(bench.document["rows"], args) else 0
+
+
+def _workload(module: str, args: argparse.Namespace) -> rows.WorkloadRef:
+    folder = rows.ROOT / "examples"
+    if args.compiled is None:
+        return rows.WorkloadRef(path=folder / f"{module}.py", name=module)
+    name = f"{module}_{args.compiled.replace('-', '_')}"
+    text = COMPILED.format(module=module, folder=str(folder), mode=args.compiled)
+    return rows.WorkloadRef(path=rows.write_text_atomic(args.out.resolve().parent / "compiled" / f"{name}.py", text), name=name)
 
 
 def _reached(found: list[dict], args: argparse.Namespace) -> bool:

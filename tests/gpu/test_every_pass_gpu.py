@@ -1,18 +1,22 @@
 """Each pass of the catalogue alone (with the compile mode that it needs) on an example that it applies to, through the real screen: none
 is wrong and none fails on a GPU. What has no place in any of them has tests of its own (test_runtime_passes_gpu.py: training, copies).
 
-About 4 minutes on an H200; `-k NAME` for one pass. It prints what each came to.
+`-k NAME` for one pass; `-n 6` where cores are free: each example is profiled once for all processes. It prints what each came to.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from kernelwright.judge.options import JudgeOptions
-from kernelwright.model.workload import Device, WorkloadRef
+from kernelwright.model.capture import ProbeEnvironment
+from kernelwright.model.profile import Profile
+from kernelwright.model.workload import Device, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.plan import candidate, carrier_of, measures, refusal
@@ -31,7 +35,7 @@ BEYOND_REACH = 1e6
 
 
 class Examples:
-    """Each profiled, and loaded for the screen, when it is first asked for."""
+    """Each profiled, and loaded for the screen, when it is first asked for. The folder is that of all processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,10 +44,16 @@ class Examples:
 
     def context(self, name: str) -> Context:
         if name not in self.contexts:
-            stages = RealStages(OptimizeOptions(budget_s=120.0, device=DEVICE, python=sys.executable), lambda _line: None)
-            run = stages.profile(self.workload(name), self.folder / name, None, 120.0)
-            assert run.result.facts is not None and run.result.environment is not None
-            self.contexts[name] = Context(facts=run.result.facts, environment=run.result.environment, profile=run.profile)
+            files = [self.folder / f"{name}.{part}.json" for part in ("facts", "environment", "profile")]
+            with FileLock(self.folder / f"{name}.lock"):
+                if not all(file.exists() for file in files):
+                    stages = RealStages(OptimizeOptions(budget_s=120.0, device=DEVICE, python=sys.executable), lambda _line: None)
+                    run = stages.profile(self.workload(name), self.folder / name, None, 120.0)
+                    for file, found in zip(files, (run.result.facts, run.result.environment, run.profile), strict=True):
+                        file.write_text(found.model_dump_json())
+            facts, environment, profile = (kind.model_validate_json(file.read_text()) for kind, file in zip(
+                (WorkloadFacts, ProbeEnvironment, Profile), files, strict=True))
+            self.contexts[name] = Context(facts=facts, environment=environment, profile=profile)
         return self.contexts[name]
 
     def workload(self, name: str) -> WorkloadRef:
@@ -56,7 +66,7 @@ class Examples:
             self.screener.__enter__()
         item, context = candidate(passes, self.context(name)), self.context(name)
         source = render_source(self.workload(name), context.facts, [CATALOGUE[one] for one in item.passes], device=DEVICE)
-        file = write_source(self.folder / name / f"{passes[0]}.py", source)
+        file = write_source(self.folder / "candidates" / f"{name}_{passes[0]}.py", source)
         return self.screener.screen(Ask(file, item.precision, BUILD_S, compiles=carrier_of(item.passes) is not None,
                                         measures=measures(item.passes), hopeless=BEYOND_REACH))
 
@@ -67,7 +77,10 @@ class Examples:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    found = Examples(tmp_path_factory.mktemp("passes"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "passes"
+    folder.mkdir(exist_ok=True)
+    found = Examples(folder)
     yield found
     found.close()
 

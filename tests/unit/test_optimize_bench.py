@@ -209,6 +209,18 @@ def bench_of(tmp_path, monkeypatch, *options: str, taken: list | None = None):
     return table.main(["--out", str(tmp_path / "t.json"), "--append", *options])
 
 
+def test_an_example_compiled_beforehand_is_a_workload_of_its_own(tmp_path, monkeypatch):
+    import runpy
+
+    import torch
+
+    taken: list = []
+    bench_of(tmp_path, monkeypatch, "--workloads", "mlp_activations", "--compiled", "max-autotune", "--device", "cpu", taken=taken)
+    assert taken == [("mlp_activations_max_autotune", "equal", 120.0)]
+    model, _inputs = runpy.run_path(str(tmp_path / "compiled" / "mlp_activations_max_autotune.py"))["get_model_and_input"]()
+    assert isinstance(model, torch._dynamo.OptimizedModule) and type(model._orig_mod).__name__ == "MLPActivations"
+
+
 def test_each_budget_is_a_run_and_what_failed_is_tried_again_after_the_others(tmp_path, monkeypatch):
     failed = {key: result("mlp_activations", 2.0, 1.0, budget_s=60.0)[key] for key in ("workload", "asked", "precision", "budget_s")}
     (tmp_path / "t.json").write_text(json.dumps({"device": "cpu", "rows": [{**failed, "error": "a blip"}]}))
