@@ -93,8 +93,9 @@ def test_no_pass_is_wrong_or_fails(examples, name, capsys):
         why = refusal(candidate([name], context), context)
         if why is None:
             seen = examples.screen(example, [name])
-            assert seen.status in ("timed", "hopeless", "not_applicable"), (example, seen.status, seen.reason)
-            if seen.status != "not_applicable":
+            late = ("out_of_budget",) if CATALOGUE[name].cost == "autotune" else ()
+            assert seen.status in ("timed", "hopeless", "not_applicable", *late), (example, seen.status, seen.reason)
+            if seen.speedup is not None:
                 assert seen.error is None or seen.error <= seen.limit, (example, seen.error, seen.limit)
                 with capsys.disabled():
                     print(f"\n{name}: {example}, {seen.speedup:.2f}x, error {seen.error}, built in {seen.build_s:.1f} s")

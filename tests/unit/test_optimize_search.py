@@ -14,6 +14,7 @@ from kernelwright.optimize.confirm import USUAL, Effort
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER
+from kernelwright.pipeline.profile import ProfileRun
 from optimizing import (
     NOISY,
     FakeStages,
@@ -337,6 +338,22 @@ def test_a_closing_profile_that_takes_too_long_is_left_out_and_said(workload):
     outcome = run(workload, stages)
     assert outcome.kept == ("cuda_graph", "no_grad") and "optimized.py was not profiled" in outcome.report.read_text()
     assert before.now < 1000
+
+
+def test_what_the_baseline_took_of_a_short_budget_is_said(workload):
+    """A model under max-autotune takes minutes to its first call where nothing of it was compiled before."""
+    stages = FakeStages({}, profile_s=60.0)
+    first = stages.profile
+
+    def profile(*given):
+        made = first(*given)
+        phases_s = {"load": 2.0, "warmup": 49.4, "time": 3.0}
+        return ProfileRun(made.profile, made.out_dir, made.result.model_copy(update={"phases_s": phases_s}))
+
+    stages.profile = profile
+    said = "The baseline's profile took 60 s of the budget of 100 s; 51 s of it went by before the workload was warm"
+    assert said in run(workload, stages, budget_s=100.0).report.read_text()
+    assert "The baseline's profile took" not in run(workload, stages, budget_s=1000.0).report.read_text()
 
 
 # The original itself fails

@@ -59,6 +59,8 @@ CLOSING_PROFILE_S = 50.0
 """The closing profile and the report may take 60 s in all."""
 AUDITS_S = 1.5 * audits.AUDIT_S
 """Kept for them in a confirmation: one that ends without a verdict costs more than audits that come after the closing profile."""
+LONG_BASELINE = 0.4
+"""Share of the budget from which on what the baseline's profile took is worth a word."""
 AGAIN = "The baseline of the entry above, with the duration that the judge timed in pairs with the next one."
 DURATIONS = "The durations of this entry and of the baseline's before it are the judge's, timed in pairs."
 
@@ -184,6 +186,12 @@ class _Run:
         if self.state.winners:
             self.say("this workload was optimised on this machine before: what won then comes first")
         states.save(self.folder, self.state)
+        took_s, first_s = self.budget.used_s(), result.phases_s.get("load", 0.0) + result.phases_s.get("warmup", 0.0)
+        if took_s > LONG_BASELINE * self.options.budget_s:
+            self.notes.append(
+                f"The baseline's profile took {took_s:.0f} s of the budget of {self.options.budget_s:g} s; {first_s:.0f} s of it went by before "
+                "the workload was warm, its own compilation included. `--resume` goes on without it.")
+            self.say(self.notes[-1])
         return Context(facts=result.facts, environment=result.environment, profile=profile, uncompiled=uncompiled)
 
     def _resumed(self) -> Context:
