@@ -97,10 +97,14 @@ def test_no_pass_is_wrong_or_fails(examples, name, capsys):
             assert seen.status in ("timed", "hopeless", "not_applicable", *late), (example, seen.status, seen.reason)
             if seen.speedup is not None:
                 assert seen.error is None or seen.error <= seen.limit, (example, seen.error, seen.limit)
-                with capsys.disabled():
-                    print(f"\n{name}: {example}, {seen.speedup:.2f}x, error {seen.error}, built in {seen.build_s:.1f} s")
+                say(capsys, f"{name}: {example}, {seen.speedup:.2f}x, error {seen.error}, built in {seen.build_s:.1f} s")
                 return
             why = seen.reason
         refused.append(f"{example}: {why}")
+    say(capsys, f"{name}: found no place; {'; '.join(refused)}")
+
+
+def say(capsys, words: str) -> None:
+    """Past pytest's capture; of a process of xdist's only stderr is seen."""
     with capsys.disabled():
-        print(f"\n{name}: found no place; {'; '.join(refused)}")
+        print(words, file=sys.__stderr__, flush=True)
