@@ -10,7 +10,8 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context
 
 MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
-        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products"}
+        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products",
+        "fuse_pooling"}
 
 
 def context(*operators: str, device: str = "cuda", **changes: object) -> Context:
@@ -40,6 +41,9 @@ def context(*operators: str, device: str = "cuda", **changes: object) -> Context
     (("aten::copy_",), "cpu", {"remove_redundant", "remove_redundant_aten"}),
     (("aten::addmm", "aten::addmm"), "cuda", {"fuse_parallel_linears", "freeze_weights", "pad_to_tiles", "batch_products"}),
     (("aten::relu",), "cuda", set()),
+    (("aten::relu_", "aten::max_pool2d_with_indices"), "cpu", {"fuse_pooling"}),
+    (("aten::max_pool2d_with_indices",), "cuda", set()),
+    (("aten::relu", "aten::avg_pool2d"), "cuda", set()),
 ])
 def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[str, ...], device: str, expected: set[str]) -> None:
     given = context(*operators, device=device)
@@ -48,7 +52,7 @@ def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[s
 
 def test_none_applies_to_a_training_step_or_to_a_compiled_workload() -> None:
     every = ("aten::linear", "aten::addmm", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_",
-             "aten::bmm", "aten::_softmax", "aten::batch_norm")
+             "aten::bmm", "aten::_softmax", "aten::batch_norm", "aten::max_pool2d_with_indices")
     assert all(CATALOGUE[name].refusal(context(*every)) is None for name in MINE)
     assert all(CATALOGUE[name].refusal(context(*every, training=True)) for name in MINE)
     inside = context(*every, already_compiled=True, compiled_inside=True)
@@ -73,3 +77,20 @@ def test_sizes_that_fit_the_kernels_need_no_padding() -> None:
         given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"operators": operators}))
         refusals.append(CATALOGUE["pad_to_tiles"].refusal(given))
     assert refusals == ["no linear layer's sizes miss the kernels' alignment", None]
+
+
+@pytest.mark.parametrize(("shapes", "name", "share"), [
+    ({"aten::cudnn_convolution": ((2, 8, 6, 6), (4, 8, 1, 1)), "aten::avg_pool2d": ((2, 4, 6, 6),)}, "a 1x1 convolution", "hold 50%"),
+    ({"aten::cudnn_convolution": ((2, 8, 6, 6), (4, 8, 3, 3)), "aten::mean": ((2, 4, 6, 6),)}, "a 3x3 convolution", None),
+    ({"aten::cudnn_convolution": ((2, 8, 6, 6), (4, 8, 1, 1)), "aten::mean": ((2, 4, 3, 3),)}, "another's result", None),
+    ({"aten::add_": ((2, 4, 6, 6), (4,)), "aten::max_pool2d_with_indices": ((2, 4, 6, 6),)}, "a bias", "hold 50%"),
+    ({"aten::relu": ((2, 4, 3, 3),), "aten::max_pool2d_with_indices": ((2, 4, 6, 6),)}, "a ReLU behind the pooling", None),
+])
+def test_what_stands_before_a_pooling_is_told_by_its_shape(shapes: dict[str, object], name: str, share: str | None) -> None:
+    plain = context(*shapes)
+    operators = tuple(item.model_copy(update={"input_shapes": shapes[item.operator_name]}) for item in plain.profile.operators)
+    timed = builders.timeline(1_200_000, 1_200_000)
+    given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"operators": operators, "timeline": timed}))
+    refusal = CATALOGUE["fuse_pooling"].refusal(given)
+    assert refusal == (None if share else "the profile shows nothing before a pooling that could go behind it"), name
+    assert (share or "hold 0%") in CATALOGUE["fuse_pooling"].predict(given).words

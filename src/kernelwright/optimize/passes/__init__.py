@@ -31,6 +31,7 @@ NAMES = (
     "sdpa_substitution",
     "fuse_parallel_linears",
     "remove_redundant",
+    "fuse_pooling",
     "remove_redundant_aten",
     "sdpa_backend",
     "pad_to_tiles",
