@@ -10,9 +10,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -27,6 +29,7 @@ from warm_start import starter
 
 WORKLOAD = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -45,6 +48,7 @@ def get_model_and_input(b=2):
 '''
 TRAINING = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -209,12 +213,14 @@ def applied(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("triton", [True, False])
-@pytest.mark.parametrize("names", [*((name, "no_grad") for name in sorted(CATALOGUE)), *READ_TOGETHER], ids="+".join)
+@pytest.mark.parametrize("names", [*((name, "no_grad") for name in sorted(CATALOGUE)), *READ_TOGETHER],
+                         ids=lambda names: "+".join(names)[:80])
 def test_every_composition_is_read_from_the_top_and_loads_as_it_stands(
     tmp_path: Path, names: tuple[str, ...], triton: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not triton:
-        monkeypatch.setitem(sys.modules, "triton", None)  # as if it were not installed
+    for name in ("triton", "triton.language", "triton.language.extra", "triton.language.extra.libdevice"):
+        monkeypatch.setitem(sys.modules, name, MagicMock(jit=lambda function: function) if triton else None)  # as if installed, or not
+    monkeypatch.setattr(torch.library, "triton_op", lambda _name, function, **_more: function)  # looks for real kernels
     for standalone in (False, True):
         text = source(tmp_path / "w.py", names, standalone=standalone)
         marks = re.findall(r"^# (?:---|===) (.+) (?:---|===)$", text, re.MULTILINE)
@@ -361,6 +367,7 @@ def test_a_training_step_is_timed_against_the_original_as_it_was(tmp_path: Path)
 
 PARAMETERS = """
 import torch
+import torch._inductor.compile_fx
 
 PARAMS = {"dims": (4, 8), "text": "(1, 2)", "dtypes": (torch.float32, torch.float64), "options": {"a": [1]}, "limit": float("inf")}
 SEEN = {}
@@ -399,6 +406,7 @@ def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workl
 
 KERNELBENCH = '''
 import torch
+import torch._inductor.compile_fx
 
 
 class Model(torch.nn.Module):
@@ -419,6 +427,7 @@ def get_inputs():
 '''
 VERSIONS = '''
 import torch
+import torch._inductor.compile_fx
 
 PARAMS = {"n": 4, "dtype": torch.float32}
 VERSIONS = {"v1": lambda x: x + 1, "v2": lambda x: x + 2}
@@ -446,6 +455,7 @@ def test_other_forms_load_too(tmp_path: Path, form: str, text: str) -> None:
 
 LINEAR = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -454,6 +464,7 @@ def get_model_and_input():
 '''
 TWO_LINEARS = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
