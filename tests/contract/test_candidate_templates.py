@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.judge import JudgeOptions, judge
+from kernelwright.model.verdict import Verdict
 from kernelwright.probe import judge_candidate
+from kernelwright.probe.failures import describe
+from kernelwright.probe.importing import import_file
 from kernelwright.probe.loaders import LoadedWorkload, load
+from warm_start import warm_start
 
-REFERENCES = Path(__file__).resolve().parents[2] / "skills" / "optimize" / "references"
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCES = ROOT / "skills" / "optimize" / "references"
+FILES = ROOT / "knowledge" / "kernels" / "candidates"
 FOUND = "def optimize(model, inputs):\n    return lambda *values: model(*values)\n"
 """In the place of optimized.py: what the search keeps has the same form."""
 MODEL = """
@@ -31,6 +38,22 @@ class Block(nn.Module):
 
 def get_model_and_input(b=4):
     return nn.Sequential(Block(), Block()).eval(), torch.randn(b, 24)
+"""
+ATTENTION = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(24, 24), nn.Linear(24, 24), nn.Linear(24, 24)
+
+    def forward(self, x):
+        q, k, v = (one(x).view(2, 5, 3, 8).transpose(1, 2) for one in (self.q, self.k, self.v))
+        return torch.softmax(SCORES, dim=-1) @ v
+
+def get_model_and_input():
+    return Attention().eval(), torch.randn(2, 5, 24)
 """
 KERNELBENCH = """
 import torch
@@ -116,3 +139,69 @@ def test_template_of_the_handover(folder: Path) -> None:
     torch.library.opcheck(module.norm, (x, weight, 1e-6), test_utils=("test_schema", "test_faketensor"))
     torch.testing.assert_close(candidate.call(*loaded.args), expected)
     assert not [part for part in loaded.model.modules() if isinstance(part, torch.nn.RMSNorm)], "the modules were replaced"
+
+
+def judged(folder: Path, workload: str, candidate: str) -> Verdict:
+    """By the judge itself, for whether it is right."""
+    (folder / "my_model.py").write_text(workload, encoding="utf-8")
+    options = JudgeOptions(device="cpu", python=sys.executable, timing=False, timeout_s=200, conditions=())
+    with warm_start():
+        return judge(folder / "my_model.py", FILES / f"{candidate}.py", options)
+
+
+def test_each_file_of_candidates_is_named_where_candidates_are_written() -> None:
+    page = (REFERENCES / "loop.md").read_text(encoding="utf-8")
+    for file in FILES.glob("*.py"):
+        assert f"knowledge/kernels/candidates/{file.name}`" in page or file.stem == "triton_version", file.name
+
+
+@pytest.mark.parametrize(("scores", "places"), [
+    ("q @ k.transpose(-2, -1) / 8 ** 0.5", 1), ("torch.matmul(q, k.transpose(-1, -2)) * 0.3", 1),
+    ("torch.matmul(q, k.transpose(-2, -1))", 1), ("(q @ k.transpose(-2, -1)).tanh()", 0), ("q @ k.transpose(-2, -1).tanh()", 0),
+    ("q @ k.transpose(-2, -1) * q.sum()", 0),
+])
+@torch.no_grad()
+def test_the_backends_edit_takes_its_pattern_and_nothing_else(scores: str, places: int) -> None:
+    """On the graph that Dynamo makes, without Inductor behind it."""
+    module, names, found = import_file(str(FILES / "graph_backend.py")), {}, []
+    exec(ATTENTION.replace("SCORES", scores), names)
+    model, x = names["get_model_and_input"]()
+
+    def edited(graph: torch.fx.GraphModule, _example_inputs: object) -> torch.fx.GraphModule:
+        found.append(module.edit(graph.graph))
+        graph.recompile()
+        return graph
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(model, backend=edited)(x), model(x))
+    assert found == [places]
+
+
+@pytest.mark.parametrize(("candidate", "workload"), [
+    ("graph_backend", ATTENTION.replace("SCORES", "q @ k.transpose(-2, -1) / 3")), ("triton_operator", MODEL)])
+def test_it_is_judged_right_on_the_cpu(tmp_path: Path, candidate: str, workload: str) -> None:
+    """Inductor and all."""
+    verdict = judged(tmp_path, workload, candidate)
+    assert verdict.verdict == "AMBIGUOUS", verdict.reasons
+
+
+def test_a_cuda_kernel_says_that_there_is_no_gpu(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, MODEL, "cuda_inline")
+    assert verdict.verdict == "FAILED" and "No CUDA GPUs are available to a CUDA kernel: the model is on the cpu" in verdict.reasons[0]
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="torch has CUDA")
+def test_a_cuda_kernel_says_that_there_is_no_toolkit() -> None:
+    with pytest.raises(OSError, match="CUDA_HOME") as caught:
+        import_file(str(FILES / "cuda_inline.py")).extension()
+    assert describe(caught.value, "cuda_inline.py").code == "no_cuda_toolkit"
+
+
+@torch.no_grad()
+def test_the_operator_is_one_to_torch(folder: Path) -> None:
+    module = import_file(str(FILES / "triton_operator.py"))
+    x, weight = torch.randn(2, 3, 24), torch.rand(24)
+    torch.library.opcheck(module.rms_norm, (x, weight, 1e-6), test_utils=("test_schema", "test_faketensor"))
+    loaded, candidate = workload_and_candidate(folder, MODEL, (FILES / "triton_operator.py").read_text(encoding="utf-8"), "own_operator")
+    assert not [part for part in loaded.model.modules() if isinstance(part, torch.nn.RMSNorm)], "the modules were replaced"
+    assert callable(candidate.call)

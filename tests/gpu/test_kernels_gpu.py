@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from kernelwright.judge import JudgeOptions, judge
 from kernelwright.model.workload import WorkloadRef
@@ -51,6 +52,23 @@ class Block(nn.Module):
 
 def get_model_and_input():
     return nn.Sequential(Block(), Block()).cuda().eval(), torch.randn(4096, 2048, device="cuda")
+"""
+
+ATTENTION = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(512, 1536)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).view(4, 1024, 3, 8, 64).permute(2, 0, 3, 1, 4)
+        return torch.softmax(q @ k.transpose(-2, -1) / 8, dim=-1) @ v
+
+def get_model_and_input():
+    return Attention().cuda().eval(), torch.randn(4, 1024, 512, device="cuda")
 """
 
 
@@ -111,6 +129,18 @@ def test_the_handovers_template(tmp_path: Path) -> None:
     options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=250, confirm=False, conditions=())
     verdict = judge(WorkloadRef(path=tmp_path / "my_model.py", name="my_model"), candidate, options)
     print(f"\nhandover: {verdict.verdict} {verdict.speedup} {verdict.interval}")
+    assert verdict.verdict in ("FASTER", "SAME", "AMBIGUOUS"), verdict.reasons
+
+
+@pytest.mark.parametrize(("candidate", "text"), [("graph_backend", ATTENTION), ("triton_operator", MODEL), ("cuda_inline", MODEL)])
+def test_the_candidates_to_copy(candidate: str, text: str, tmp_path: Path) -> None:
+    """Those of the loop's table: judged right. The CUDA one compiles for about a minute."""
+    if candidate == "cuda_inline" and cpp_extension.CUDA_HOME is None:
+        pytest.skip("no nvcc")
+    (tmp_path / "my_model.py").write_text(text, encoding="utf-8")
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=2.0, timeout_s=280, confirm=False, conditions=())
+    verdict = judge(WorkloadRef(path=tmp_path / "my_model.py", name="my_model"), KERNELS / "candidates" / f"{candidate}.py", options)
+    print(f"\n{candidate}: {verdict.verdict} {verdict.speedup} {verdict.interval}")
     assert verdict.verdict in ("FASTER", "SAME", "AMBIGUOUS"), verdict.reasons
 
 

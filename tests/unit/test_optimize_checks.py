@@ -132,8 +132,8 @@ def test_it_fails_where_optimized_py_is_broken(tmp_path, monkeypatch, what):
     code, test = BROKEN[what]
     file = made(tmp_path, WORKLOAD, NET, "no_grad")
     text = file.read_text()
-    assert text.count("    return fast\n\n\ndef fits") == 1
-    file.write_text(text.replace("    return fast\n\n\ndef fits", f"    return {code}\n\n\ndef fits"))
+    assert text.count("    return fast\n\n\n# --- the entry") == 1
+    file.write_text(text.replace("    return fast\n\n\n# --- the entry", f"    return {code}\n\n\n# --- the entry"))
     _good, bad, _skipped = ran(tmp_path, monkeypatch)
     assert any(test in name for name in bad), f"{what}: {bad}"
 

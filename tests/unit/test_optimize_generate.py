@@ -6,12 +6,15 @@ import ast
 import importlib.util
 import itertools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,6 +29,7 @@ from warm_start import starter
 
 WORKLOAD = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -44,6 +48,7 @@ def get_model_and_input(b=2):
 '''
 TRAINING = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -132,7 +137,7 @@ def reads_a_clock(name: str) -> bool:
     """Whether what a generated file copies for this rewrite times calls, itself or in a helper that it reaches."""
     own = rewrite_source(name)
     helpers = [function for helper in _helper_sources(own.helpers).values() for function in helper.functions]
-    copied = [*own.functions, *needed(helpers, mentioned(own.functions))]
+    copied = [*own.functions, *(helpers[place] for place in needed(helpers, mentioned(own.functions)))]
     return any(getattr(node, "attr", getattr(node, "id", "")) in CLOCKS for text in copied for node in ast.walk(ast.parse(text)))
 
 
@@ -147,13 +152,14 @@ def test_the_passes_whose_rewrites_time_kernels_are_those_that_say_so() -> None:
 def test_what_a_needed_definition_leads_to_is_needed_and_a_text_goes_with_its_statement() -> None:
     parts = ["A = 1", '"""Of A."""', "B = 2", '"""Of B."""', "def f():\n    return g() + A", "def g():\n    return 0",
              "def h():\n    return f()", "register(k)", "if A:\n    def k(): ...", "def h2():\n    return h2()"]
-    assert needed(parts, {"f"}) == [parts[place] for place in (0, 1, 4, 5, 7, 8)]
+    assert needed(parts, {"f"}) == [0, 1, 4, 5, 7, 8]
 
 
 def test_no_two_rewrites_define_one_name_nor_one_of_the_files_own() -> None:
-    own = source(Path("/w.py"), ("no_grad",)).partition("# The rewrites, innermost first.")
-    rest = own[0].partition("# Helpers for nested")[0] + own[2].partition("\ndef build(")[2].join(["def build(", ""])
+    own = re.split(r"^(?=# [-=]{3} )", source(Path("/w.py"), ("no_grad",)), flags=re.MULTILINE)
+    rest = "".join(part for part in own if not part.startswith(("# --- no_grad", "# --- trees")))
     seen = {name: "" for node in ast.parse(rest).body for name in defined_names(node)}
+    assert not {"no_grad", "leaves"} & set(seen)
     assert {"SHAPES", "DTYPES", "build", "fits", "main"} <= set(seen)
     for path in sorted(REWRITES.glob("*.py")):
         for part in rewrite_source(path.stem).functions if path.stem != "__init__" else ():
@@ -188,6 +194,58 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
     unused = {name for node in tree.body for name in defined_names(node)} - used - entries
     assert not unused, "nothing is copied that nothing needs"
     assert ("PRECISION" in text) == any(CATALOGUE[name].precision != "equal" for name in names)
+
+
+READ_TOGETHER = [
+    ("split_products", "cuda_graph", "no_grad"), ("fold_conv_bn", "channels_last", "compile_default"),
+    ("wide_outputs", "bf16", "cuda_graph"),
+    ("persistent_lstm", "cuda_graph"), ("split_attention", "split_products", "scaled_fp16"), ("separable_convolutions", "no_grad"),
+    ("bf16", "fuse_linear_activation"), tuple(name for name, item in CATALOGUE.items() if item.in_graph),
+    tuple(name for name, item in CATALOGUE.items() if not item.carrier),
+]
+
+
+def applied(text: str) -> list[str]:
+    """Names of the passes that build() applies."""
+    build = next(node for node in ast.parse(text).body if getattr(node, "name", "") == "build")
+    named = {node.id for node in ast.walk(build) if isinstance(node, ast.Name)}
+    return [name for name in CATALOGUE if name in named]
+
+
+@pytest.mark.parametrize("triton", [True, False])
+@pytest.mark.parametrize("names", [*((name, "no_grad") for name in sorted(CATALOGUE)), *READ_TOGETHER],
+                         ids=lambda names: "+".join(names)[:80])
+def test_every_composition_is_read_from_the_top_and_loads_as_it_stands(
+    tmp_path: Path, names: tuple[str, ...], triton: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("triton", "triton.language", "triton.language.extra", "triton.language.extra.libdevice"):
+        monkeypatch.setitem(sys.modules, name, MagicMock(jit=lambda function: function) if triton else None)  # as if installed, or not
+    monkeypatch.setattr(torch.library, "triton_op", lambda _name, function, **_more: function)  # looks for real kernels
+    for standalone in (False, True):
+        text = source(tmp_path / "w.py", names, standalone=standalone)
+        marks = re.findall(r"^# (?:---|===) (.+) (?:---|===)$", text, re.MULTILINE)
+        shared = marks.index("shared helpers")
+        assert marks[:2] == ["what was applied, innermost first", "the entry point, and which calls are optimised"]
+        whys = {f"{name}: {CATALOGUE[name].why.removesuffix('.')}" for name in applied(text)}
+        assert {*names} <= {*applied(text)} and whys == {*marks[3 if standalone else 2 : shared]}, "a section a pass"
+        definitions = [f"\ndef {name}(" for name in ("build", "optimize", "get_model_and_input") if standalone or "get" not in name]
+        parts = ("\nSHAPES = ", *definitions, f"\n# --- {marks[shared - 1]} ---", "\n# === shared", "\ndef leaves(")
+        order = [text.index(part) for part in parts]
+        assert order == sorted(order)
+        assert text.endswith('\n\n\nif __name__ == "__main__":\n    raise SystemExit(main())\n') == standalone
+        assert "\n" * 4 not in text and text.endswith("\n") and not text.endswith("\n\n")
+        module = load(write_source(tmp_path / "generated.py", text))
+        assert all(getattr(module, name) is not None for name in ("optimize", "leaves", *applied(text)))
+
+
+def test_ruffs_pyflakes_rules_find_nothing_in_any_composition(tmp_path: Path) -> None:
+    for names in (*ALONE_AND_TOGETHER, *READ_TOGETHER):
+        for standalone in (False, True):
+            file = tmp_path / f"{'_'.join(names)[:100]}_{standalone}.py"
+            file.write_text(source(Path("/w.py"), names, standalone=standalone))
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F", str(tmp_path)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_in_a_cuda_graph_bfloat16_is_cast_by_the_graphs_copies(tmp_path: Path, workload: Path, monkeypatch) -> None:
@@ -309,6 +367,7 @@ def test_a_training_step_is_timed_against_the_original_as_it_was(tmp_path: Path)
 
 PARAMETERS = """
 import torch
+import torch._inductor.compile_fx
 
 PARAMS = {"dims": (4, 8), "text": "(1, 2)", "dtypes": (torch.float32, torch.float64), "options": {"a": [1]}, "limit": float("inf")}
 SEEN = {}
@@ -347,6 +406,7 @@ def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workl
 
 KERNELBENCH = '''
 import torch
+import torch._inductor.compile_fx
 
 
 class Model(torch.nn.Module):
@@ -367,6 +427,7 @@ def get_inputs():
 '''
 VERSIONS = '''
 import torch
+import torch._inductor.compile_fx
 
 PARAMS = {"n": 4, "dtype": torch.float32}
 VERSIONS = {"v1": lambda x: x + 1, "v2": lambda x: x + 2}
@@ -394,6 +455,7 @@ def test_other_forms_load_too(tmp_path: Path, form: str, text: str) -> None:
 
 LINEAR = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 
@@ -402,6 +464,7 @@ def get_model_and_input():
 '''
 TWO_LINEARS = '''
 import torch
+import torch._inductor.compile_fx
 from torch import nn
 
 

@@ -7,7 +7,7 @@ import keyword
 import math
 import pprint
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.resources import resource
 from ..model.workload import ParamValue, Precision, WorkloadFacts, WorkloadRef
+from .layout import laid_out
 from .needed import mentioned, needed
 from .passes import in_order, with_carrier
 from .passes.base import GRAPH_LEVELS, Pass
@@ -38,6 +39,8 @@ class Source:
     """One rewrite file, taken apart."""
 
     imports: tuple[str, ...]
+    title: str
+    """What it does: the first sentence of its docstring."""
     functions: tuple[str, ...]
     """Everything else at its top level, in order: functions with their decorators, classes, constants, guarded imports."""
     helpers: tuple[str, ...]
@@ -49,12 +52,14 @@ def rewrite_source(name: str) -> Source:
     """Imports and definitions of probe/rewrites/NAME.py, without its relative imports. Raises OSError when there is none."""
     text = (REWRITES / f"{name}.py").read_text(encoding="utf-8")
     tree = ast.parse(text)
-    body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+    docstring = ast.get_docstring(tree)
+    body = tree.body[1:] if docstring is not None else tree.body
     imports = [ast.unparse(node) for node in body if isinstance(node, ast.Import)]
     imports += [ast.unparse(node) for node in body if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module != "__future__"]
     definitions = [_segment(text, node) for node in body if not isinstance(node, (ast.Import, ast.ImportFrom))]
     helpers = dict.fromkeys(str(node.module) for node in body if isinstance(node, ast.ImportFrom) and node.level == 1)
-    return Source(tuple(imports), tuple(_MARKS.sub("", definition) for definition in definitions), tuple(helpers))
+    title = " ".join((docstring or name).split()).partition(". ")[0].removesuffix(".")
+    return Source(tuple(imports), title, tuple(_MARKS.sub("", definition) for definition in definitions), tuple(helpers))
 
 
 def _segment(text: str, node: ast.stmt) -> str:
@@ -73,6 +78,13 @@ def _helper_sources(names: Iterable[str]) -> dict[str, Source]:
     return found
 
 
+def _copied(files: Mapping[str, Source], roots: Iterable[str]) -> dict[str, list[str]]:
+    """The statements of each file that the root names lead to."""
+    every = [(name, text) for name, source in files.items() for text in source.functions]
+    kept = [every[place] for place in needed([text for _name, text in every], roots)]
+    return {name: [text for home, text in kept if home == name] for name in files}
+
+
 def render_source(
     workload: WorkloadRef, facts: WorkloadFacts, passes: Sequence[Pass], *, device: str, file_name: str = "",
     headline: Sequence[str] = (), standalone: bool = False,
@@ -80,21 +92,22 @@ def render_source(
     """The Python source of a candidate, or (standalone) of optimized.py. Passes are put in their order, innermost first."""
     ordered = in_order(with_carrier(passes))
     precision = lowest_precision(ordered)
-    sources = [rewrite_source(item.rewrite) for item in ordered]
     in_graph = [item for item in ordered if item.in_graph]
-    helpers = _helper_sources(["trees", *(["graphs"] if in_graph else []), *(name for source in sources for name in source.helpers)])
+    files = _helper_sources(["trees", *(["graphs"] if in_graph else []), *(item.rewrite for item in ordered)])
     imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
     imports.update(_STANDALONE_IMPORTS if standalone else ())
     alters_model = facts.training and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
-    rewrites = [function for source in sources for function in source.functions]
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
     own = {"leaves", *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
            *(["GraphBackend"] if in_graph else [])}
-    from_helpers = needed([function for source in helpers.values() for function in source.functions], own | mentioned(rewrites))
-    names = mentioned([*from_helpers, *rewrites])
-    imports.update(line for source in (*helpers.values(), *sources) for whole in source.imports for line in _used(whole, names))
+    copied = _copied(files, {*own, *(item.rewrite for item in ordered)})
+    names = mentioned(text for texts in copied.values() for text in texts)
+    imports.update(line for source in files.values() for whole in source.imports for line in _used(whole, names))
+    why = {item.rewrite: item.why for item in ordered}
+    helpers = [name for name in reversed(files) if name not in why]
+    sections = laid_out(copied, [*why, *helpers])
     params = {name: _literal(value) for name, value in facts.params.items() if name.isidentifier() and not keyword.iskeyword(name)}
     return _template().render(
         title=_comment(f"{workload.name}: {', '.join(item.name for item in ordered)}. Written by kernelwright {__version__}."),
@@ -103,7 +116,9 @@ def render_source(
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
         device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
-        helpers=from_helpers, rewrites=rewrites,
+        sections=[{"name": name, "why": _comment(item).removesuffix("."), "text": sections[name]} for name, item in why.items()],
+        helpers=[{"name": name, "title": _comment(files[name].title), "text": sections[name]} for name in helpers if sections[name]],
+        on_loading=sections[""],
         passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier, "casts": edged and item.casts_edges,
                  "copies": edged and item.copies_edges} for item in ordered if not item.in_graph],
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]

@@ -18,7 +18,7 @@ def pinned_copies(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     """A torch.fx copy of the model (weights on the device shared) that starts these copies early. A change of a host tensor in place
     is seen at the next call."""
     traced = traced_call(model, args, kwargs)
-    copies = [copy for copy in host_copies(traced, looks_of(traced, args, kwargs)) if copy[1].dtype == copy[3]]
+    copies = [one for one in host_copies(traced, looks_of(traced, args, kwargs)) if one[1].dtype == one[3]]
     if not copies:
         raise NotImplementedError("not applicable: the model copies no tensor of its own from the host as it is")
     sources = [source for _node, source, _device, _dtype in copies]
