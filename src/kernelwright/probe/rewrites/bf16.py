@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .edges import narrowed, widened
-from .trees import map_tensors
+from .bf16_twin import Bf16, bf16_twin
 
 
 def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], edges: bool = True) -> torch.nn.Module:
@@ -18,30 +15,5 @@ def bf16(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, A
 
     edges: False leaves the casts of inputs and outputs to the caller.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise NotImplementedError("not applicable: only an nn.Module can be cast")
-    cast: dict[int, Any] = {}
-    for tensor in itertools.chain(model.parameters(), model.buffers()):
-        if tensor.dtype == torch.float32:
-            lower = tensor.detach().to(torch.bfloat16)
-            cast[id(tensor)] = torch.nn.Parameter(lower, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else lower
-        else:
-            cast[id(tensor)] = tensor
-    twin = copy.deepcopy(model, cast)
-    for module in twin.modules():
-        if isinstance(module, torch.nn.RNNBase):
-            module.flatten_parameters()
-    if not edges:
-        return twin
-
-    class Bf16(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self, inner: torch.nn.Module) -> None:
-            super().__init__()
-            self.inner = inner
-            self.training = inner.training
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = map_tensors(narrowed, (args, kwargs))
-            return map_tensors(widened, self.inner(*args, **kwargs))
-
-    return Bf16(twin)
+    twin = bf16_twin(model)
+    return Bf16(twin) if edges else twin

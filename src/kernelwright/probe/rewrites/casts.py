@@ -19,6 +19,8 @@ LARGEST_ERROR = 0.02
 """Relative error of one layer above which it stays float32. Rounding operands to bfloat16 gives about 0.003, to float16 0.0004."""
 WORTH = 1.03
 """A layer must be this much faster in the narrow type: the timing's own noise."""
+CONVOLUTION_LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d,
+                      torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
 class NarrowLayer(torch.nn.Module):  # type: ignore[misc]
@@ -61,7 +63,6 @@ def layer_seconds(function: Callable[[], Any], *, cuda: bool, calls: int = 10) -
 
 def narrow_is_faster(layer: torch.nn.Module, narrow: NarrowLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the layer itself, without the casts around it (a compiler fuses those), is faster in the narrow type."""
-    cuda = any(leaf.is_cuda for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
     less_args, less_kwargs = narrow.narrow((args, kwargs))
 
     def wide() -> Any:
@@ -70,8 +71,19 @@ def narrow_is_faster(layer: torch.nn.Module, narrow: NarrowLayer, args: tuple[An
     def less() -> Any:
         return narrow.inner(*less_args, **less_kwargs)
 
-    wide(), less()
-    return bool(layer_seconds(less, cuda=cuda) * WORTH < layer_seconds(wide, cuda=cuda))
+    return is_worth(less, wide, args, kwargs)
+
+
+def whole_is_faster(layer: torch.nn.Module, other: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the other is faster than the layer, each with all that its call does, casts too."""
+    return is_worth(lambda: other(*args, **kwargs), lambda: layer(*args, **kwargs), args, kwargs)
+
+
+def is_worth(new: Callable[[], Any], old: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the new way is faster by more than noise, where the layer's inputs are."""
+    cuda = any(leaf.is_cuda for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    old(), new()
+    return bool(layer_seconds(new, cuda=cuda) * WORTH < layer_seconds(old, cuda=cuda))
 
 
 def narrow_is_close(layer: torch.nn.Module, narrow: NarrowLayer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -92,8 +104,7 @@ def narrow_layers(
 ) -> torch.nn.Module:
     """A copy of the model (float32 weights shared) whose linear, convolution and recurrent layers compute in dtype where that is faster."""
     nn = torch.nn
-    kinds = {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-             nn.RNN, nn.LSTM, nn.GRU}
+    kinds = {nn.Linear, *CONVOLUTION_LAYERS, nn.RNN, nn.LSTM, nn.GRU}
     twin = sharing_twin(model)
     found = with_layers(twin, args, kwargs, plain_layers(twin, kinds), lambda layer: NarrowLayer(layer, dtype), faster)
     if found is None:
