@@ -10,7 +10,8 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context
 
 MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
-        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products"}
+        "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products",
+        "fuse_norms"}
 
 
 def context(*operators: str, device: str = "cuda", **changes: object) -> Context:
@@ -40,6 +41,10 @@ def context(*operators: str, device: str = "cuda", **changes: object) -> Context
     (("aten::copy_",), "cpu", {"remove_redundant", "remove_redundant_aten"}),
     (("aten::addmm", "aten::addmm"), "cuda", {"fuse_parallel_linears", "freeze_weights", "pad_to_tiles", "batch_products"}),
     (("aten::relu",), "cuda", set()),
+    (("aten::native_layer_norm", "aten::add"), "cuda", {"fuse_norms"}),
+    (("aten::native_layer_norm", "aten::add"), "cpu", set()),
+    (("aten::mean", "aten::rsqrt", "aten::mul"), "cuda", {"fuse_norms"}),
+    (("aten::mean", "aten::native_batch_norm"), "cuda", set()),
 ])
 def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[str, ...], device: str, expected: set[str]) -> None:
     given = context(*operators, device=device)
@@ -48,7 +53,7 @@ def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[s
 
 def test_none_applies_to_a_training_step_or_to_a_compiled_workload() -> None:
     every = ("aten::linear", "aten::addmm", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_",
-             "aten::bmm", "aten::_softmax", "aten::batch_norm")
+             "aten::bmm", "aten::_softmax", "aten::batch_norm", "aten::native_group_norm")
     assert all(CATALOGUE[name].refusal(context(*every)) is None for name in MINE)
     assert all(CATALOGUE[name].refusal(context(*every, training=True)) for name in MINE)
     inside = context(*every, already_compiled=True, compiled_inside=True)
@@ -73,3 +78,11 @@ def test_sizes_that_fit_the_kernels_need_no_padding() -> None:
         given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"operators": operators}))
         refusals.append(CATALOGUE["pad_to_tiles"].refusal(given))
     assert refusals == ["no linear layer's sizes miss the kernels' alignment", None]
+
+
+def test_norms_are_fused_where_the_profile_shows_one() -> None:
+    mine = CATALOGUE["fuse_norms"]
+    assert mine.refusal(context("aten::addmm", "aten::softmax")) == "the profile shows no layer, RMS, group or instance norm"
+    assert "CUDA" in (mine.refusal(context("aten::native_layer_norm", device="cpu")) or "")
+    assert "hold 33%" in mine.predict(context("aten::native_layer_norm", "aten::addmm")).words
+    assert "training" in (mine.refusal(context("aten::native_layer_norm", training=True)) or "")

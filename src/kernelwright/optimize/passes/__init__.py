@@ -36,6 +36,7 @@ NAMES = (
     "pad_to_tiles",
     "fuse_conv_relu",
     "fuse_linear_activation",
+    "fuse_norms",
     "batch_products",
     "freeze_weights",
     "split_products",
