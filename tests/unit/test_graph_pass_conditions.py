@@ -11,7 +11,7 @@ from kernelwright.optimize.passes import CATALOGUE, Context
 
 MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
         "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products",
-        "fuse_pooling"}
+        "fuse_pooling", "fuse_norms"}
 
 
 def context(*operators: str, device: str = "cuda", **changes: object) -> Context:
@@ -44,6 +44,10 @@ def context(*operators: str, device: str = "cuda", **changes: object) -> Context
     (("aten::relu_", "aten::max_pool2d_with_indices"), "cpu", {"fuse_pooling"}),
     (("aten::max_pool2d_with_indices",), "cuda", set()),
     (("aten::relu", "aten::avg_pool2d"), "cuda", set()),
+    (("aten::native_layer_norm", "aten::add"), "cuda", {"fuse_norms"}),
+    (("aten::native_layer_norm", "aten::add"), "cpu", set()),
+    (("aten::mean", "aten::rsqrt", "aten::mul"), "cuda", {"fuse_norms"}),
+    (("aten::mean", "aten::native_batch_norm"), "cuda", set()),
 ])
 def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[str, ...], device: str, expected: set[str]) -> None:
     given = context(*operators, device=device)
@@ -52,7 +56,8 @@ def test_a_pass_applies_where_the_profile_shows_its_operators(operators: tuple[s
 
 def test_none_applies_to_a_training_step_or_to_a_compiled_workload() -> None:
     every = ("aten::linear", "aten::addmm", "aten::addmm", "aten::embedding", "aten::relu", "aten::cudnn_convolution", "aten::copy_",
-             "aten::bmm", "aten::_softmax", "aten::batch_norm", "aten::max_pool2d_with_indices")
+             "aten::bmm", "aten::_softmax", "aten::batch_norm", "aten::max_pool2d_with_indices",
+             "aten::native_group_norm")
     assert all(CATALOGUE[name].refusal(context(*every)) is None for name in MINE)
     assert all(CATALOGUE[name].refusal(context(*every, training=True)) for name in MINE)
     inside = context(*every, already_compiled=True, compiled_inside=True)
@@ -94,3 +99,11 @@ def test_what_stands_before_a_pooling_is_told_by_its_shape(shapes: dict[str, obj
     refusal = CATALOGUE["fuse_pooling"].refusal(given)
     assert refusal == (None if share else "the profile shows nothing before a pooling that could go behind it"), name
     assert (share or "hold 0%") in CATALOGUE["fuse_pooling"].predict(given).words
+
+
+def test_norms_are_fused_where_the_profile_shows_one() -> None:
+    mine = CATALOGUE["fuse_norms"]
+    assert mine.refusal(context("aten::addmm", "aten::softmax")) == "the profile shows no layer, RMS, group or instance norm"
+    assert "CUDA" in (mine.refusal(context("aten::native_layer_norm", device="cpu")) or "")
+    assert "hold 33%" in mine.predict(context("aten::native_layer_norm", "aten::addmm")).words
+    assert "training" in (mine.refusal(context("aten::native_layer_norm", training=True)) or "")

@@ -189,8 +189,8 @@ class _Run:
         took_s, first_s = self.budget.used_s(), result.phases_s.get("load", 0.0) + result.phases_s.get("warmup", 0.0)
         if took_s > LONG_BASELINE * self.options.budget_s:
             self.notes.append(
-                f"The baseline's profile took {took_s:.0f} s of the budget of {self.options.budget_s:g} s; {first_s:.0f} s of it went by before "
-                "the workload was warm, its own compilation included. `--resume` goes on without it.")
+                f"The baseline's profile took {took_s:.0f} s of the budget of {self.options.budget_s:g} s; {first_s:.0f} s of it went by "
+                "before the workload was warm, its own compilation included. `--resume` goes on without it.")
             self.say(self.notes[-1])
         return Context(facts=result.facts, environment=result.environment, profile=profile, uncompiled=uncompiled)
 

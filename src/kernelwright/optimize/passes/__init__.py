@@ -37,6 +37,7 @@ NAMES = (
     "pad_to_tiles",
     "fuse_conv_relu",
     "fuse_linear_activation",
+    "fuse_norms",
     "batch_products",
     "freeze_weights",
     "split_products",
