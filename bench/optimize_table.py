@@ -33,9 +33,9 @@ from {module} import get_model_and_input as uncompiled  # noqa: E402
 
 
 def get_model_and_input():
-    """The example's, its model under torch.compile."""
+    """The example's, its model under torch.compile. Without gradients, since pending ones make the compiler pass its CUDA graphs over."""
     model, inputs = uncompiled()
-    return torch.compile(model, mode={mode!r}), inputs
+    return torch.compile(model.requires_grad_(False), mode={mode!r}), inputs
 '''
 EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
             "lstm_sequence_encoder")

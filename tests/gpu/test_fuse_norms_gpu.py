@@ -149,7 +149,8 @@ def test_a_whole_model_under_torch_compile(dtype: torch.dtype, monkeypatch: pyte
     monkeypatch.setattr(rewrite, "CLEARLY", 1e6)  # the fastest way is taken at each place
     backend = GraphBackend([fuse_norms])
     fast = backend.checked(torch.compile(model, backend=backend, fullgraph=True))
-    mine, theirs = fast(image), model(image)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # else the convolution rounds in one layout and not in another
+        mine, theirs = fast(image), model(image)
     exact = model.double()(image.double())
     assert backend.found["fuse_norms"] == 4
     assert mine.dtype == dtype and float((mine - exact).norm()) <= 1.5 * float((theirs - exact).norm())

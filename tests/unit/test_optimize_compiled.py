@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import builders
+from kernelwright.model.activity import Activity
+from kernelwright.model.profile import Profile
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import memory, strategy
 from kernelwright.optimize.expected import modelled
-from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.passes import CATALOGUE, Context, piecewise_graphs
 from kernelwright.optimize.plan import candidate, refusal
 from kernelwright.optimize.recognised import recognised
 from kernelwright.optimize.view import View, always
@@ -58,6 +62,27 @@ def test_what_is_alike_is_told_by_the_models_operators():
     assert memory.similarity(memory.shares_of(one.seen), memory.shares_of(two.seen)) == 0.0
     plain = context()
     assert plain.seen is plain.profile
+
+
+def test_waits_are_the_models_own():
+    """CUDA graphs that torch.compile records anew make the host wait; what comes in their place does not."""
+    def waits(count: int) -> Profile:
+        timed = builders.timeline(1_000_000, 900_000)
+        return profile_of("cuda", PRODUCTS).model_copy(update={"timeline": timed.model_copy(update={
+            "activity": Activity(synchronization_count=count)})})
+
+    hidden = replace(context("cuda", REGION, waits(0), already_compiled=True), profile=waits(3))
+    assert "can be captured whole" in piecewise_graphs.PASS.refusal(hidden)
+    waiting = replace(context("cuda", REGION, waits(3), already_compiled=True), profile=waits(0))
+    assert piecewise_graphs.PASS.refusal(waiting) is None
+
+
+def test_a_call_without_gradients_is_no_cheap_try_where_it_compiles_anew():
+    """The workload's own max-autotune would tune for inference what it has tuned for training: a minute, of which nothing is kept."""
+    for facts, first in (({}, "no_grad"), ({"already_compiled": True}, "compile_default")):
+        view = View(context("cuda", ("aten::addmm",), **facts), "equal", ())
+        assert strategy.untried_ladder(view)[0].name == first
+        assert strategy.next_candidate(view, lambda item: item.name in ("no_grad", "compile_default")).name == first
 
 
 def test_without_a_compiler_in_its_place_a_candidate_begins_at_the_uncompiled_call():

@@ -43,10 +43,15 @@ def untried_ladder(view: View) -> list[Candidate]:
     """The ladder's rows that were not measured and apply, cheap ones first: those at the lowest precision allowed, as every user can have
     it, before those at the workload's own, which can't be kept where a cast pays."""
     names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.training)),
-                   key=lambda name: _COSTS.index(CATALOGUE[name].cost))
+                   key=lambda name: (name == CHEAPEST and _compiles_anew(view), _COSTS.index(CATALOGUE[name].cost)))
     cast = _best_cast(view)
     return _open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
                         for also in ([[cast], []] if cast is not None else [[]]) for name in names])
+
+
+def _compiles_anew(view: View) -> bool:
+    """Whether a call without gradients has the workload's own torch.compile make other code of it first."""
+    return view.context.facts.already_compiled
 
 
 def _best_cast(view: View) -> str | None:
@@ -113,7 +118,8 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
         or [item for item in waiting if item.name in graphs] \
         or openings \
         or _lower_compiled(view, waiting) \
-        or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)]
+        or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)
+            and not (item.name == CHEAPEST and _compiles_anew(view))]
     if first:
         return first[0]
     if ladder_now and (ladder := [item for item in waiting if item.ladder_row]):

@@ -10,11 +10,11 @@ from .shares import activity_of, at_most, worth
 
 def _loading_pct(context: Context) -> float | None:
     """Share of a call that waits for DataLoader.__next__ with nothing else to do."""
-    activity, timeline = activity_of(context), context.profile.timeline
+    activity, timeline = activity_of(context), context.seen.timeline
     if activity is None or timeline is None:
         return None
     idle_ns = activity.data_loader_idle_ns
-    return idle_share_pct(timeline, idle_ns) if context.on_gpu else share_of_call_pct(context.profile, idle_ns)
+    return idle_share_pct(timeline, idle_ns) if context.on_gpu else share_of_call_pct(context.seen, idle_ns)
 
 
 def _refuse(context: Context) -> str | None:

@@ -18,7 +18,7 @@ PASS = Pass(
     name="piecewise_graphs", layer=LAYER_COMPILE, level="runtime", dimension="graph capture", cost="compile",
     training=False, refuse=_refuse, predict=launch_words,
     conflicts=frozenset({"cuda_graph", "compile_default", "compile_reduce_overhead", "compile_max_autotune",
-                         "compile_max_autotune_no_cudagraphs"}),
+                         "compile_max_autotune_no_cudagraphs", "split_products"}),  # that backend can't trace its kernels (torch 2.11)
     sizes_in_graphs=True,
     why="The stretches between the host's waits are replayed as CUDA graphs; no kernel changes, outputs are cloned.",
 )

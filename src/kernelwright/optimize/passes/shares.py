@@ -68,13 +68,14 @@ def kernels_per_step(context: Context) -> float | None:
 
 
 def activity_of(context: Context) -> Activity | None:
-    """Waits, copies and streams of the profiled steps; None where they were not recorded."""
-    return context.profile.timeline.activity if context.profile.timeline is not None else None
+    """Waits, copies and streams of the model's own steps; None where they were not recorded. What waits under the workload's own
+    torch.compile (CUDA graphs that are recorded anew) goes with it."""
+    return context.seen.timeline.activity if context.seen.timeline is not None else None
 
 
 def waiting_pct(context: Context) -> float | None:
     """Share of a call in which the device stood by after the host had waited for it."""
-    activity, timeline = activity_of(context), context.profile.timeline
+    activity, timeline = activity_of(context), context.seen.timeline
     return idle_share_pct(timeline, activity.synchronization_idle_ns) if activity is not None and timeline is not None else None
 
 
