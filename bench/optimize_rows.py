@@ -57,7 +57,9 @@ LADDER_BUILD_S = 120.0
 CLOSING_S = 20.0
 """The closing profile and the report."""
 WARM_SHARE = 0.5
-"""Of the budget, for the run that has what the first one taught."""
+"""Of the budget, at most, for the run that has what the first one taught; it ends when it has reached the same result."""
+NOTHING_TO_REACH = {"speedup": 1.0, "cold_s": None, "warm_s": None, "share": None}
+"""Of a workload for which the first run kept nothing."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
 DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
@@ -137,20 +139,27 @@ class Bench:
                 for row in found:
                     row |= {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
                 if self.args.warm:
-                    found[-1]["warm"] = self._warm(workload, precision, budget_s, folder, outcome)
+                    found[-1]["warm"] = self._warm(workload, precision, budget_s, folder, outcome) if outcome.kept else NOTHING_TO_REACH
                 return found
         except KernelwrightError as error:
             _say(f"{workload.name} {precision}: {error.line()}")
             return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s, "error": error.line()}
                     for level in levels]
 
-    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, closing: bool = True,
+    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, target: float | None = None,
                    ) -> tuple[Outcome, float]:
-        """(the run, its wall seconds from the first to the last: baseline, search, confirmation, closing profile, report)."""
+        """(the run, its wall seconds from the first to the last: baseline, search, confirmation, closing profile, report). target: a
+        speed-up that is all that is asked for: the run ends with it, without a closing profile."""
         _say(f"== {workload.name} at {precision}, {budget_s:g} s")
+
+        def say(line: str) -> None:
+            _say(line)
+            if target is not None and (folder / "state.json").exists() and reached_s(folder, target) is not None:
+                raise KeyboardInterrupt
+
         options = OptimizeOptions(budget_s=budget_s, precision=precision, device=self.args.device, python=self.args.python)
         start = time.monotonic()
-        outcome = optimize(workload, options, folder, stages=None if closing else _Unprofiled(options, _say), say=_say)
+        outcome = optimize(workload, options, folder, stages=None if target is None else _Unprofiled(options, _say), say=say)
         return outcome, time.monotonic() - start
 
     def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome,
@@ -278,9 +287,9 @@ class Bench:
 
     def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
         """The same again in half the time, with what the first run left: lessons, and the compilers' caches."""
-        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), closing=False)
         target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
-        first, second = (reached_s(out.out_dir, target) if cold.kept else None for out in (cold, again))
+        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), target=target)
+        first, second = (reached_s(out.out_dir, target) for out in (cold, again))
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
 
 

@@ -8,6 +8,7 @@ import builders
 from kernelwright.model.capture import ProbeEnvironment
 from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.passes.bounds import in_use
 
 MINE = {"fold_linear_bn", "fold_embedding", "sdpa_substitution", "fuse_parallel_linears", "remove_redundant", "sdpa_backend",
         "pad_to_tiles", "fuse_conv_relu", "fuse_linear_activation", "freeze_weights", "remove_redundant_aten", "batch_products",
@@ -107,3 +108,19 @@ def test_norms_are_fused_where_the_profile_shows_one() -> None:
     assert "CUDA" in (mine.refusal(context("aten::native_layer_norm", device="cpu")) or "")
     assert "hold 33%" in mine.predict(context("aten::native_layer_norm", "aten::addmm")).words
     assert "training" in (mine.refusal(context("aten::native_layer_norm", training=True)) or "")
+
+
+def test_a_call_gets_no_shorter_than_what_it_must_move_and_compute() -> None:
+    """Where all of it can be fused Amdahl sets no limit, and the roofline does."""
+    plain = context("aten::mul")
+
+    def gain(**changes: object) -> tuple[float, float] | None:
+        whole = plain.profile.operators[0].aggregated.total_duration_ns
+        profile = plain.profile.model_copy(update={"timeline": builders.timeline(whole, whole), **changes})
+        return CATALOGUE["compile_default"].predict(Context(plain.facts, plain.environment, profile)).gain
+
+    assert gain(roofline=None) is None
+    known = {"roofline": builders.roofline("float32"), "work": builders.work()}
+    least_ns = max(bound.least_ns for bound in in_use(plain.profile.model_copy(update=known)) if bound is not None)
+    assert gain(**known, timing=builders.timing(1e4)) == pytest.approx((1.0, 1e7 / least_ns)) and least_ns < 5e6
+    assert gain(**known, timing=builders.timing(0.9 * least_ns / 1e3)) == (1.0, 1.0)

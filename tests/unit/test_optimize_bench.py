@@ -359,11 +359,39 @@ def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_
     for best, reached in ((1.5, None), (3.0, 3.0)):
         fast = run(tmp_path / f"warm{best}", [screened("cuda_graph", best, 1)])
         out = SimpleNamespace(out_dir=fast, speedup=best)
-        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, closing, out=out: pytest.fail("profiled") if closing else (out, 1.0))
+        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, target, out=out: (out, 1.0) if target == 0.98 * 3 else pytest.fail())
         warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
         assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
-    nothing = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=1.0, kept=()))
-    assert nothing["share"] is None, "nothing was found that could be found sooner"
+
+
+def test_a_second_run_ends_where_it_has_reached_the_first_ones_result(tmp_path, monkeypatch):
+    bench, told = rows.Bench.__new__(rows.Bench), []
+    bench.args = SimpleNamespace(device="cpu", python=None)
+
+    def optimize(_workload, options, folder, *, stages, say):
+        told.append((options.budget_s, type(stages)))
+        say("nothing is there yet")
+        run(folder, [screened("no_grad", 1.2, 1)])
+        say("1 no_grad: screen 1.2x")
+        Ledger(folder / "ledger.jsonl").append(screened("cuda_graph", 2.95, 1))
+        with pytest.raises(KeyboardInterrupt):
+            say("2 cuda_graph: screen 2.95x")
+        return SimpleNamespace(out_dir=folder)
+
+    monkeypatch.setattr(rows, "optimize", optimize)
+    bench._optimised(SimpleNamespace(name="w"), "equal", 30.0, tmp_path / "w", target=0.98 * 3)
+    assert told == [(30.0, rows._Unprofiled)]
+
+
+def test_where_nothing_was_kept_there_is_no_second_run(tmp_path, monkeypatch):
+    bench = rows.Bench.__new__(rows.Bench)
+    bench.args = SimpleNamespace(out=tmp_path / "t.json", warm=True, precisions=["equal"], shared=False)
+    ran = []
+    monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, **how: (ran.append(how), (SimpleNamespace(kept=(), out_dir=tmp_path), 1.0))[1])
+    monkeypatch.setattr(rows.Bench, "_row", lambda *_: {})
+    monkeypatch.setattr(rows, "_looked", lambda *_: {})
+    found = bench._measured(SimpleNamespace(name="w"), "equal", 60.0)
+    assert found[0]["warm"]["share"] is None and ran == [{}]
 
 
 def test_a_row_without_its_ladder_is_over_nothing():

@@ -1,36 +1,23 @@
-"""How far a call is from what the device allows, before and after, and where the rest is.
-
-The bound of a call is the larger of two least times: its counted FLOPs over a pipe's peak, and inputs, parameters and outputs once over
-the bandwidth of DRAM (Williams, Waterman & Patterson 2009, Roofline). Nothing that computes the same FLOPs on that pipe can be faster.
-"""
+"""How far a call is from what the device allows, before and after, and where the rest is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..model.base import Figure
 from ..model.profile import Profile, Stage
 from ..model.roofline import Ceiling
-from ..report.figures import headline, in_unit
+from ..report.figures import headline
 from ..report.numbers import percent, two, us
 from ..report.roofline import ceiling_name
 from ..roofline.ceilings import value_of
 from .ending import NA, Ending
 from .paired import paired
 from .passes import CATALOGUE
+from .passes.bounds import Bound, bound_of, in_use, work_of
 
 MOST_PLACES = 8
 """Rows of "what is left where"."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One least time of a call."""
-
-    name: str
-    peak: Figure
-    least_ns: float
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,7 @@ class Place:
 def bounds(profile: Profile) -> list[Bound]:
     """Least times of one call of the workload on every pipe that its arithmetic could use, and of its DRAM traffic; [] where its work or
     the device's roofs are not known."""
-    flops, moved = _work(profile)
+    flops, moved = work_of(profile)
     found = []
     for ceiling in profile.roofline.ceilings if profile.roofline is not None else ():
         peak = value_of(ceiling)
@@ -57,27 +44,17 @@ def bounds(profile: Profile) -> list[Bound]:
     return found
 
 
-def in_use(profile: Profile) -> tuple[Bound | None, Bound | None]:
-    """(products, DRAM): the bounds at the arithmetic in use, by the peaks that the profile's own shares are taken of; None: not known."""
-    roof = profile.roofline
-    if roof is None:
-        return None, None
-    flops, moved = _work(profile)
-    return (_bound(f"{roof.dtype} arithmetic", roof.peak_compute or roof.datasheet_compute, "TFLOP/s", flops, 1e3),
-            _bound("DRAM bandwidth", roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s", moved, 1.0))
-
-
 def of_passes(profile: Profile, passes: Iterable[str]) -> dict[str, Bound | None]:
     """Pass -> the least time of the workload's products in the arithmetic that it brings along, of those that do; None where that pipe's
     peak is not known. Error-compensated products are several narrow ones for one."""
-    flops, _ = _work(profile)
+    flops, _ = work_of(profile)
     found: dict[str, Bound | None] = {}
     for name in passes:
         products = CATALOGUE[name].products if name in CATALOGUE else None
         if products is not None:
             ceiling = _narrow_ceiling(profile, products.dtype)
             words = f"{ceiling_name(ceiling)}{f', {products.times} products for one' if products.times > 1 else ''}" if ceiling else ""
-            found[name] = _bound(words, value_of(ceiling), "TFLOP/s", products.times * flops, 1e3) if ceiling else None
+            found[name] = bound_of(words, value_of(ceiling), "TFLOP/s", products.times * flops, 1e3) if ceiling else None
     return found
 
 
@@ -85,18 +62,6 @@ def _narrow_ceiling(profile: Profile, dtype: str) -> Ceiling | None:
     roof = profile.roofline
     known = (*roof.ceilings, *roof.other_pipes) if roof is not None else ()
     return next((ceiling for ceiling in known if ceiling.name in (f"tensor:{dtype}", f"matmul:{dtype}")), None)
-
-
-def _work(profile: Profile) -> tuple[float, float]:
-    """(FLOPs, least bytes) of one call; 0 where not known."""
-    work = profile.work
-    flops, moved = (work.flops, work.min_bytes) if work is not None else (None, None)
-    return flops.value if flops is not None else 0.0, moved.value if moved is not None else 0.0
-
-
-def _bound(name: str, peak: Figure | None, unit: str, amount: float, scale: float) -> Bound | None:
-    value = in_unit(peak, unit)
-    return Bound(name, peak, amount / (value * scale)) if peak is not None and value and amount > 0 else None
 
 
 def durations(end: Ending) -> tuple[float | None, float | None]:

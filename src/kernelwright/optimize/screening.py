@@ -267,8 +267,8 @@ class ScreenedSearch(Search):
         """The next candidate to screen, if the time allows one."""
         view = self.view()
         item = self._affordable(view, self._screening_left_s())
-        if item is None and self._judgeable() is None:
-            # Nothing else would use the time: one judgement is all that is held back.
+        if item is None and self._hopeful() is None:
+            # Nothing else would use the time well: one judgement is all that is held back.
             item = self._affordable(view, self.left_s() - self._judgement_s(None))
         return item
 
@@ -321,12 +321,15 @@ class ScreenedSearch(Search):
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
+        left = self.left_s()
+        return self._hopeful() or next(
+            (row for row in self._queue(self.view(), plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
+
+    def _hopeful(self) -> Experiment | None:
+        """The next finalist that may change what is kept, where the time left has room for its judgement."""
         view, left = self.view(), self.left_s()
         share = 1.0 if judgements_s(view.rows) or JUDGEMENT in self.costs else UNSEEN_SHARE
-        found = next((row for row in self._queue(view) if left >= share * self._judgement_s(row)), None)
-        if found is not None:
-            return found
-        return next((row for row in self._queue(view, plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
+        return next((row for row in self._queue(view) if left >= share * self._judgement_s(row)), None)
 
     def _to_judge(self) -> Experiment | None:
         """The next finalist that there is time for."""

@@ -8,6 +8,7 @@ import re
 from ...report.figures import in_unit
 from ...roofline.knowledge import bottlenecks
 from .base import Context, Move, Prediction
+from .bounds import in_use
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
@@ -72,12 +73,23 @@ LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
 
 
 def share_words(context: Context, share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
-    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl); how much of it
-    the workload's own torch.compile has taken away already is not known."""
+    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl), and the call
+    gets no shorter than what it must read, write and compute; how much of it the workload's own torch.compile has taken away already is
+    not known."""
     if share_pct is None:
         return Prediction(f"{what}: share not measured", moves=moves)
-    gain = (1.0, 100.0 / (100.0 - share_pct)) if removed and share_pct < 100.0 and not context.facts.already_compiled else None
+    most = 100.0 / (100.0 - share_pct) if share_pct < 100.0 else math.inf
+    roof = most_possible(context)
+    most = min(most, roof) if roof is not None else most
+    gain = (1.0, most) if removed and most < math.inf and not context.facts.already_compiled else None
     return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, moves)
+
+
+def most_possible(context: Context) -> float | None:
+    """Time of a call over the least that is known of its arithmetic and its bytes, at least 1; None where neither is known."""
+    least_ns = max((bound.least_ns for bound in in_use(context.profile) if bound is not None), default=None)
+    whole_ns = call_ns(context)
+    return max(1.0, whole_ns / least_ns) if whole_ns and least_ns else None
 
 
 def launch_words(context: Context) -> Prediction:
