@@ -197,7 +197,8 @@ def test_every_composition_is_python_and_does_not_import_kernelwright(tmp_path: 
 
 
 READ_TOGETHER = [
-    ("split_products", "cuda_graph", "no_grad"), ("fold_conv_bn", "channels_last", "compile_default"),
+    ("split_products", "cuda_graph", "no_grad"), ("split_products", "split_matmuls", "compile_default"),
+    ("fold_conv_bn", "channels_last", "compile_default"),
     ("wide_outputs", "bf16", "cuda_graph"),
     ("persistent_lstm", "cuda_graph"), ("split_attention", "split_products", "scaled_fp16"), ("separable_convolutions", "no_grad"),
     ("bf16", "fuse_linear_activation"), tuple(name for name, item in CATALOGUE.items() if item.in_graph),

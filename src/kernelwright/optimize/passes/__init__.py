@@ -41,6 +41,7 @@ NAMES = (
     "batch_products",
     "freeze_weights",
     "split_products",
+    "split_matmuls",
     "piecewise_graphs",
     "inductor_memory_planning",
     "inductor_fuse_more",

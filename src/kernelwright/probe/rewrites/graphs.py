@@ -273,12 +273,12 @@ def replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
             unused += inputs
 
 
-def random_like(tensor: torch.Tensor) -> torch.Tensor:
+def random_like(tensor: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """Random numbers of a fake tensor's shape, strides, dtype and device, without touching the global generator."""
     made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     if not made.is_floating_point():
         return made.fill_(1)
-    return made.normal_(generator=torch.Generator(device=tensor.device).manual_seed(0))
+    return made.normal_(generator=torch.Generator(device=tensor.device).manual_seed(seed))
 
 
 def median_us(call: Callable[[], Any], device: torch.device, repeats: int = 15) -> float:

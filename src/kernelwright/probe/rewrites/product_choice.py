@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -75,7 +75,7 @@ class Chooser:
         key = self.key(linear, flat)
         if key not in self.timed:
             kept = PRODUCT_CHOICES.kept().get(key)
-            self.timed[key] = self.faster(linear, flat) if kept is None else [Product(mode, tile) for mode, tile in kept]
+            self.timed[key] = self.faster(linear, flat) if kept is None else [self.product(linear, mode, tile) for mode, tile in kept]
             if kept is None:
                 PRODUCT_CHOICES.keep(key, [(how.mode, how.tile) for how in self.timed[key]])
         return next((how for how in self.timed[key] if self.as_exact(linear, flat, how)), None)
@@ -84,6 +84,15 @@ class Chooser:
         """What a choice depends on: device, versions, shape (M, N, K), whether a bias is added, modes, what it is held against."""
         shape = f"{x.shape[0]}x{linear.out_features}x{linear.in_features}"
         return "|".join([machine_of(x, triton), shape, str(linear.bias is not None), *self.modes, str(self.tf32)])
+
+    def product(self, _linear: torch.nn.Linear, mode: str, tile: Sequence[int]) -> Product:
+        """One that may take the layer's place."""
+        return Product(mode, tile)
+
+    def ready(self, linear: torch.nn.Linear, how: Product) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What is done at each call: x (M, K) -> (M, N)."""
+        w, scale = how.prepare(linear.weight)
+        return lambda x: how(x, w, scale, linear.bias)
 
     def library(self, linear: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
         """What the library gives in the precision that is asked for."""
@@ -95,7 +104,7 @@ class Chooser:
         stride = max(1, x.shape[0] // SAMPLE)
         exact = F.linear(x[::stride].double(), linear.weight.double(), None if linear.bias is None else linear.bias.double())
         limit = errors(self.library(linear, x)[::stride], exact)
-        found = errors(how(x, *how.prepare(linear.weight), linear.bias)[::stride], exact)
+        found = errors(self.ready(linear, how)(x)[::stride], exact)
         # Roundings of the same size to 11 bits: which of the two is a percent larger is chance.
         room = 1.1 if self.tf32 else 1.0
         return all(error <= room * most for error, most in zip(found, limit, strict=True))
@@ -108,7 +117,8 @@ class Chooser:
             tiles = tiles_for(x.shape[0], linear.out_features, linear.in_features, processors, mode)
             if mode != "tf32x3" and hasattr(torch.ops.aten.mm, "dtype"):
                 tiles.append([])
-            timed = [item for item in (self.time(linear, x, Product(mode, tile)) for tile in tiles) if item is not None and item[0] < limit]
+            made = [self.product(linear, mode, tile) for tile in tiles]
+            timed = [item for item in (self.time(linear, x, how) for how in made) if item is not None and item[0] < limit]
             found = [how for _time, how in sorted(timed, key=lambda item: item[0]) if self.as_exact(linear, x, how)]
             if found:
                 return found
@@ -116,10 +126,10 @@ class Chooser:
 
     def time(self, linear: torch.nn.Linear, x: torch.Tensor, how: Product) -> tuple[float, Product] | None:
         """(seconds, product); None where the tile does not compile or the device has no room for it."""
-        w, scale = how.prepare(linear.weight)
         try:
-            how(x, w, scale, linear.bias)
-            return seconds(lambda: how(x, w, scale, linear.bias)), how
+            call = self.ready(linear, how)
+            call(x)
+            return seconds(lambda: call(x)), how
         except (RuntimeError, triton.errors.TritonError) as error:
             self.notes.append(f"{how.mode} {how.tile}: {error}")
             return None

@@ -38,7 +38,7 @@ if triton is not None:
         """Scales taken back, bias added, activation applied; rows and columns broadcast to the value's shape."""
         if SCALED:
             # The weights' scale first: a row of large inputs would overflow before it.
-            value = value * tl.load(column_scale + columns, mask=columns < N, other=0.0)
+            value = value * tl.abs(tl.load(column_scale + columns, mask=columns < N, other=0.0))
             value = value * tl.abs(tl.load(row_scale + rows, mask=rows < M, other=0.0))
         if BIASED:
             value = value + tl.load(bias + columns, mask=columns < N, other=0.0)
@@ -97,7 +97,7 @@ if triton is not None:
                               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr):
         """fp16x3 with the three products of one step together: four tiles are read for them, not six. a, w: (rows, HI and LO, each K).
 
-        A row with an infinity or NaN (its scale is negative) takes a second way, through HI HI alone.
+        A row of either with an infinity or NaN (its scale is negative) takes a second way, through HI HI alone.
         """
         tile, share = tl.program_id(0), tl.program_id(1)
         tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
@@ -124,19 +124,20 @@ if triton is not None:
             part = tl.dot(a_lo, w_hi)
             part = tl.dot(a_hi, w_lo, part)
             total += tl.dot(a_hi, w_hi, part)
-        strange = tl.load(row_scale + rows, mask=rows < M, other=0.0) < 0.0
+        strange_a = tl.load(row_scale + rows, mask=rows < M, other=0.0) < 0.0
+        strange_w = tl.load(column_scale + columns, mask=columns < N, other=0.0) < 0.0
         inside = (rows[:, None] < M) & (columns[None, :] < N)
         places = out + rows.to(tl.int64)[:, None] * N + columns[None, :]
         if not PARTIAL:
             total = finished(total, rows[:, None], columns[None, :], row_scale, column_scale, bias, M, N, True, BIASED, ACTIVATION)
         tl.store(places, total, mask=inside)
-        if tl.max(strange.to(tl.int32), axis=0) > 0:
+        if tl.max(strange_a.to(tl.int32), axis=0) + tl.max(strange_w.to(tl.int32), axis=0) > 0:
             again = tl.zeros((BM, BN), dtype=tl.float32)
             for step in tl.range(first, last, num_stages=1):
                 again = tl.dot(tl.load(a_rows + step * BK), tl.load(w_rows + step * BK), again)
             if not PARTIAL:
                 again = finished(again, rows[:, None], columns[None, :], row_scale, column_scale, bias, M, N, True, BIASED, ACTIVATION)
-            tl.store(places, again, mask=inside & strange[:, None])
+            tl.store(places, again, mask=inside & (strange_a[:, None] | strange_w[None, :]))
 
     @triton.jit  # type: ignore[untyped-decorator]
     def finish_kernel(partial, out, row_scale, column_scale, bias, M, N, size, splits,  # type: ignore[no-untyped-def]

@@ -77,7 +77,7 @@ def finish(
 ) -> torch.Tensor:
     """Scales taken back and bias added, in plain torch."""
     if row_scale is not None and column_scale is not None:
-        total = total * column_scale * row_scale.unsqueeze(1).abs()
+        total = total * column_scale.abs() * row_scale.unsqueeze(1).abs()
     return total if bias is None else total + bias
 
 
@@ -135,28 +135,52 @@ class Product:
     """How to compute one product: a mode, and a tile of the Triton kernel (empty: the library's product of parts laid side by side).
 
     tile: BM, BN, BK, warps, stages, shares of K, and whether the three products of fp16x3 go together.
+    both: the second operand may hold infinities and NaN too; without it that one is finite, as weights are.
     """
 
-    def __init__(self, mode: str, tile: Sequence[int] = ()) -> None:
-        self.mode, self.tile = mode, [*tile, 0][:7] if tile else []
-        self.name = f"{mode}:{','.join(str(number) for number in self.tile)}"
+    def __init__(self, mode: str, tile: Sequence[int] = (), both: bool = False) -> None:
+        self.mode, self.tile, self.both = mode, [*tile, 0][:7] if tile else [], both
+        self.name = f"{mode}:{','.join(str(number) for number in self.tile)}{':both' if both else ''}"
         self.dtype, pairs = MODES[mode]
         if self.tile and self.tile[6]:
             pairs = tuple((HI if left == HI_FINITE else left, right) for left, right in pairs)
+        elif both:
+            pairs = (*((left, HI_FINITE if right == HI else right) for left, right in pairs[:-1]), pairs[-1])
         lefts, rights = [left for left, _right in pairs], [right for _left, right in pairs]
         self.a_blocks = sorted(set(lefts)) if tile else lefts
         self.w_blocks = sorted(set(rights)) if tile else rights
         places = [(self.a_blocks.index(left), self.w_blocks.index(right)) for left, right in pairs]
         self.terms = list(itertools.chain(*(places if tile else [(place, place) for place in range(len(pairs))])))
         self.kept: dict[tuple[Any, ...], Steps] = {}
+        self.splits: dict[tuple[Any, ...], Launch] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Product, (self.mode, self.tile)  # a copy starts with no compiled kernels, which can't be copied
+        return Product, (self.mode, self.tile, self.both)  # a copy starts with no compiled kernels, which can't be copied
 
     def prepare(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Parts of the weights (N, K), and their scale."""
         weight = weight.detach().contiguous()
         return (weight, None) if self.mode == "tf32x3" else split_rows(weight, self.w_blocks, self.dtype)
+
+    def prepare_now(self, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The same by the kernel, for what is another at each call: (N, K) in any strides, on the current device if on a GPU."""
+        weight = weight.detach().contiguous()
+        if self.mode == "tf32x3" or not weight.is_cuda or triton is None:
+            return self.prepare(weight)
+        rows, depth = weight.shape
+        blocks, half = self.w_blocks, self.dtype == torch.float16
+        parts = weight.new_empty((rows, len(blocks) * (depth + -depth % WIDTH)), dtype=self.dtype)
+        scale = weight.new_empty(rows) if half else weight
+        key = (rows, depth, weight.get_device())
+        launch = self.splits.get(key)
+        if launch is None or weight.data_ptr() & 15:
+            launch = split_launch(rows, depth, blocks, half)
+            if not weight.data_ptr() & 15:
+                if len(self.splits) >= MOST_SHAPES:
+                    self.splits.clear()
+                self.splits[key] = launch
+        launch(weight, parts, scale)
+        return parts, scale if half else None
 
     def __call__(
         self, x: torch.Tensor, w: torch.Tensor, column_scale: torch.Tensor | None, bias: torch.Tensor | None, activation: str = "none",
@@ -199,8 +223,8 @@ class Product:
         found = [a[:, i * depth : (i + 1) * depth].float() @ w[:, j * depth : (j + 1) * depth].float().t()
                  for i, j in zip(self.terms[::2], self.terms[1::2], strict=True)]
         total = torch.stack(found).sum(0)
-        if self.tile and self.tile[6] and row_scale is not None:
-            total = torch.where(row_scale[:, None] < 0, found[-1], total)
+        if self.tile and self.tile[6] and row_scale is not None and column_scale is not None:
+            total = torch.where((row_scale[:, None] < 0) | (column_scale < 0), found[-1], total)
         return activate(finish(total, row_scale, column_scale, bias), activation).view(*x.shape[:-1], w.shape[0])
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -231,6 +255,14 @@ def allocator(device: torch.device) -> Callable[[Sequence[int], Sequence[int], t
     return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
+def split_launch(rows: int, depth: int, blocks: Sequence[int], half: bool) -> Launch:
+    """The kernel of split_rows for (rows, depth) and these parts."""
+    width = depth + -depth % WIDTH
+    code = sum(block << (2 * place) for place, block in enumerate(blocks))
+    return Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=len(blocks), HALF=half,
+                  BLOCK=min(4096, triton.next_power_of_2(width)), num_warps=4)
+
+
 class Steps:
     """The launches of a product at one shape: parts of the inputs, the product, the sum of its shares."""
 
@@ -245,9 +277,7 @@ class Steps:
         self.product: Launch | None = None
         self.finish: Launch | None = None
         if how.mode != "tf32x3":
-            code = sum(block << (2 * place) for place, block in enumerate(how.a_blocks))
-            self.split = Launch(split_kernel, (rows,), (depth, width), CODE=code, BLOCKS=blocks, HALF=self.half,
-                                BLOCK=min(4096, triton.next_power_of_2(width)), num_warps=4)
+            self.split = split_launch(rows, depth, how.a_blocks, self.half)
         splits = how.tile[5] if how.tile else 1
         self.shares = ((splits, rows, columns), (rows * columns, columns, 1), torch.float32)
         if how.tile:
@@ -278,8 +308,8 @@ class Steps:
 @functools.cache
 def product_of(name: str) -> Product:
     """The product of this name."""
-    mode, _colon, tile = name.partition(":")
-    return Product(mode, [int(number) for number in tile.split(",") if number])
+    mode, tile, *both = name.split(":")
+    return Product(mode, [int(number) for number in tile.split(",") if number], bool(both))
 
 
 def opaque_linear(
