@@ -324,14 +324,12 @@ def _ladder_file(workload: WorkloadRef, folder: Path, context: Context, item: Ca
 
 
 def reached_s(folder: Path, target: float) -> float | None:
-    """Seconds from the baseline's profile until a candidate was known (by its screen or a judgement) to be `target` times faster; None:
-    never."""
+    """Seconds from the baseline's profile until a candidate was judged to be `target` times faster: a screen is no result. None: never."""
     started = datetime.fromisoformat(json.loads((folder / "state.json").read_text())["started_utc"])
-    times = []
-    for row in Ledger(folder / "ledger.jsonl").rows:
-        speedup = row.verdict.speedup if row.verdict is not None else row.screen.speedup if row.screen is not None else None
-        if not row.tags.get("role") and speedup is not None and speedup >= target:
-            times.append((datetime.fromisoformat(row.started_utc) - started).total_seconds() + row.elapsed_s)
+    times = [(datetime.fromisoformat(row.started_utc) - started).total_seconds() + row.elapsed_s
+             for row in Ledger(folder / "ledger.jsonl").rows
+             if not row.tags.get("role") and row.verdict is not None and row.verdict.verdict == "FASTER"
+             and row.verdict.speedup is not None and row.verdict.speedup >= target]
     return min(times, default=None)
 
 

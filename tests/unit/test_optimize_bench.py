@@ -101,9 +101,16 @@ def screened(name: str, speedup: float, seconds: int, **changes: object) -> Expe
         "started_utc": f"2026-01-02T03:04:{5 + seconds:02d}+00:00", **changes})
 
 
-def test_a_result_is_reached_when_the_first_candidate_of_that_speed_is_known(tmp_path):
-    folder = run(tmp_path / "a", [screened("cuda_graph", 1.2, 1), screened("channels_last", 2.0, 10), screened("tf32", 3.0, 30),
-                                  screened("ablation", 9.0, 0, tags={"role": "ablation"})])
+def said_by_the_judge(name: str, speedup: float, seconds: int, said: str = "FASTER", **changes: object) -> Experiment:
+    row = screened(name, speedup, seconds, **changes)
+    return row.model_copy(update={"status": "judged", "verdict": verdict(said, speedup)})
+
+
+def test_a_result_is_reached_when_the_first_candidate_is_judged_to_have_that_speed(tmp_path):
+    folder = run(tmp_path / "a", [said_by_the_judge("cuda_graph", 1.2, 1), screened("bf16", 9.0, 2),
+                                  said_by_the_judge("channels_last", 2.0, 10),
+                                  said_by_the_judge("tf32", 3.0, 30), said_by_the_judge("no_grad", 8.0, 5, "WRONG"),
+                                  said_by_the_judge("ablation", 9.0, 0, tags={"role": "ablation"})])
     assert rows.reached_s(folder, 1.9) == 12.0 and rows.reached_s(folder, 4.0) is None
 
 
@@ -354,10 +361,10 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
 
 
 def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
-    slow = run(tmp_path / "cold", [screened("cuda_graph", 3.0, 30)])
+    slow = run(tmp_path / "cold", [said_by_the_judge("cuda_graph", 3.0, 30)])
     bench = rows.Bench.__new__(rows.Bench)
     for best, reached in ((1.5, None), (3.0, 3.0)):
-        fast = run(tmp_path / f"warm{best}", [screened("cuda_graph", best, 1)])
+        fast = run(tmp_path / f"warm{best}", [said_by_the_judge("cuda_graph", best, 1)])
         out = SimpleNamespace(out_dir=fast, speedup=best)
         monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, target, out=out: (out, 1.0) if target == 0.98 * 3 else pytest.fail())
         warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
@@ -371,11 +378,12 @@ def test_a_second_run_ends_where_it_has_reached_the_first_ones_result(tmp_path, 
     def optimize(_workload, options, folder, *, stages, say):
         told.append((options.budget_s, type(stages)))
         say("nothing is there yet")
-        run(folder, [screened("no_grad", 1.2, 1)])
-        say("1 no_grad: screen 1.2x")
-        Ledger(folder / "ledger.jsonl").append(screened("cuda_graph", 2.95, 1))
+        run(folder, [said_by_the_judge("no_grad", 1.2, 1)])
+        say("1 no_grad: FASTER 1.2x")
+        Ledger(folder / "ledger.jsonl").append(said_by_the_judge("cuda_graph", 2.95, 1))
         with pytest.raises(KeyboardInterrupt):
-            say("2 cuda_graph: screen 2.95x")
+            say("2 cuda_graph: FASTER 2.95x")
+        say("interrupted: writing the best so far")
         return SimpleNamespace(out_dir=folder)
 
     monkeypatch.setattr(rows, "optimize", optimize)

@@ -50,9 +50,9 @@ def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
 
 
 def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
-    """Rows with a screen that counts, the fastest first."""
-    timed = [row for row in rows if row.status in ("screened", "judged") and row.screen is not None and memory.screened_speedup(row)
-             and row.screen.status == "timed"]
+    """Rows with a screen that counts, or a verdict without one (a former winner's), the fastest first."""
+    timed = [row for row in rows if row.status in ("screened", "judged") and memory.screened_speedup(row)
+             and (row.screen is None or row.screen.status == "timed")]
     return sorted(timed, key=lambda row: (-_speed(row), len(row.passes)))
 
 

@@ -28,6 +28,7 @@ from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
+from .passes import CATALOGUE
 from .passes.base import Pass
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
@@ -91,6 +92,8 @@ class ScreenedSearch(Search):
     """Rows for comparison that found no time once: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
+    _unproven: set[str] = field(default_factory=set, init=False)
+    """Former winners of which that happened before their screen: they are screened first."""
     _unusable: bool = field(default=False, init=False)
     """The workload could not be screened, or no longer."""
 
@@ -210,6 +213,11 @@ class ScreenedSearch(Search):
 
     def _act(self) -> bool:
         """One screen, judgement or ablation; False when there is nothing to do, or no time for it."""
+        proven = self._proven()
+        if proven is not None:
+            self.write(proven)
+            self._judge_one(proven)
+            return True
         item = self._next()
         if self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
@@ -221,6 +229,17 @@ class ScreenedSearch(Search):
             self._judge_one(row)
             return True
         return self._ablate_one()
+
+    def _proven(self) -> Experiment | None:
+        """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
+        screen would lead to. None: there is none, it was tried, or it does not apply."""
+        if self.won is None or not self.winners or not set(self.winners[0]) <= CATALOGUE.keys():
+            return None
+        item = candidate(self.winners[0], self.context, origin=WARM)
+        known = item.name in self._finished() or item.name in self._unproven
+        if known or item.precision not in self.view().allowed or self.why_not(item) is not None:
+            return None
+        return self.row(item) if self.left_s() >= self._judgement_s(None) else None
 
     def _to_show(self) -> list[Pass]:
         """Rows for comparison that have no figure yet, and may get one in this run."""
@@ -407,8 +426,9 @@ class ScreenedSearch(Search):
         with self.screening.quiet() if self.screening is not None else nullcontext():
             row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
-            self._cut_short.add(row.name)
-            row = row.model_copy(update={"status": "screened", "reason": f"not judged: {row.reason}"})
+            status = "screened" if row.screen is not None else "out_of_budget"
+            (self._cut_short if status == "screened" else self._unproven).add(row.name)
+            row = row.model_copy(update={"status": status, "reason": f"not judged: {row.reason}"})
         self.ledger.append(row)
         self.say(line_of(row))
         return row
@@ -416,7 +436,7 @@ class ScreenedSearch(Search):
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
         """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
         winner = next(iter(self.best()), None)
-        if winner is None or winner.origin == "ablation" or winner.screen is None:
+        if winner is None or winner.origin == "ablation" or (winner.screen is None and winner.origin != WARM):
             return None
         found = ablation.rows_of(self.ledger.rows, winner.name)
         left = [name for name in ablation.to_drop(winner) if name not in found]
