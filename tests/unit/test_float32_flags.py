@@ -44,6 +44,17 @@ def test_flags_are_read_set_and_put_back_whoever_set_them(program):
     in_a_fork(check)
 
 
+def test_what_nobody_had_set_follows_a_more_general_flag_afterwards():
+    def check() -> None:
+        for on in (True, False):
+            with flags.under_flags(flags.all_as(flags.float32_flags(), tf32=on)):
+                assert read() == (on, on, on)
+        newer(all="tf32")()
+        assert backends.cuda.matmul.fp32_precision == backends.mkldnn.matmul.fp32_precision == "tf32"
+
+    in_a_fork(check)
+
+
 def test_a_more_general_flag_that_is_followed_is_left_to_itself():
     def check() -> None:
         newer(all="tf32")()

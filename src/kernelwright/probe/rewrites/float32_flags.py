@@ -40,13 +40,21 @@ def set_float32_flags(flags: tuple[Any, ...]) -> None:
 
 @contextmanager
 def under_flags(flags: tuple[Any, ...]) -> Iterator[None]:
-    """These flags inside it, and afterwards those that were there."""
-    before = float32_flags()
+    """These flags inside it, and afterwards those that were there; what nobody had set is so again, and follows a more general flag."""
+    before, unset = float32_flags(), unset_products()
     set_float32_flags(flags)
     try:
         yield
     finally:
         set_float32_flags(before)
+        for place in unset:
+            place.fp32_precision = "none"
+
+
+def unset_products() -> list[Any]:
+    """Of CUDA's and the CPU's products those whose precision nobody has set; none before torch 2.9."""
+    places = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    return [place for place in places if getattr(place, "fp32_precision", None) == "none"]
 
 
 def products_as(flags: tuple[Any, ...], tf32: bool) -> tuple[Any, ...]:
