@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from kernelwright.judge import JudgeOptions, judge
 from kernelwright.model.verdict import Verdict
@@ -162,10 +164,15 @@ def test_each_file_of_candidates_is_named_where_candidates_are_written() -> None
 ])
 @torch.no_grad()
 def test_the_backends_edit_takes_its_pattern_and_nothing_else(scores: str, places: int) -> None:
-    """On the graph that Dynamo makes, without Inductor behind it."""
-    module, names, found = import_file(str(FILES / "graph_backend.py")), {}, []
+    names: dict = {}
     exec(ATTENTION.replace("SCORES", scores), names)
     model, x = names["get_model_and_input"]()
+    assert edited_places(model, x) == places
+
+
+def edited_places(model, *inputs: torch.Tensor) -> int:
+    """In the graph that Dynamo makes, without Inductor behind it; what is made of it computes the same."""
+    module, found = import_file(str(FILES / "graph_backend.py")), []
 
     def edited(graph: torch.fx.GraphModule, _example_inputs: object) -> torch.fx.GraphModule:
         found.append(module.edit(graph.graph))
@@ -173,8 +180,46 @@ def test_the_backends_edit_takes_its_pattern_and_nothing_else(scores: str, place
         return graph
 
     torch._dynamo.reset()
-    torch.testing.assert_close(torch.compile(model, backend=edited)(x), model(x))
-    assert found == [places]
+    ours, plain = [one.clone() for one in inputs], [one.clone() for one in inputs]
+    torch.testing.assert_close(torch.compile(model, backend=edited)(*ours), model(*plain))
+    torch.testing.assert_close(ours, plain)  # what is written to in place
+    (places,) = found
+    return places
+
+
+def attention(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+
+@pytest.mark.parametrize(("function", "places"), [
+    (lambda q, k, v: (lambda out: (k.add_(1), out)[1])(attention(q, k, v)), 1),
+    (lambda q, k, v: (lambda out, counts: (counts.mul_(2), out)[1])(attention(q, k, v), v[0]), 1),
+    (lambda q, k, v: attention(q, k, v) + attention(k, q, v), 2),
+    (lambda q, k, v: F.softmax(torch.bmm(q, k.transpose(-1, -2)) * 2, dim=-1).bmm(v), 1),
+    (lambda q, k, v: F.softmax(input=q @ k.transpose(-2, -1), dim=-1) @ v, 0),
+    (lambda q, k, v: torch.matmul(input=torch.softmax(q @ k.transpose(-2, -1), -1), other=v), 0),
+    (lambda q, k, v: torch.softmax(torch.matmul(input=q, other=k.transpose(-2, -1)), -1) @ v, 0),
+    (lambda q, k, v: torch.softmax(q @ k.transpose(dim0=-2, dim1=-1), -1) @ v, 0),
+    (lambda q, k, v: torch.matmul(other=v, input=q), 0),
+    (lambda q, k, v: torch.softmax(q.double() @ k.double().transpose(-2, -1), -1, torch.float32) @ v, 0),
+    (lambda q, k, v: (torch.softmax(q @ k.transpose(-2, -1) / 0, -1) @ v).isnan(), 0),
+    (lambda q, k, v: attention(q, k, v[0, :, 0]), 0),
+    (lambda q, k, v: attention(q[0, 0], k, v), 0),
+])
+@torch.no_grad()
+def test_the_backends_edit_knows_no_other_spelling_and_keeps_what_is_written(function, places: int) -> None:
+    torch.manual_seed(0)
+    assert edited_places(function, *torch.randn(3, 4, 6, 6)) == places
+
+
+@torch.no_grad()
+def test_the_backends_edit_leaves_operands_of_several_dtypes() -> None:
+    def function(q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            return attention(q, k, v)
+
+    q, k, v = torch.randn(3, 4, 6, 6)
+    assert edited_places(function, q, k.bfloat16(), v.bfloat16()) == 0
 
 
 @pytest.mark.parametrize(("candidate", "workload"), [
@@ -195,6 +240,18 @@ def test_a_cuda_kernel_says_that_there_is_no_toolkit() -> None:
     with pytest.raises(OSError, match="CUDA_HOME") as caught:
         import_file(str(FILES / "cuda_inline.py")).extension()
     assert describe(caught.value, "cuda_inline.py").code == "no_cuda_toolkit"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("eps", [None, 0.0, 1e-5])
+@torch.no_grad()
+def test_the_operator_adds_the_eps_that_torch_adds(eps: float | None, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    norm, x = nn.RMSNorm(64, eps=eps).to(dtype), (1e-2 * torch.randn(4, 64)).to(dtype)
+    module = import_file(str(FILES / "triton_operator.py"))
+    torch.testing.assert_close(module.optimize(nn.Sequential(norm), x)(x), norm(x))
+    if dtype == torch.float32:
+        assert import_file(str(FILES / "cuda_inline.py")).RMSNorm(norm).eps == module.RMSNorm(norm).eps
 
 
 @torch.no_grad()

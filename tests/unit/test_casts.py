@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from kernelwright.probe.rewrites.bf16_reverted import Float32Island
 from kernelwright.probe.rewrites.casts import NarrowLayer, narrow_is_faster, narrow_layers
+from kernelwright.probe.rewrites.product_layers import ProductLinear
+from kernelwright.probe.rewrites.products import Product
+from kernelwright.probe.rewrites.selective_tf32 import tf32_layer
+from kernelwright.probe.rewrites.wide_outputs import WideLinear
 
 
 class Net(nn.Module):
@@ -43,6 +49,46 @@ def test_layers_are_narrow_and_what_lies_between_stays_float32(dtype: torch.dtyp
         assert ours.dtype == torch.float32
         assert 0 < float((ours - exact).norm() / exact.norm()) < largest
     assert {parameter.dtype for parameter in narrow.conv.inner.parameters()} == {dtype}
+
+
+CONV = nn.Conv2d(4, 8, 3, stride=(1, 2), padding="valid", bias=False)
+TURNED = nn.ConvTranspose2d(4, 8, (3, 2), 2, 1, output_padding=1)
+
+
+@pytest.mark.parametrize(("make", "layers"), [
+    (lambda layer: NarrowLayer(layer, torch.bfloat16), [nn.Linear(4, 8, bias=False), CONV, TURNED, nn.GRU(4, 6, batch_first=True)]),
+    (lambda layer: Float32Island(layer, layer), [nn.Linear(4, 8, bias=False), CONV, TURNED]),
+    (tf32_layer, [nn.Linear(4, 8), CONV, TURNED]),
+    (WideLinear, [nn.Linear(4, 8, bias=False)]),
+    (lambda layer: ProductLinear(layer, Product("fp16x3")), [nn.Linear(4, 8)]),
+])
+def test_what_takes_a_layers_place_has_its_plain_attributes(make, layers) -> None:
+    names = {"in_features", "out_features", "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups",
+             "output_padding", "padding_mode", "transposed", "hidden_size", "num_layers", "batch_first", "bidirectional", "training"}
+    for layer in layers:
+        new = make(layer)
+        known = names & vars(layer).keys()
+        assert len(known) > 2 and {name: getattr(new, name) for name in known} == {name: getattr(layer, name) for name in known}
+        assert getattr(layer, "bias", None) is getattr(new, "bias", None)
+        assert getattr(new, "dtype", None) in (None, torch.bfloat16, torch.float32), "its own"
+
+
+@torch.no_grad()
+def test_a_model_may_read_its_layers_sizes() -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 8, 3, bias=False), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = self.conv(F.pad(x, [size // 2 for size in self.conv.kernel_size for _ in range(2)]))
+            return self.head(wide.mean((2, 3))).view(-1, self.head.out_features, 1)
+
+    torch.manual_seed(0)
+    net, x = Reads(), torch.randn(2, 3, 4, 4)
+    narrow = narrow_layers(net, (x,), {}, torch.bfloat16, always)
+    assert {type(layer) for layer in (narrow.conv, narrow.head)} == {NarrowLayer}
+    torch.testing.assert_close(narrow(x), net(x), atol=0.02, rtol=0.02)
 
 
 @torch.no_grad()

@@ -165,6 +165,19 @@ def test_an_addition_that_can_not_go_in_stays_before_the_norm(places: list[NormP
     assert places[0].residual is None and "add" in fast.targets and "layer_norm" not in fast.targets
 
 
+def by_itself(self, x, y):
+    total = x + y
+    return total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-5) * total
+
+
+@pytest.mark.parametrize("forward", [by_itself, lambda self, x, y: (lambda total: F.layer_norm(total, (8,), bias=total))(x + y)])
+def test_a_sum_that_is_the_factor_or_the_shift_too_stays(places: list[NormPlace], forward) -> None:  # type: ignore[no-untyped-def]
+    model = Called(forward).eval()
+    fast = Passed(model, rewrite.fuse_norms)
+    assert_no_worse(model, fast, *torch.randn(2, 8))
+    assert len(places) == 1 and places[0].residual is None and "add" in fast.targets
+
+
 def written(self, x):
     x = x + 1
     total = x + x.flip(0)
@@ -196,7 +209,10 @@ def running(self, x):
 @pytest.mark.parametrize("forward", [
     written, other_dim, cubes, other_factor, root_kept, running, lambda self, x: F.layer_norm(x.transpose(2, 3), (6,)),
     lambda self, x: F.group_norm(x.contiguous(memory_format=torch.channels_last), 2), lambda self, x: F.layer_norm(x.double(), (8,)),
-    lambda self, x: F.layer_norm(x[:0], (8,))])
+    lambda self, x: F.layer_norm(x[:0], (8,)),
+    lambda self, x: x * torch.rsqrt(input=x.pow(2).mean(-1, keepdim=True) + 1e-6),
+    lambda self, x: x * torch.rsqrt(torch.square(input=x).mean(-1, keepdim=True) + 1e-6),
+    lambda self, x: (lambda one: one * torch.rsqrt(one.pow(2).mean(-1, keepdim=True) + 1e-6))(x.sum())])
 def test_what_is_not_quite_that_or_laid_out_otherwise_stays(places: list[NormPlace], forward) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(NotImplementedError, match=NOTHING):
         Passed(Called(forward).eval(), rewrite.fuse_norms)(torch.randn(3, 4, 6, 8))
@@ -239,6 +255,14 @@ def test_sizes_that_change_from_call_to_call_stay(places: list[NormPlace]) -> No
     torch._dynamo.mark_dynamic(x, 0)
     with pytest.raises(NotImplementedError, match=NOTHING):
         Passed(Called(KINDS["layer"], **parts()).eval(), rewrite.fuse_norms)(x)
+    assert not places
+
+
+def test_so_do_those_of_what_only_gives_the_type(places: list[NormPlace]) -> None:
+    x, y = torch.randn(3, 8), torch.randn(3, 8)
+    torch._dynamo.mark_dynamic(y, 0)
+    with pytest.raises(NotImplementedError, match=NOTHING):
+        Passed(Called(lambda self, x, y: KINDS["by hand, root"](self, x).type_as(y)).eval(), rewrite.fuse_norms)(x, y)
     assert not places
 
 

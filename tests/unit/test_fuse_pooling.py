@@ -150,6 +150,7 @@ def negative(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
     lambda self, x: F.max_pool2d(self.training_norm(x), 2),
     lambda self, x: F.max_pool2d(torch.sigmoid(x), 2),
     lambda self, x: F.max_pool2d(F.leaky_relu(x, -0.1), 2),
+    lambda self, x: F.max_pool2d(F.leaky_relu(x, math.inf), 2),
     lambda self, x: F.max_pool2d(F.gelu(x), 2),
     lambda self, x: F.max_pool2d(torch.clamp(x, min=self.bounds), 2),
     lambda self, x: F.max_pool2d(torch.relu_(x), 2),  # the caller's own tensor
@@ -243,7 +244,15 @@ def test_under_autocast_a_convolution_in_another_type_stays() -> None:
     refuses(fuse_pooling, Called(forward, conv=nn.Conv2d(16, 8, 1)).eval(), image(2, 16, 12, 12))
 
 
-@pytest.mark.parametrize("sizes", [(5, 9, 13), (13, 9, 5), (9, 5, 9, 3)])
+def test_an_average_that_autocast_widens_stays() -> None:
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.avg_pool3d(self.conv(x), 2)
+
+    refuses(fuse_pooling, Called(forward, conv=nn.Conv3d(16, 8, 1)).eval().bfloat16(), image(2, 16, 4, 4, 4).bfloat16())
+
+
+@pytest.mark.parametrize("sizes", [(5, 9, 13), (13, 9, 5), (9, 5, 3)])
 def test_wide_windows_are_made_from_narrow_ones(sizes) -> None:
     windows = []
 
@@ -273,6 +282,8 @@ def test_chains_on_chains() -> None:
     lambda x: F.max_pool2d(x, 3, 1, 1) + F.max_pool2d(x, 4, 1, 2)[..., 1:, 1:],
     lambda x: (F.max_pool2d(x, 3, 1, 1), F.max_pool2d(x, 5, 2, 2)),
     lambda x: (F.max_pool2d(x, 3, 1, 1), F.max_pool2d(x, 5, 1, 1)),
+    lambda x: (lambda a, b, c: (a.add_(1), b, c))(F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 9, 1, 4)),
+    lambda x: (F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 9, 1, 4)),  # two results, not one twice
     lambda x: (F.max_pool2d(x, 3, 1, 1), F.max_pool2d(x, 5, 1, 2, return_indices=True)),
     lambda x: (lambda y: (F.max_pool2d(y, 3, 1, 1), y.mul_(2), F.max_pool2d(y, 5, 1, 2)))(x + 1),
 ])

@@ -103,6 +103,11 @@ def test_what_stands_before_a_pooling_is_told_by_its_shape(shapes: dict[str, obj
     assert (share or "hold 0%") in CATALOGUE["fuse_pooling"].predict(given).words
 
 
+def test_a_function_over_weights_is_left_with_its_poolings() -> None:
+    given = context("aten::relu_", "aten::max_pool2d_with_indices", form="versions")
+    assert CATALOGUE["fuse_pooling"].refusal(given) == "the workload is a function, not a module"
+
+
 def test_norms_are_fused_where_the_profile_shows_one() -> None:
     mine = CATALOGUE["fuse_norms"]
     assert mine.refusal(context("aten::addmm", "aten::softmax")) == "the profile shows no layer, RMS, group or instance norm"

@@ -326,14 +326,15 @@ def test_small_products_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> Non
             assert MatmulChooser(("fp16x3",)).place(place) is None
 
 
-def context(*operators: str, parents: tuple[str, ...] = (), modules: tuple[str, ...] = (), **environment: object) -> Context:
+def context(*operators: str, parents: tuple[str, ...] = (), modules: tuple[str, ...] = (), form: str = "model",
+            **environment: object) -> Context:
     """Of operators that share the time, each in the module at its place."""
     seen = ProbeEnvironment.model_validate({
         "device": "cuda", "device_name": "GPU", "torch_version": "2.11.0", "cuda_version": None, "python_version": "3.12",
         "triton_version": None, "compute_capability": None, "sm_count": None, "l2_bytes": None, "device_memory_bytes": None,
         "cpu_threads": 2, "matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False, **environment})
     facts = WorkloadFacts.model_validate({
-        "form": "versions", "version": "a", "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device="cuda"),),
+        "form": form, "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device="cuda"),),
         "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1, "parameter_bytes": 4, "already_compiled": False})
     made = builders.operators(operators, 2, 300_000)
     made = tuple(item.model_copy(update={
@@ -360,6 +361,7 @@ def test_it_applies_to_products_that_no_linear_layer_makes() -> None:
     assert "hold 0%" in (mine.refusal(context("aten::addmm", parents=("aten::conv2d",))) or "")
     assert "TF32 is on" in (mine.refusal(context("aten::mm", matmul_tf32=True)) or "")
     assert "CUDA" in (mine.refusal(context("aten::mm", device="cpu")) or "")
+    assert "a function, not a module" in (mine.refusal(context("aten::mm", form="versions")) or ""), "nothing watches its weights"
 
 
 def test_it_goes_with_split_products_and_brings_a_compiler_along() -> None:

@@ -68,7 +68,7 @@ def _(x, weight, eps):
 class RMSNorm(nn.Module):
     def __init__(self, old):
         super().__init__()
-        self.weight, self.eps = old.weight, old.eps or torch.finfo(old.weight.dtype).eps
+        self.weight, self.eps = old.weight, torch.finfo(torch.float32).eps if old.eps is None else old.eps
 
     def forward(self, x):
         return rms_norm(x, self.weight, self.eps)

@@ -54,7 +54,8 @@ def _(x, weight, eps):
 class RMSNorm(nn.Module):
     def __init__(self, old):
         super().__init__()
-        self.weight, self.eps = old.weight, old.eps or torch.finfo(old.weight.dtype).eps
+        wide = torch.promote_types(old.weight.dtype, torch.float32)  # before 2.7 torch added a 16-bit type's own eps
+        self.weight, self.eps = old.weight, torch.finfo(wide).eps if old.eps is None else old.eps
 
     def forward(self, x):
         return rms_norm(x, self.weight, self.eps)

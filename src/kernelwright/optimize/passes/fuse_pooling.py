@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ...diagnose.common import matching
 from ...model.profile import Operator
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import CONVOLUTIONS, LESS_TRAFFIC, first, not_yet_compiled, share_words
+from .conditions import CONVOLUTIONS, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
 
 MAXIMA = r"^aten::(adaptive_)?max_pool"
 AVERAGES = r"^aten::(_?adaptive_)?avg_pool|^aten::mean$"
@@ -50,7 +50,7 @@ def _refuse(context: Context) -> str | None:
     pooling = context.runs("max_pool", "avg_pool", "aten::mean")
     hidden = context.facts.already_compiled and context.uncompiled is None
     beside = hidden or any(map(_movable(context), context.seen.operators)) or _side_by_side(context)
-    return first(not_yet_compiled(context), None if pooling else "the profile shows no pooling",
+    return first(needs_module(context), not_yet_compiled(context), None if pooling else "the profile shows no pooling",
                  None if beside else "the profile shows nothing before a pooling that could go behind it")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .bf16_twin import Bf16, bf16_twin
-from .casts import CONVOLUTION_LAYERS, plain_layers, sharing_twin, whole_is_faster, with_layers
+from .casts import CONVOLUTION_LAYERS, plain_layers, sharing_twin, whole_is_faster, with_attributes_of, with_layers
 from .edges import narrowed, widened
 from .trees import map_tensors
 
@@ -29,6 +29,7 @@ class Float32Island(torch.nn.Module):  # type: ignore[misc]
         for name, parameter in narrow.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         self.training = narrow.training
+        with_attributes_of(narrow, self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = map_tensors(widened, (args, kwargs))

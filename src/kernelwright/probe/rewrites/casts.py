@@ -23,6 +23,14 @@ CONVOLUTION_LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d,
                       torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
+def with_attributes_of(layer: torch.nn.Module, new: torch.nn.Module) -> None:
+    """Gives a module the plain attributes of the layer whose place it takes, but for those it has: models read fc.out_features."""
+    for name, value in {**vars(layer), **layer._parameters}.items():
+        parts = value if isinstance(value, tuple) else (value,)
+        if not hasattr(new, name) and all(part is None or isinstance(part, (int, float, str)) for part in parts):
+            setattr(new, name, value)
+
+
 class NarrowLayer(torch.nn.Module):  # type: ignore[misc]
     """A layer with its weights, inputs and computation in a narrow type; its outputs go back to float32."""
 
@@ -33,6 +41,7 @@ class NarrowLayer(torch.nn.Module):  # type: ignore[misc]
         for name, parameter in layer.named_parameters(recurse=False):
             self.register_parameter(name, parameter)  # others may read them: tied weights
         self.training = layer.training
+        with_attributes_of(layer, self)
 
     def narrow(self, value: Any) -> Any:
         """The same nest with its float32 tensors in the narrow type."""

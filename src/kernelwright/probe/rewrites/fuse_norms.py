@@ -155,7 +155,8 @@ class NormPlace:
         self.residual: Any = None
         self.activation, self.keep = "none", False
         self.added = self.source
-        if calls(self.source, *NORM_ADDS) and len(self.source.args) == 2 and not self.source.kwargs:
+        read_again = self.source in (self.weight, self.bias)
+        if calls(self.source, *NORM_ADDS) and len(self.source.args) == 2 and not self.source.kwargs and not read_again:
             total: Any = tensor_of(self.source)
             others = [user for user in self.source.users if user not in nodes]
             alike = all(item is not None and (item.shape, item.dtype) == (total.shape, total.dtype) and item.is_contiguous()
@@ -183,7 +184,8 @@ class NormPlace:
 
     def computable(self, order: dict[torch.fx.Node, int]) -> bool:
         """Whether the kernels can compute it, and nothing that writes in place stands between."""
-        if self.x is None or not all(type(size) is int for size in self.x.shape):  # sizes that change from call to call
+        looks = [look for look in map(tensor_of, self.inputs) if look is not None]
+        if self.x is None or not all(type(size) is int for look in looks for size in look.shape):  # sizes that change from call to call
             return False
         tensors = [tensor_of(item) for item in (self.source, self.weight, self.bias) if item is not None]
         fits = all(item is not None and item.dtype in NORM_TYPES and item.is_contiguous() and item.numel() for item in tensors)

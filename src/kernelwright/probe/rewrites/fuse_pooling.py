@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -81,7 +82,7 @@ def monotone_call(
         return F.relu6, ()
     if calls(node, F.leaky_relu):
         slope = 0.01 if (given := arguments(node, "input", "negative_slope")[1]) is None else given
-        return (F.leaky_relu, (slope,)) if isinstance(slope, (int, float)) and slope > 0 else None
+        return (F.leaky_relu, (slope,)) if isinstance(slope, (int, float)) and 0 < slope < math.inf else None
     if calls(node, F.hardtanh):
         low, high = arguments(node, "input", "min_val", "max_val")[1:]
         return F.hardtanh, (-1.0 if low is None else low, 1.0 if high is None else high)
@@ -126,8 +127,8 @@ def average_before(graph: torch.fx.GraphModule, pool: torch.fx.Node) -> int:
         return 0
     source, weight, _bias, stride, padding = arguments(conv, *CONVOLVED)[:5]
     call = average_call(pool, CONVOLVING[conv.target])
-    x, kernel, y = tensor_of(source), tensor_of(weight), tensor_of(conv)
-    if call is None or x is None or kernel is None or y is None or not x.dtype == kernel.dtype == y.dtype:
+    x, kernel, y, pooled = tensor_of(source), tensor_of(weight), tensor_of(conv), tensor_of(pool)
+    if call is None or x is None or kernel is None or y is None or pooled is None or not x.dtype == kernel.dtype == y.dtype == pooled.dtype:
         return 0  # under autocast dtypes differ
     plain = all_are(tuple(kernel.shape[2:]), 1) and all_are(stride or 1, 1) and all_are(padding or 0, 0)
     if not plain or not quiet(graph, [pool, conv]):
@@ -180,12 +181,13 @@ def chain_windows(graph: torch.fx.GraphModule) -> int:
     chained = 0
     for found in groups.values():
         pools = [node for _, node in found]
-        if len({width for width, _ in found}) < 2 or not quiet(graph, pools):
+        twice = len({width for width, _ in found}) < len(found)  # two results of one width may be written to apart
+        if twice or len(found) < 2 or not quiet(graph, pools):
             continue
         start, value, before = pools[0], pools[0].args[0], 1
         for width, node in sorted(found, key=lambda item: item[0]):
             step = width - before + 1
-            value = value if step == 1 else call_function(graph, start, F.max_pool2d, value, step, 1, step // 2)
+            value = call_function(graph, start, F.max_pool2d, value, step, 1, step // 2)
             before = width
             node.replace_all_uses_with(value)
         for node in pools:

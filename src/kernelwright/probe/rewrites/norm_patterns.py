@@ -31,6 +31,8 @@ def library_norm(node: torch.fx.Node) -> Norm | None:
     names = dict(zip(given, arguments(node, *given), strict=True))
     if names.get("running_mean") is not None or names.get("use_input_stats") is False:
         return None
+    if any(isinstance(names.get(name), torch.fx.Node) for name in ("eps", "num_groups")):  # numbers that change from call to call
+        return None
     rms = "bias" not in names
     if "normalized_shape" in names:
         shape = names["normalized_shape"]
@@ -58,7 +60,7 @@ def rms_by_hand(root: torch.fx.Node) -> Norm | None:
     quotient = calls(root, torch.sqrt, "sqrt")
     if not quotient and not calls(root, torch.rsqrt, "rsqrt"):
         return None
-    plus: Any = root.args[0]
+    plus: Any = root.args[0] if root.args else None
     eps, mean = number_and_node(plus) if calls(plus, *NORM_ADDS) and not plus.kwargs else (None, None)
     if eps is None or not calls(mean, torch.mean, "mean"):
         return None
@@ -67,10 +69,10 @@ def rms_by_hand(root: torch.fx.Node) -> Norm | None:
     twice = calls(square, *NORM_TIMES) and len(square.args) == 2 and square.args[0] is square.args[1]
     if not (powers or twice or calls(square, torch.square, "square")):
         return None
-    base: Any = square.args[0]
+    base: Any = square.args[0] if square.args else None
     wide, product = tensor_of(base), only_user(root)
     last = [dims] if isinstance(dims, int) else list(dims or ())
-    if wide is None or kept is not True or last not in ([-1], [wide.dim() - 1]):
+    if wide is None or not wide.dim() or kept is not True or last not in ([-1], [wide.dim() - 1]):
         return None
     fits = calls(product, operator.truediv, torch.div, "div") and product.args == (base, root) if quotient else (
         calls(product, *NORM_TIMES) and product.args in ((base, root), (root, base)))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from .casts import with_attributes_of
 from .products import Product, activate
 
 
@@ -25,6 +26,7 @@ class ProductLinear(torch.nn.Module):  # type: ignore[misc]
         # Buffers: else Inductor's CUDA graphs take them for inputs, and copy them at each call.
         self.register_buffer("parts", parts, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
+        with_attributes_of(linear, self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wants_gradient = torch.is_grad_enabled() and (x.requires_grad or self.weight.requires_grad)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .casts import CONVOLUTION_LAYERS, plain_layers, sharing_twin, whole_is_faster, with_layers
+from .casts import CONVOLUTION_LAYERS, plain_layers, sharing_twin, whole_is_faster, with_attributes_of, with_layers
 from .float32_flags import all_as, convolutions_are_tf32, float32_flags, products_are_narrow, under_flags
 
 
@@ -54,6 +54,7 @@ class Tf32Linear(torch.nn.Module):  # type: ignore[misc]
         self.dtype = torch.float32
         self.weight, self.bias = layer.weight, layer.bias
         self.training = layer.training
+        with_attributes_of(layer, self)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         rows = input.reshape(-1, input.shape[-1])
@@ -75,8 +76,9 @@ class Tf32Convolution(torch.nn.Module):  # type: ignore[misc]
         dims = len(layer.kernel_size)
         padding = [0] * dims if not inside else layer.padding if layer.transposed else sides[::-2]
         self.rest = (list(layer.stride), list(padding), list(layer.dilation), layer.transposed)
-        self.output_padding, self.groups = list(layer.output_padding), layer.groups
+        self.output_padding, self.groups = layer.output_padding, layer.groups
         self.training = layer.training
+        with_attributes_of(layer, self)
 
     def more_to(self, size: Sequence[int], given: Sequence[int]) -> list[int]:
         """Output padding with which a transposed convolution of this size gives the one asked for, both (..., L) or (..., H, W)."""

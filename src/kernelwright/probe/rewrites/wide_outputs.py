@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .casts import WORTH, layer_seconds, plain_layers, sharing_twin, with_layers
+from .casts import WORTH, layer_seconds, plain_layers, sharing_twin, with_attributes_of, with_layers
 from .trees import leaves
 from .wide_kernels import triton, wide_kernel
 
@@ -49,6 +49,7 @@ class WideLinear(torch.nn.Module):  # type: ignore[misc]
         for name, parameter in layer.named_parameters(recurse=False):
             self.register_parameter(name, parameter)  # others may read them: tied weights
         self.training = layer.training
+        with_attributes_of(layer, self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = x.reshape(-1, x.shape[-1]).to(self.dtype)
