@@ -222,6 +222,7 @@ def test_every_composition_is_read_from_the_top_and_loads_as_it_stands(
     for name in ("triton", "triton.language", "triton.language.extra", "triton.language.extra.libdevice"):
         monkeypatch.setitem(sys.modules, name, MagicMock(jit=lambda function: function) if triton else None)  # as if installed, or not
     monkeypatch.setattr(torch.library, "triton_op", lambda _name, function, **_more: function)  # looks for real kernels
+    monkeypatch.setattr(torch.library, "custom_op", MagicMock())  # an operator stays in the process, with this file's function behind it
     for standalone in (False, True):
         text = source(tmp_path / "w.py", names, standalone=standalone)
         marks = re.findall(r"^# (?:---|===) (.+) (?:---|===)$", text, re.MULTILINE)
