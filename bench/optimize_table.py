@@ -33,7 +33,7 @@ from {module} import get_model_and_input as uncompiled  # noqa: E402
 
 
 def get_model_and_input():
-    """The example's, its model under torch.compile. Without gradients, since pending ones make the compiler pass its CUDA graphs over."""
+    """The example's, its model under torch.compile. Without gradients: pending ones keep the compiler off its CUDA graphs' fast path."""
     model, inputs = uncompiled()
     return torch.compile(model.requires_grad_(False), mode={mode!r}), inputs
 '''

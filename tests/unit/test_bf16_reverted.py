@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,13 @@ import torch
 from torch import nn
 
 import optimizing
-from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import compatible
 from kernelwright.probe.rewrites.bf16 import bf16
 from kernelwright.probe.rewrites.bf16_reverted import Float32Island, bf16_reverted, is_padded
 from kernelwright.probe.rewrites.casts import whole_is_faster
 from kernelwright.probe.rewrites.wide_outputs import WideLinear, wide_outputs
+from made_candidates import loaded, text_of
 
 NET = """
 import torch
@@ -130,19 +128,13 @@ def test_under_torch_compile_and_behind_wide_outputs() -> None:
 def test_the_file_made_of_it_runs(tmp_path: Path, standalone: bool) -> None:
     workload = tmp_path / "net_workload.py"
     workload.write_text(NET)
-    facts = WorkloadFacts.model_validate({
-        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),),
-        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 120, "parameter_bytes": 480, "already_compiled": False})
-    passes = [CATALOGUE[name] for name in ("bf16_reverted", "no_grad")]
-    text = render_source(WorkloadRef(path=workload, name="net"), facts, passes, device="cpu", standalone=standalone)
-    spec = importlib.util.spec_from_file_location(f"reverted_{standalone}", write_source(tmp_path / "candidate.py", text))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    passes, shape = ("bf16_reverted", "no_grad"), (2, 3, 8, 8)
+    module = loaded(tmp_path, text_of(workload, passes, shape, standalone=standalone))
     module.is_worth = always
     net, x = given()
     got = module.optimize(net, x)(x)
     assert torch.equal(got["classes"], bf16_reverted(net, (x,), {}, faster=always)(x)["classes"])
-    graphed = render_source(WorkloadRef(path=workload, name="net"), facts, [*passes, CATALOGUE["cuda_graph"]], device="cuda")
+    graphed = text_of(workload, (*passes, "cuda_graph"), shape, device="cuda")
     assert "bf16_reverted(fast, args, kwargs, edges=False), map_tensors(narrowed, (args, kwargs))" in graphed and "result=apart)" in graphed
 
 

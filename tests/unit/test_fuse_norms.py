@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from graph_carrier import Passed
-from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.optimize.generate import render_source, write_source
-from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.probe.rewrites import fuse_norms as rewrite
 from kernelwright.probe.rewrites.fuse_norms import NormPlace, norm_ways
 from kernelwright.probe.rewrites.graphs import tensor_of
+from made_candidates import loaded, text_of
 from triton_interpreter import interpreted
 
 NOTHING = "found nothing to change"
@@ -358,16 +356,7 @@ def test_the_kernels_in_tritons_interpreter() -> None:
 
 
 def test_it_stands_in_a_candidates_file_that_runs_on_a_cpu(tmp_path: Path) -> None:
-    facts = WorkloadFacts.model_validate({
-        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device="cpu"),),
-        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1, "parameter_bytes": 4, "already_compiled": False})
-    text = render_source(WorkloadRef(path=Path("/w.py"), name="w"), facts, [CATALOGUE["fuse_norms"]], device="cpu")
-    file = write_source(tmp_path / "candidate_of_norms.py", text)
-    assert "kernelwright" not in "".join(line for line in text.splitlines() if line.startswith(("import", "from")))
-    spec = importlib.util.spec_from_file_location("candidate_of_norms", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(tmp_path, text_of(Path("/w.py"), ("fuse_norms",), (2, 3)))
     module.fastest_norm = lambda place: WAY
     model = Called(lambda self, x, y: F.relu(KINDS["group"](self, x + y)), **parts()).eval()
     assert_no_worse(model, Passed(model, module.fuse_norms), *torch.randn(2, 3, 4, 6, 8))

@@ -78,11 +78,12 @@ def test_waits_are_the_models_own():
 
 
 def test_a_call_without_gradients_is_no_cheap_try_where_it_compiles_anew():
-    """The workload's own max-autotune would tune for inference what it has tuned for training: a minute, of which nothing is kept."""
+    """The workload's own max-autotune tunes for inference what it has tuned for training (the MLP on an H200: not done in 28 s)."""
     for facts, first in (({}, "no_grad"), ({"already_compiled": True}, "compile_default")):
-        view = View(context("cuda", ("aten::addmm",), **facts), "equal", ())
-        assert strategy.untried_ladder(view)[0].name == first
-        assert strategy.next_candidate(view, lambda item: item.name in ("no_grad", "compile_default")).name == first
+        for device in ("cuda", "cpu"):
+            view = View(context(device, ("aten::addmm",), **facts), "equal", ())
+            assert strategy.untried_ladder(view)[0].name == first
+            assert strategy.next_candidate(view, lambda item: item.name in ("no_grad", "compile_default")).name == first
 
 
 def test_without_a_compiler_in_its_place_a_candidate_begins_at_the_uncompiled_call():

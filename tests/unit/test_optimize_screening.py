@@ -96,8 +96,8 @@ def test_one_judgement_is_all_that_is_held_back_where_nothing_else_would_use_the
 
 
 def test_what_the_screen_left_no_gain_of_is_judged_after_what_may_gain(workload):
-    """Half a GiB of inputs: a judgement takes 15 s. LayerNorm over 4 M elements on an H200: no_grad 1.00x was judged, compile_default, 19x,
-    was out of budget."""
+    """Large inputs: a judgement takes 15 s. LayerNorm over 4 M elements on an H200: no_grad 1.00x was judged, compile_default, 19x, was
+    out of budget."""
     stages = Stages(dict.fromkeys(GAINS, 1.0) | {"compile_default": 4.0, "compile_reduce_overhead": 4.0}, operators=("aten::addmm",),
                     seconds={"cheap": 15.0, "compile": 15.0}, profile_s=8.0)
     outcome = run(workload, stages, budget_s=45.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from torch import nn
 
 import optimizing
 from float32_programs import PROGRAMS, in_a_fork, older
-from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import compatible
 from kernelwright.probe.rewrites import selective_tf32 as rewrite
 from kernelwright.probe.rewrites.float32_flags import convolutions_are_tf32, float32_flags, products_are_narrow, set_float32_flags
 from kernelwright.probe.rewrites.selective_tf32 import Tf32Convolution, Tf32Linear, selective_tf32, tf32_layer
+from made_candidates import loaded, text_of
 
 NET = """
 import torch
@@ -187,14 +185,7 @@ def test_compilers_take_the_layers_as_they_are(monkeypatch: pytest.MonkeyPatch) 
 def test_the_file_made_of_it_runs(tmp_path: Path, standalone: bool) -> None:
     workload = tmp_path / "net_workload.py"
     workload.write_text(NET)
-    facts = WorkloadFacts.model_validate({
-        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3, 4, 4), dtype="float32", device="cpu"),),
-        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 120, "parameter_bytes": 480, "already_compiled": False})
-    passes = [CATALOGUE[name] for name in ("selective_tf32", "no_grad")]
-    text = render_source(WorkloadRef(path=workload, name="net"), facts, passes, device="cpu", standalone=standalone)
-    spec = importlib.util.spec_from_file_location(f"tf32_{standalone}", write_source(tmp_path / "candidate.py", text))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(tmp_path, text_of(workload, ("selective_tf32", "no_grad"), (2, 3, 4, 4), standalone=standalone))
     module.is_worth = always
     net, x = given()
     before, call = float32_flags(), module.optimize(net, x)

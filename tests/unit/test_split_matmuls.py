@@ -16,8 +16,7 @@ from torch import nn
 import builders
 from graph_carrier import Passed
 from kernelwright.model.capture import ProbeEnvironment
-from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
-from kernelwright.optimize.generate import render_source, write_source
+from kernelwright.model.workload import TensorSpec, WorkloadFacts
 from kernelwright.optimize.passes import CATALOGUE, Context, with_carrier
 from kernelwright.optimize.plan import compatible
 from kernelwright.probe.rewrites import product_choice
@@ -26,6 +25,7 @@ from kernelwright.probe.rewrites.measuring import errors
 from kernelwright.probe.rewrites.product_choice import PRODUCT_CHOICES, Chooser
 from kernelwright.probe.rewrites.products import Product
 from kernelwright.probe.rewrites.split_matmuls import MatmulChooser, MatmulOperand, MatmulPlace, contracts_last, matmul_now
+from made_candidates import loaded, text_of
 from triton_interpreter import interpreted
 
 NOTHING = "found nothing to change"
@@ -372,16 +372,7 @@ def test_it_goes_with_split_products_and_brings_a_compiler_along() -> None:
 
 
 def test_it_stands_in_a_candidates_file_that_runs_on_a_cpu(tmp_path: Path) -> None:
-    facts = WorkloadFacts.model_validate({
-        "form": "model", "version": None, "params": {}, "inputs": (TensorSpec(path="", shape=(2, 3), dtype="float32", device="cpu"),),
-        "outputs": (), "training": False, "dtype": "float32", "parameter_count": 1, "parameter_bytes": 4, "already_compiled": False})
-    text = render_source(WorkloadRef(path=Path("/w.py"), name="w"), facts, [CATALOGUE["split_matmuls"]], device="cpu")
-    file = write_source(tmp_path / "candidate_of_matmuls.py", text)
-    assert "kernelwright" not in "".join(line for line in text.splitlines() if line.startswith(("import", "from")))
-    spec = importlib.util.spec_from_file_location("candidate_of_matmuls", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(tmp_path, text_of(Path("/w.py"), ("split_matmuls",), (2, 3)))
 
     def split_matmuls(graph: torch.fx.GraphModule, given: object) -> int:
         return module.split_matmuls(graph, given, lambda place: module.Product("fp16x3", TOGETHER, place.value is None))

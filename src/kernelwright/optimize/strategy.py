@@ -50,7 +50,7 @@ def untried_ladder(view: View) -> list[Candidate]:
 
 
 def _compiles_anew(view: View) -> bool:
-    """Whether a call without gradients has the workload's own torch.compile make other code of it first."""
+    """Whether a call without gradients may have the workload's own torch.compile make other code of it first."""
     return view.context.facts.already_compiled
 
 
@@ -113,7 +113,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"]
     graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
     first = [item for item in waiting if item.origin == WARM] \
-        or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu] \
+        or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
         or [item for item in openings[:1] if kind(item.passes) == "cheap"] \
         or [item for item in waiting if item.name in graphs] \
         or openings \
