@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import json
 import os
@@ -106,7 +105,9 @@ def read_leaves(path: str, device: torch.device) -> list[Leaf]:
         for entry in header["leaves"]:
             if entry["sampled"]:
                 raise ValueError(f"{path} holds a sample of {entry['path']}, not the whole")
-            tensor = _read_bytes(file, entry["nbytes"]).view(getattr(torch, entry["stored"]))
+            dtype = getattr(torch, entry["stored"])
+            data = bytearray(file.read(entry["nbytes"]))
+            tensor = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensor = tensor.reshape(entry["shape"]).to(getattr(torch, entry["dtype"]))
             leaves.append((entry["path"], _with_strides(tensor, entry["stride"], device)))
     return leaves
@@ -198,38 +199,22 @@ def _chosen(tensor: torch.Tensor, index: int, seed: int | None, limit: int | Non
 
 
 def _sample(tensor: torch.Tensor, seed: int) -> torch.Tensor:
-    places = _to(_places(tensor.numel(), seed), tensor.device)
+    count = min(tensor.numel(), max(SAMPLE_MIN_ELEMENTS, tensor.numel() // 64))
+    generator = torch.Generator().manual_seed(seed)
+    places = _to(torch.randint(0, tensor.numel(), (count,), generator=generator), tensor.device)
     sampled: torch.Tensor = _index_select(_reshape(tensor, -1), 0, places)
     return sampled
-
-
-@functools.lru_cache(maxsize=2)
-def _places(elements: int, seed: int) -> torch.Tensor:
-    """Which elements are compared. The outputs of a call, its inputs, and what these were before are asked for one after the other."""
-    count = min(elements, max(SAMPLE_MIN_ELEMENTS, elements // 64))
-    return torch.randint(0, elements, (count,), generator=torch.Generator().manual_seed(seed))
 
 
 def _write_bytes(file: Any, flat: torch.Tensor) -> None:
     _feed(flat, file.write)
 
 
-def _read_bytes(file: Any, nbytes: int) -> torch.Tensor:
-    """The next bytes of a file (uint8), straight into a tensor's memory. Raises ValueError where there are fewer."""
-    data = torch.empty(nbytes, dtype=torch.uint8)
-    if nbytes and file.readinto(_memory(data)) != nbytes:
-        raise ValueError(f"{file.name} is shorter than its header says")
-    return data
-
-
 def _feed(flat: torch.Tensor, sink: Callable[[Any], Any]) -> None:
-    if flat.numel() * flat.element_size():
-        sink(_memory(flat))
-
-
-def _memory(flat: torch.Tensor) -> memoryview:
     # ctypes instead of .numpy(): the workload's interpreter need not have numpy.
-    return memoryview((ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr())).cast("B")
+    nbytes = flat.numel() * flat.element_size()
+    if nbytes:
+        sink(memoryview((ctypes.c_char * nbytes).from_address(flat.data_ptr())).cast("B"))
 
 
 def _with_strides(tensor: torch.Tensor, stride: Sequence[int], device: torch.device) -> torch.Tensor:
@@ -239,7 +224,5 @@ def _with_strides(tensor: torch.Tensor, stride: Sequence[int], device: torch.dev
         if step != expected:
             return tensor.to(device, copy=True)  # expanded or overlapping: contiguous instead
         expected *= size
-    if tensor.device == device and tensor.stride() == tuple(stride):
-        return tensor
     out = torch.empty_strided(tuple(tensor.shape), tuple(stride), dtype=tensor.dtype, device=device)
     return out.copy_(tensor)
