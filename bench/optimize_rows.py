@@ -62,6 +62,8 @@ NOTHING_TO_REACH = {"speedup": 1.0, "cold_s": None, "warm_s": None, "share": Non
 """Of a workload for which the first run kept nothing."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
+SAME_PASSES = 0.95
+"""The same where the passes are those that the other kept: two judgements of one program differ."""
 DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
 """The judge's reason where a candidate is right at a lower precision alone."""
 CASTS: dict[Precision, str | None] = {"equal": None, "tf32": "tf32", "bf16": "bf16"}
@@ -146,17 +148,17 @@ class Bench:
             return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s, "error": error.line()}
                     for level in levels]
 
-    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, target: float | None = None,
+    def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, target: Outcome | None = None,
                    ) -> tuple[Outcome, float]:
         """(the run, its wall seconds from the first to the last: baseline, search, confirmation, closing profile, report). target: a
-        speed-up that is all that is asked for: the run ends with it, without a closing profile."""
+        run whose result is all that is asked for: this one ends with it, without a closing profile."""
         _say(f"== {workload.name} at {precision}, {budget_s:g} s")
 
         waiting = [target] if target is not None else []
 
         def say(line: str) -> None:
             _say(line)
-            if waiting and (folder / "state.json").exists() and reached_s(folder, waiting[0]) is not None:
+            if waiting and (folder / "state.json").exists() and reached_s(folder, waiting[0].speedup, waiting[0].kept) is not None:
                 waiting.clear()  # once: the run says more while it writes its documents
                 raise KeyboardInterrupt
 
@@ -290,9 +292,8 @@ class Bench:
 
     def _warm(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, cold: Outcome) -> dict[str, Any]:
         """The same again in half the time, with what the first run left: lessons, and the compilers' caches."""
-        target = SAME_RESULT * cold.speedup  # a second run that found less has not reached it, however fast it was
-        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), target=target)
-        first, second = (reached_s(out.out_dir, target) for out in (cold, again))
+        again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), target=cold)
+        first, second = (reached_s(out.out_dir, cold.speedup, cold.kept) for out in (cold, again))  # None: never, however fast it was
         return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
 
 
@@ -323,13 +324,14 @@ def _ladder_file(workload: WorkloadRef, folder: Path, context: Context, item: Ca
     return write_source(folder / "candidates" / f"ladder_{item.name}.py", source), source
 
 
-def reached_s(folder: Path, target: float) -> float | None:
-    """Seconds from the baseline's profile until a candidate was judged to be `target` times faster: a screen is no result. None: never."""
+def reached_s(folder: Path, speedup: float, kept: Sequence[str]) -> float | None:
+    """Seconds from the baseline's profile until a candidate was judged to be as fast as another run's result (its speed-up, its passes): a
+    screen is no result. None: never."""
     started = datetime.fromisoformat(json.loads((folder / "state.json").read_text())["started_utc"])
     times = [(datetime.fromisoformat(row.started_utc) - started).total_seconds() + row.elapsed_s
              for row in Ledger(folder / "ledger.jsonl").rows
-             if not row.tags.get("role") and row.verdict is not None and row.verdict.verdict == "FASTER"
-             and row.verdict.speedup is not None and row.verdict.speedup >= target]
+             if not row.tags.get("role") and row.verdict is not None and row.verdict.verdict == "FASTER" and row.verdict.speedup is not None
+             and row.verdict.speedup >= speedup * (SAME_PASSES if set(row.passes) == set(kept) else SAME_RESULT)]
     return min(times, default=None)
 
 
@@ -403,7 +405,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
     shares = [one["share"] for one in warm if one["share"] is not None]
     if warm:
         left = "Again in half the budget with what the first run left (lessons, compilers' caches)"
-        lines += ["", f"{left}: the same result (within 2%) in {geometric_mean(shares):.2f} of the time "
+        lines += ["", f"{left}: the same result (within 2%, the same passes within 5%) in {geometric_mean(shares):.2f} of the time "
                   f"(geometric mean of {len(shares)} of {len(warm)})." if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
 

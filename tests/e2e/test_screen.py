@@ -150,7 +150,7 @@ def test_what_compiles_ahead_is_stopped_also_right_after_its_start(place, monkey
             process = compiler.worker.pid
             assert process != supervisor and soon(lambda: status(process)[0] == "T") and status(supervisor)[0] != "T"
         assert soon(lambda: status(process)[0] != "T")
-        assert soon(lambda: compiler.collect() and not compiler.busy, 60.0), "it goes on, and ends"
+        assert soon(lambda: screener.compiled(place / "c_fast.py"), 60.0) and not compiler.busy, "it goes on, and ends"
     assert gone([supervisor, process])
 
 

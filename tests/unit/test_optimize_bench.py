@@ -111,7 +111,9 @@ def test_a_result_is_reached_when_the_first_candidate_is_judged_to_have_that_spe
                                   said_by_the_judge("channels_last", 2.0, 10),
                                   said_by_the_judge("tf32", 3.0, 30), said_by_the_judge("no_grad", 8.0, 5, "WRONG"),
                                   said_by_the_judge("ablation", 9.0, 0, tags={"role": "ablation"})])
-    assert rows.reached_s(folder, 1.9) == 12.0 and rows.reached_s(folder, 4.0) is None
+    assert rows.reached_s(folder, 1.9, ["fold_conv_bn"]) == 12.0 and rows.reached_s(folder, 4.0, ["tf32"]) is None
+    assert rows.reached_s(folder, 2.06, ["tf32"]) == 32.0, "2.0 is below 98% of it"
+    assert rows.reached_s(folder, 2.06, ["no_grad", "channels_last"]) == 12.0, "the same passes, judged anew"
 
 
 def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_path, capsys):
@@ -363,11 +365,12 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
 def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
     slow = run(tmp_path / "cold", [said_by_the_judge("cuda_graph", 3.0, 30)])
     bench = rows.Bench.__new__(rows.Bench)
+    cold = SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph", "no_grad"))
     for best, reached in ((1.5, None), (3.0, 3.0)):
         fast = run(tmp_path / f"warm{best}", [said_by_the_judge("cuda_graph", best, 1)])
         out = SimpleNamespace(out_dir=fast, speedup=best)
-        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, target, out=out: (out, 1.0) if target == 0.98 * 3 else pytest.fail())
-        warm = bench._warm(None, "equal", 60.0, slow, SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph",)))
+        monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, target, out=out: (out, 1.0) if target is cold else pytest.fail())
+        warm = bench._warm(None, "equal", 60.0, slow, cold)
         assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
 
 
@@ -387,7 +390,7 @@ def test_a_second_run_ends_where_it_has_reached_the_first_ones_result(tmp_path, 
         return SimpleNamespace(out_dir=folder)
 
     monkeypatch.setattr(rows, "optimize", optimize)
-    bench._optimised(SimpleNamespace(name="w"), "equal", 30.0, tmp_path / "w", target=0.98 * 3)
+    bench._optimised(SimpleNamespace(name="w"), "equal", 30.0, tmp_path / "w", target=SimpleNamespace(speedup=3.0, kept=("bf16",)))
     assert told == [(30.0, rows._Unprofiled)]
 
 

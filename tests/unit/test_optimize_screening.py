@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, bandit, finalists, memory, shown, strategy
+from kernelwright.optimize import ablation, bandit, finalists, memory, screening, shown, strategy
+from kernelwright.optimize.audits import CLOSING_S
 from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
@@ -78,7 +80,7 @@ class Cold(Stages):
 
 def test_a_short_budget_on_a_cold_cpu_begins_with_what_is_cheap(workload):
     stages = Cold()
-    run(workload, stages, budget_s=60.0)
+    run(workload, stages, budget_s=75.0)
     assert stages.screener.asked[0] == "no_grad"
     on_gpu = Stages()
     run(workload, on_gpu, budget_s=60.0)
@@ -89,7 +91,7 @@ def test_one_judgement_is_all_that_is_held_back_where_nothing_else_would_use_the
     """The first compilation took what was to be screened in; 27 s are enough for one more screen and a judgement."""
     monkeypatch.setattr(strategy, "CHEAPEST", "nothing")
     stages = Cold()
-    outcome = run(workload, stages, budget_s=60.0)
+    outcome = run(workload, stages, budget_s=75.0)
     assert "no_grad" in stages.screener.asked and "no_grad" in stages.judged, stages.screener.asked
     waiting = [row.reason for row in rows(outcome).values() if row.status == "out_of_budget" and "judgement expected" in row.reason]
     assert all("for its screen" in reason for reason in waiting)
@@ -208,7 +210,7 @@ def test_what_was_screened_is_judged_where_nothing_can_be_screened_any_more(work
 
 def test_in_a_short_budget_the_best_screened_one_is_all_that_is_judged(workload):
     stages = Breaking(4, gains={"fold_conv_bn": 1.9, "cuda_graph": 1.0}, seconds={"cheap": 20.0, "compile": 30.0, "autotune": 30.0})
-    outcome = run(workload, stages, budget_s=60.0)
+    outcome = run(workload, stages, budget_s=75.0)
     screens = {name: row.screen.speedup for name, row in rows(outcome).items() if row.screen is not None and row.screen.speedup}
     assert judged(stages)[:1] == [max(screens, key=lambda name: screens[name])] and outcome.kept and outcome.speedup >= 1.9
 
@@ -414,8 +416,37 @@ def test_a_gain_that_nobody_predicted_is_confirmed_with_every_audit(workload):
 def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workload):
     stages = Stages()
     run(workload, stages)
-    assert stages.screener.ahead and all("compile_" in name and "max_autotune" not in name for name in stages.screener.ahead)
+    assert stages.screener.ahead and all("compile_" in name for name in stages.screener.ahead)
+    assert {name for name in stages.screener.ahead if "max_autotune" in name} <= set(LADDER), "of what is tuned the ladder's rows alone"
     assert any(hint for hint in stages.screener.hints), "a floor is given once something is known"
+
+
+def compiling_ahead(monkeypatch, tuning_s: float | None, **changes: object) -> Stages:
+    """Stages whose screen compiles ahead; waiting takes the fake clock's time."""
+    stages = Stages(**changes)
+    stages.screener.compile_s = {} if tuning_s is None else {"compile": 5.0, "autotune": tuning_s}
+    monkeypatch.setattr(screening, "time", SimpleNamespace(
+        sleep=lambda seconds: setattr(stages.clock, "now", stages.clock.now + seconds)))
+    return stages
+
+
+@pytest.mark.parametrize("tuning_s", [None, 25.0])
+def test_a_short_budget_has_tuned_rows_of_the_ladder_where_they_were_compiled_ahead(workload, monkeypatch, tuning_s):
+    stages = compiling_ahead(monkeypatch, tuning_s)
+    outcome = run(workload, stages, budget_s=75.0)
+    seen = [row.screen.elapsed_s for name, row in rows(outcome).items() if name in LADDER and "autotune" in name and row.screen is not None]
+    assert seen[:1] == ([] if tuning_s is None else [3.0]), "its screen finds it in the compilers' caches"
+    assert outcome.confirmed and stages.clock.now <= 75.0 + CLOSING_S
+
+
+@pytest.mark.parametrize(("tuning_s", "is_measured"), [(60.0, True), (600.0, False)])
+def test_what_is_tuned_ahead_is_waited_for_where_nothing_else_is_to_do_and_no_longer_than_there_is_time(
+        workload, monkeypatch, tuning_s, is_measured):
+    stages, said = compiling_ahead(monkeypatch, tuning_s, gains=dict.fromkeys(GAINS, 1.0) | {"no_grad": 1.4}), []
+    outcome = run(workload, stages, said, budget_s=180.0)
+    assert said.count("waiting for what is compiled ahead") >= 1
+    assert any(row.screen is not None for name, row in rows(outcome).items() if "max_autotune" in name) == is_measured
+    assert outcome.confirmed and stages.clock.now <= 180.0 + CLOSING_S
 
 
 def beside(outcome) -> dict[str, Experiment]:

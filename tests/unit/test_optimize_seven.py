@@ -197,6 +197,12 @@ class Stages(FakeStages):
     def compile_ahead(self, files, limit_s):
         pass
 
+    def compiled(self, file):
+        return False
+
+    def compiling(self, files):
+        return False
+
     def quiet(self):
         return contextlib.nullcontext()
 

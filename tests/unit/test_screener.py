@@ -227,3 +227,25 @@ def test_a_process_that_can_not_be_stopped_is_ended(bench):
         compiler.worker.is_known = False
         with screener.quiet():
             assert compiler.worker.closed and screener._ahead == [] and bench.events == []
+
+
+def test_what_was_compiled_ahead_is_known_and_none_is_begun_twice(bench):
+    bench.takes["load"] = 0.0
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        [compiler] = screener._ahead
+        assert screener.compiling([FILE]) and not screener.compiled(FILE), "it loads the workload"
+        compiler.worker.answered = lambda: answers.pop() if answers else False
+        answers = [True]
+        assert screener.compiling([FILE]) and compiler.worker._pending == "compile"
+        assert not screener.compiled(FILE)
+        answers = [True]
+        assert screener.compiled(FILE) and not screener.compiling([FILE])
+        screener.compile_ahead([FILE], 30.0)
+        assert not compiler.busy and bench.events.count("compile") == 1
+        other = Path("c_two.py")
+        screener.compile_ahead([other], 30.0)
+        bench.replies["compile"], answers = WorkerFailed("died", "was killed by signal 9"), [True]
+        assert not screener.compiled(other) and screener._ahead == []
+        screener.compile_ahead([other], 30.0)
+        assert screener._ahead == [], "what fails is not compiled again and again"

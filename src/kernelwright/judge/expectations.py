@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..model.workload import Precision
 from .correctness import UNIT_ROUNDOFF, Expected, comparable
-from .exchange import Exchange, Seeds
+from .exchange import OWN_ROUNDS, Exchange, Sampling, Seeds
 from .options import ReferenceFailed
 from .replies import Called
 from .results import WRITTEN
@@ -33,14 +33,15 @@ class Expectations:
     stateful: bool = False
     """The reference changes buffers that no one restores before the next call."""
 
-    def of(self, number: int, sample_seed: int, level: Precision, *, elsewhere: bool = False) -> tuple[Expected, list[str]]:
+    def of(self, number: int, sample_seed: int, level: Precision, *, elsewhere: bool = False,
+           sampling: Sampling = OWN_ROUNDS) -> tuple[Expected, list[str]]:
         """What the round should give, written inputs among its leaves, and the paths of those inputs."""
         call_seed, keep = self.seeds.of(f"call {number}"), 0 < number < self.count
         called = self.reference.ask("call", Called, round=number, seed=call_seed, refill=False, keep=keep)
-        reference = self.reference.export("outputs", sample_seed)
+        reference = self.reference.export("outputs", sample_seed, sampling)
         written = list(dict.fromkeys(called.written))
         if written:
-            inputs = {leaf.path: leaf for leaf in self.reference.export("inputs", sample_seed)}
+            inputs = {leaf.path: leaf for leaf in self.reference.export("inputs", sample_seed, sampling)}
             reference += [replace(inputs[path], path=f"{WRITTEN}{path}") for path in written]
         if not reference:
             raise ReferenceFailed("no_tensor_output", "the workload's output holds no tensor or number, so nothing can be compared",
@@ -50,31 +51,35 @@ class Expectations:
         self.stateful = self.stateful or (called.buffers_changed and not self.training)
         oracle, why = None, "the workload draws random numbers"
         if not called.drew_random_numbers:
-            reply, oracle = self.reference.run("oracle", sample_seed, round=number, seed=call_seed, written=written)
+            reply, oracle = self.reference.run("oracle", sample_seed, sampling, round=number, seed=call_seed, written=written)
             why = reply.reason
         if oracle is not None and not comparable([oracle], reference):
             oracle, why = None, "in float64 the output has another structure"
         if oracle is None and not elsewhere:
             self.oracle = f"reference ({why})"
-        yardsticks = comparable(self.yardsticks(number, sample_seed, level, written), reference)
+        yardsticks = comparable(self.yardsticks(number, sample_seed, level, written, sampling), reference)
         expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
         if elsewhere:
-            moved = [run for draw in range(PERTURBED_RUNS) for run in self._perturbed(number, sample_seed, 0.0, written, draw)]
-            lower = comparable(self._perturbed(number, sample_seed, UNIT_ROUNDOFF[level], written), reference) if level != "equal" else []
+            moved = [run for draw in range(PERTURBED_RUNS) for run in self._perturbed(number, sample_seed, sampling, 0.0, written, draw)]
+            lower = []
+            if level != "equal":
+                lower = comparable(self._perturbed(number, sample_seed, sampling, UNIT_ROUNDOFF[level], written), reference)
             expected = replace(expected, perturbed=comparable(moved, reference), yardstick=[*yardsticks, *lower])
         return expected, written
 
-    def _perturbed(self, number: int, sample_seed: int, roundoff: float, written: Sequence[str], draw: int = 0) -> list[list[Leaf]]:
-        _, leaves = self.reference.run("perturbed", sample_seed, round=number, seed=self.seeds.of(f"call {number}"), written=list(written),
-                                       roundoff=roundoff, noise_seed=self.seeds.of(f"noise {number} {draw}"))
+    def _perturbed(self, number: int, sample_seed: int, sampling: Sampling, roundoff: float, written: Sequence[str], draw: int = 0,
+                   ) -> list[list[Leaf]]:
+        _, leaves = self.reference.run("perturbed", sample_seed, sampling, round=number, seed=self.seeds.of(f"call {number}"),
+                                       written=list(written), roundoff=roundoff, noise_seed=self.seeds.of(f"noise {number} {draw}"))
         return [] if leaves is None else [leaves]
 
-    def yardsticks(self, number: int, sample_seed: int, level: Precision, written: Sequence[str]) -> list[list[Leaf]]:
+    def yardsticks(self, number: int, sample_seed: int, level: Precision, written: Sequence[str], sampling: Sampling = OWN_ROUNDS,
+                   ) -> list[list[Leaf]]:
         """Runs of the reference in a lower precision."""
         runs = []
         for how in YARDSTICKS.get(level, ()):
             call_seed = self.seeds.of(f"call {number}")
-            _, leaves = self.reference.run("yardstick", sample_seed, round=number, seed=call_seed, precision=level, how=how,
+            _, leaves = self.reference.run("yardstick", sample_seed, sampling, round=number, seed=call_seed, precision=level, how=how,
                                            written=list(written))
             if leaves is not None:
                 runs.append(leaves)

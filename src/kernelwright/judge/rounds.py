@@ -27,7 +27,7 @@ from .correctness import (
 )
 from .degenerate import warnings_of
 from .distributions import WORDS, Budget, left_out, plan
-from .exchange import Exchange, Seeds
+from .exchange import ELSEWHERE, OWN_ROUNDS, Exchange, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
@@ -200,13 +200,15 @@ class Rounds:
             return self._raised(number, seed, raised, kind)
         if number == 0:
             self.first_call_s = called.call_s
-        got = self.candidate.export("outputs", seed)
-        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed)}
-        expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None)
+        # Where NaN or infinities are given, one element can tell: all are compared.
+        sampling = OWN_ROUNDS if kind is None or kind.kind == "nonfinite" else ELSEWHERE
+        got = self.candidate.export("outputs", seed, sampling)
+        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, sampling)}
+        expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
         got += [replace(after[path], path=f"{WRITTEN}{path}") for path in written if path in after]
         result = self.compare(number, got, expected, kind)
         result.changed = changed or {}
-        untouched = [leaf for leaf in self.reference.export("pristine", seed, round=number) if leaf.path not in written]
+        untouched = [leaf for leaf in self.reference.export("pristine", seed, sampling, round=number) if leaf.path not in written]
         mine = [after[leaf.path] for leaf in untouched if leaf.path in after]
         if result.problem is None and not same_values(mine, untouched):
             result.problem = "it writes to its inputs, which the reference leaves alone"

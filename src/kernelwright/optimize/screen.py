@@ -123,6 +123,9 @@ class Screener:
     _worker: Worker | None = field(default=None, init=False)
     _loading: bool = field(default=False, init=False)
     _ahead: list[_Compiler] = field(default_factory=list, init=False)
+    _begun: set[Path] = field(default_factory=set, init=False)
+    """Given to a process that compiles ahead: once each."""
+    _compiled: set[Path] = field(default_factory=set, init=False)
     _seed: int = field(default_factory=lambda: secrets.randbits(32), init=False)
 
     def __enter__(self) -> Screener:
@@ -154,19 +157,33 @@ class Screener:
         return screen.model_copy(update={"elapsed_s": time.monotonic() - start, "against": ask.against_name})
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
-        """Have these compiled meanwhile, as far as there are processes for it."""
-        for compiler in [compiler for compiler in self._ahead if not compiler.collect()]:
-            compiler.worker.close()
-            self._ahead.remove(compiler)
-        known = {compiler.file for compiler in self._ahead if compiler.busy}
-        for file in (file for file in files if file not in known):
+        """Have these compiled meanwhile, each once, as far as there are processes for it."""
+        self._collect()
+        for file in (file for file in files if file not in self._begun):
             idle = next((compiler for compiler in self._ahead if not compiler.busy), None)
             if idle is None and len(self._ahead) < compilers(os.cpu_count() or 1):
                 idle = _Compiler(self._spawn(f"compiler{secrets.token_hex(2)}"), self._load_request())
                 self._ahead.append(idle)
             if idle is None:
                 return
+            self._begun.add(file)
             idle.begin(file, self._seed, limit_s)
+
+    def compiled(self, file: Path) -> bool:
+        """Whether it was compiled ahead: the compilers' caches have it."""
+        self._collect()
+        return file in self._compiled
+
+    def compiling(self, files: Sequence[Path]) -> bool:
+        """Whether a process is busy with one of these."""
+        self._collect()
+        return any(compiler.busy and compiler.file in files for compiler in self._ahead)
+
+    def _collect(self) -> None:
+        """Take what the processes that compile ahead have replied; end those of no use."""
+        for compiler in [compiler for compiler in self._ahead if not compiler.collect(self._compiled)]:
+            compiler.worker.close()
+            self._ahead.remove(compiler)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -304,10 +321,11 @@ class _Compiler:
         """Compile this file, after what it is busy with."""
         self.file, self._queue = file, {"candidate": str(file), "seed": seed, "limit_s": limit_s}
         self.busy = True
-        self.collect()
+        self.collect(set())
 
-    def collect(self) -> bool:
-        """Take a reply that is there, and go on with what is waiting. False: this process is of no use any more."""
+    def collect(self, compiled: set[Path]) -> bool:
+        """Take a reply that is there (a file that is done joins `compiled`), and go on with what is waiting. False: this process is of no
+        use any more."""
         if time.monotonic() > self._until:
             return False
         if self._pending() and not self.worker.answered():
@@ -315,6 +333,8 @@ class _Compiler:
         try:
             if self._pending():
                 self.worker.receive(timeout_s=1.0)
+                if self.busy and self._queue is None:
+                    compiled.add(self.file)
         except WorkerFailed:  # the candidate's own failure may have cost a GPU's context
             return False
         self.busy = False

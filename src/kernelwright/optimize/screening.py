@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
-from .passes import CATALOGUE
+from .passes import CARRIER, CATALOGUE
 from .passes.base import Pass
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
@@ -49,9 +50,13 @@ several."""
 HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
 LADDER_MARGIN = 1.5
-"""The ladder's turn comes while the time left is this many times what it is expected to take."""
+"""The ladder's turn comes while the time left is this many times what those of its rows take that fit, or those and one more screen."""
 AHEAD = 3
-"""Candidates that may be compiled ahead."""
+"""Candidates that may be compiled ahead, beside the one of the ladder whose kernels are measured."""
+COMPILED_S = 4.0
+"""The screen of what was compiled ahead is not expected to take longer (H200: 0.9 to 1.6)."""
+GLANCE_S = 0.2
+"""How often is looked whether what is compiled ahead is done, while nothing else is to do."""
 
 
 SHOWN_SHARE = 0.2
@@ -67,7 +72,13 @@ class Screening(Protocol):
         """One candidate. Raises Unusable when the workload itself can't be screened."""
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
-        """Have these compiled meanwhile."""
+        """Have these compiled meanwhile, each once."""
+
+    def compiled(self, file: Path) -> bool:
+        """Whether it was compiled ahead."""
+
+    def compiling(self, files: Sequence[Path]) -> bool:
+        """Whether one of these is compiled at present."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Nothing is compiled inside it."""
@@ -149,7 +160,7 @@ class ScreenedSearch(Search):
     def _why_not_begun(self, item: Candidate, done: Mapping[str, Experiment]) -> tuple[Status, str]:
         if self.stopped is not None or not self._screens():
             return super()._why_not_begun(item, done)
-        screen_s, judge_s = screen_estimate_s(item.passes, self.rows(), self.costs)[0], self._judgement_s(None)
+        screen_s, judge_s = self._screen_s(item, self.rows())[0], self._judgement_s(None)
         return "out_of_budget", (f"about {screen_s:.0f} s for its screen and {judge_s:.0f} s for a judgement expected, "
                                  f"{self.left_s():.0f} s left")
 
@@ -228,7 +239,7 @@ class ScreenedSearch(Search):
         if row is not None:
             self._judge_one(row)
             return True
-        return self._ablate_one()
+        return self._ablate_one() or self._wait_for_ladder()
 
     def _proven(self) -> Experiment | None:
         """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
@@ -299,21 +310,53 @@ class ScreenedSearch(Search):
         longer_s = 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0
 
         def affordable(item: Candidate) -> bool:
-            if item.name in self.set_aside or self.why_not(item) is not None:
+            if item.name in self.set_aside or self.why_not(item) is not None or self._tunes_meanwhile(item):
                 return False
-            new = () if item.origin == WARM else item.passes  # what won before is in the compilers' caches
-            expected_s, seen = screen_estimate_s(new, view.rows, self.costs)
-            more_s = longer_s if kind(new) != "cheap" else 0.0
+            expected_s, seen = self._screen_s(item, view.rows)
+            more_s = longer_s if kind(item.passes) != "cheap" and item.origin != WARM else 0.0
             return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
-        return strategy.next_candidate(view, affordable, ladder_now=left < LADDER_MARGIN * ladder_s)
+        due_s = max(LADDER_MARGIN * ladder_s, ladder_s + COMPILED_S) if ladder_s else 0.0
+        return strategy.next_candidate(view, affordable, ladder_now=left < due_s)
+
+    def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
+        """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what
+        was compiled ahead."""
+        if item.origin == WARM:
+            return screen_estimate_s((), rows, self.costs)
+        if self._is_compiled(item):
+            return min(screen_estimate_s((CARRIER,), rows, self.costs)[0], COMPILED_S), True
+        return screen_estimate_s(item.passes, rows, self.costs)
+
+    def _is_compiled(self, item: Candidate) -> bool:
+        return self.screening is not None and item.name in self._files and self.screening.compiled(self.folder / self._files[item.name])
+
+    def _tunes_meanwhile(self, item: Candidate) -> bool:
+        """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
+        if self.screening is None or kind(item.passes) != "autotune" or self._is_compiled(item):
+            return False
+        return self.screening.compiling([self.folder / self._files[row.name] for row in strategy.tuning(self.view())
+                                         if row.name in self._files])
+
+    def _wait_for_ladder(self) -> bool:
+        """Wait until a row of the ladder that is compiled ahead is done, where nothing else is to do. False: none is, or the time is up."""
+        rows = [item for item in strategy.untried_ladder(self.view()) if item.name in self._files and not self._is_compiled(item)]
+        files = [self.folder / self._files[item.name] for item in rows]
+        if self.screening is None or not self.screening.compiling(files):
+            return False
+        self.say("waiting for what is compiled ahead")
+        while self._screening_left_s() > COMPILED_S and self.screening.compiling(files):
+            time.sleep(GLANCE_S)
+        return any(self._is_compiled(item) for item in rows)
 
     def _ladder_s(self, view: View, left_s: float) -> float:
-        """Seconds for the ladder's rows that fit, the cheapest first: the others must not press those that pay."""
+        """Seconds for the ladder's rows that fit, the cheapest first. One whose kernels are still to be measured must not press what pays:
+        it comes when nothing else does, or once it was compiled ahead."""
         total_s = 0.0
         for item in strategy.untried_ladder(view):
-            expected_s = screen_estimate_s(item.passes, view.rows, self.costs)[0]
-            if self.why_not(item) is None and LADDER_MARGIN * (total_s + expected_s) <= left_s:
+            expected_s = self._screen_s(item, view.rows)[0]
+            is_dear = kind(item.passes) == "autotune" and not self._is_compiled(item)
+            if not is_dear and self.why_not(item) is None and total_s + expected_s <= left_s:
                 total_s += expected_s
         return total_s
 
@@ -402,10 +445,22 @@ class ScreenedSearch(Search):
     def _screened(self, name: str, ask: Ask) -> Screen:
         """One screen; meanwhile others compile what is likely to come after it."""
         assert self.screening is not None
-        ahead = [item for item in strategy.upcoming(self.view(), AHEAD + 1)
-                 if self.why_not(item) is None and item.name not in self.set_aside and item.name != name][:AHEAD]
-        self.screening.compile_ahead([self._file_ahead(item) for item in ahead], ask.limit_s)
+        self._compile_ahead(name, ask.limit_s)
         return self.screening.screen(ask)
+
+    def _compile_ahead(self, name: str, limit_s: float) -> None:
+        """What is likely to come after this screen; one row of the ladder that is tuned has a process too, where there are several."""
+        assert self.screening is not None
+        view = self.view()
+
+        def usable(items: Sequence[Candidate]) -> list[Candidate]:
+            return [item for item in items if self.why_not(item) is None and item.name not in self.set_aside and item.name != name]
+
+        likely = [self._file_ahead(item) for item in usable(strategy.upcoming(view, AHEAD + 1))[:AHEAD]]
+        tuned = [self._file_ahead(item) for item in usable(strategy.tuning(view)) if not self._is_compiled(item)][:1]
+        self.screening.compile_ahead(likely[: AHEAD - 1], limit_s)
+        self.screening.compile_ahead(tuned, self.left_s())
+        self.screening.compile_ahead(likely[AHEAD - 1 :], limit_s)
 
     def _file_ahead(self, item: Candidate) -> Path:
         if item.name not in self._files:

@@ -176,6 +176,12 @@ def upcoming(view: View, count: int) -> list[Candidate]:
     return sorted(waiting, key=lambda item: (item.origin != WARM, -rates[item.name], not item.ladder_row, item.name))[:count]
 
 
+def tuning(view: View) -> list[Candidate]:
+    """Rows of the ladder whose kernels the compiler measures, for compiling ahead: that takes longer than a short budget has, and a screen
+    of what is compiled a few seconds."""
+    return [item for item in untried_ladder(view) if kind(item.passes) == "autotune"]
+
+
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
     """UCB1's order; before it those without a trial: what paid in similar workloads, what they say nothing of (the cheap first, then by the
     best promise), what gained nothing there."""

@@ -19,10 +19,6 @@ from typing import Any
 import torch
 
 Leaf = tuple[str, torch.Tensor]
-SAMPLE_MIN_ELEMENTS = 4 * 2**20
-"""A leaf above the size limit is compared on this many randomly chosen elements (a norm over 4 M elements differs from
-the norm over all by about 1/sqrt(2 * 4 M) = 0.03%)."""
-
 PLAIN = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter"}
 _BASE = torch._C.TensorBase
 _detach, _reshape, _to, _float, _contiguous = _BASE.detach, _BASE.reshape, _BASE.to, _BASE.float, _BASE.contiguous
@@ -66,10 +62,11 @@ def as_it_lies() -> Iterator[None]:
         yield
 
 
-def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int | None = None, limit_elements: int | None = None) -> int:
+def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, limit_elements: int | None = None,
+                 sample_elements: int = 0) -> int:
     """Write leaves to a new file at `path`; returns the bytes written.
 
-    A leaf of more than limit_elements elements is reduced to SAMPLE_MIN_ELEMENTS elements (or a 64th, if that is more) drawn with
+    A leaf of more than limit_elements elements (None: none is) is reduced to sample_elements (or a 64th, if that is more) drawn with
     replacement under sample_seed: two workers given the same seed choose the same places. Raises TensorProblem, OSError.
     """
     header: list[dict[str, Any]] = []
@@ -80,7 +77,7 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int | None =
             raise TensorProblem(f"output {name or 'itself'} is {tensor.layout}, and only dense tensors can be compared")
         entry = describe(name, tensor)
         with as_it_lies():
-            flat, sampled = _chosen(_detach(tensor), index, sample_seed, limit_elements)
+            flat, sampled = _chosen(_detach(tensor), limit_elements, sample_elements, sample_seed + index)
         nbytes = flat.numel() * flat.element_size()
         entry.update(offset=offset, nbytes=nbytes, stored=dtype_name(flat.dtype), sampled=sampled)
         header.append(entry)
@@ -189,17 +186,17 @@ def _free_sizes(device: str) -> list[int]:
     return sorted(blocks, reverse=True)[:POISON_MAX_BLOCKS]
 
 
-def _chosen(tensor: torch.Tensor, index: int, seed: int | None, limit: int | None) -> tuple[torch.Tensor, bool]:
-    sampled = limit is not None and seed is not None and tensor.numel() > limit
-    flat = _reshape(tensor, -1) if not sampled else _sample(tensor, (seed or 0) + index)
+def _chosen(tensor: torch.Tensor, limit: int | None, elements: int, seed: int) -> tuple[torch.Tensor, bool]:
+    sampled = limit is not None and tensor.numel() > limit
+    flat = _reshape(tensor, -1) if not sampled else _sample(tensor, elements, seed)
     flat = _to(flat, "cpu")
     if flat.is_floating_point() and flat.element_size() == 1:
         flat = _float(flat)
     return _contiguous(_resolve_neg(_resolve_conj(flat))), sampled
 
 
-def _sample(tensor: torch.Tensor, seed: int) -> torch.Tensor:
-    count = min(tensor.numel(), max(SAMPLE_MIN_ELEMENTS, tensor.numel() // 64))
+def _sample(tensor: torch.Tensor, elements: int, seed: int) -> torch.Tensor:
+    count = min(tensor.numel(), max(elements, tensor.numel() // 64))
     generator = torch.Generator().manual_seed(seed)
     places = _to(torch.randint(0, tensor.numel(), (count,), generator=generator), tensor.device)
     sampled: torch.Tensor = _index_select(_reshape(tensor, -1), 0, places)

@@ -206,7 +206,7 @@ class Worker:
             leaves = tree.leaves(self.rounds[message["round"]])
         else:
             leaves = self.outputs
-        write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+        _write(message, leaves)
         return {}
 
     def op_oracle(self, message: Message) -> Message:
@@ -320,7 +320,7 @@ class Worker:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
         try:
             leaves = run(self.rounds[message["round"]])
-            write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"])
+            _write(message, leaves)
         except (judge_reference.NotApplicable, TensorProblem) as reason:
             return {"applicable": False, "reason": str(reason)[:300]}
         finally:
@@ -379,6 +379,12 @@ def _first_line(fd: int) -> bytes:
     while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
         line += byte
     return line
+
+
+def _write(message: Message, leaves: list[Leaf]) -> None:
+    """To the file that was asked for, large ones as the sample that was asked for."""
+    write_leaves(message["file"], leaves, sample_seed=message["sample_seed"], limit_elements=message["limit_elements"],
+                 sample_elements=message["sample_elements"])
 
 
 def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
