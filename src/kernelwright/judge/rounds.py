@@ -27,7 +27,7 @@ from .correctness import (
 )
 from .degenerate import warnings_of
 from .distributions import WORDS, Budget, left_out, plan
-from .exchange import ELSEWHERE, OWN_ROUNDS, Exchange, Seeds
+from .exchange import OWN_ROUNDS, ROUGHLY, Exchange, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
@@ -141,8 +141,8 @@ class Rounds:
         """
         if pool_index not in self.timed_expected:
             expected = next((result.expected for result in self.results if result.number == pool_index), None)
-            if expected is None or any(leaf.sampled for leaf in expected.reference):
-                expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level)
+            if expected is None or any(leaf.sampled for leaf in (*expected.reference, *got)):
+                expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level, sampling=ROUGHLY)
             keep = [index for index, leaf in enumerate(expected.reference) if not leaf.path.startswith(STATE_PREFIXES)]
             self.timed_expected[pool_index] = Expected(
                 [expected.reference[index] for index in keep], [expected.oracle[index] for index in keep],
@@ -201,14 +201,16 @@ class Rounds:
         if number == 0:
             self.first_call_s = called.call_s
         # Where NaN or infinities are given, one element can tell: all are compared.
-        sampling = OWN_ROUNDS if kind is None or kind.kind == "nonfinite" else ELSEWHERE
+        sampling = OWN_ROUNDS if kind is None or kind.kind == "nonfinite" else ROUGHLY
         got = self.candidate.export("outputs", seed, sampling)
-        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, sampling)}
+        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, ROUGHLY)}
         expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
+        if written:
+            after |= {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, sampling) if leaf.path in written}
         got += [replace(after[path], path=f"{WRITTEN}{path}") for path in written if path in after]
         result = self.compare(number, got, expected, kind)
         result.changed = changed or {}
-        untouched = [leaf for leaf in self.reference.export("pristine", seed, sampling, round=number) if leaf.path not in written]
+        untouched = [leaf for leaf in self.reference.export("pristine", seed, ROUGHLY, round=number) if leaf.path not in written]
         mine = [after[leaf.path] for leaf in untouched if leaf.path in after]
         if result.problem is None and not same_values(mine, untouched):
             result.problem = "it writes to its inputs, which the reference leaves alone"

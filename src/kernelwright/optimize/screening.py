@@ -342,10 +342,11 @@ class ScreenedSearch(Search):
         """Wait until a row of the ladder that is compiled ahead is done, where nothing else is to do. False: none is, or the time is up."""
         rows = [item for item in strategy.untried_ladder(self.view()) if item.name in self._files and not self._is_compiled(item)]
         files = [self.folder / self._files[item.name] for item in rows]
-        if self.screening is None or not self.screening.compiling(files):
-            return False
-        self.say("waiting for what is compiled ahead")
-        while self._screening_left_s() > COMPILED_S and self.screening.compiling(files):
+        waited = False
+        while self.screening is not None and self._screening_left_s() > COMPILED_S and self.screening.compiling(files):
+            if not waited:
+                self.say("waiting for what is compiled ahead")
+            waited = True
             time.sleep(GLANCE_S)
         return any(self._is_compiled(item) for item in rows)
 

@@ -14,7 +14,7 @@ from .failures import workload_failed
 from .judge_distributions import perturbed
 from .judge_inputs import plain_leaves
 from .judge_program import Program
-from .judge_tensors import Leaf, clone_like
+from .judge_tensors import WRITTEN, Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
 from .rewrites.float32_flags import all_as, float32_flags, under_flags
 from .rewrites.unwrap_compiled import uncompiled
@@ -149,7 +149,7 @@ def _one_call(
     with torch.set_grad_enabled(graph):
         leaves, _ = Program(workload, fn).call(inputs, seed)
     after = dict(tree.leaves(inputs))
-    return [(path, leaf.detach()) for path, leaf in [*leaves, *((f"written input {path}", after[path]) for path in written)]]
+    return [(path, leaf.detach()) for path, leaf in [*leaves, *((WRITTEN + path, after[path]) for path in written)]]
 
 
 def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:

@@ -13,12 +13,15 @@ import hashlib
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 Leaf = tuple[str, torch.Tensor]
+WRITTEN = "written input "
+"""Before the path of an input that the reference writes to, where it stands among the outputs."""
 PLAIN = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter"}
 _BASE = torch._C.TensorBase
 _detach, _reshape, _to, _float, _contiguous = _BASE.detach, _BASE.reshape, _BASE.to, _BASE.float, _BASE.contiguous
@@ -67,17 +70,19 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, lim
     """Write leaves to a new file at `path`; returns the bytes written.
 
     A leaf of more than limit_elements elements (None: none is) is reduced to sample_elements (or a 64th, if that is more) drawn with
-    replacement under sample_seed: two workers given the same seed choose the same places. Raises TensorProblem, OSError.
+    replacement under sample_seed and its path (of a written input, that of the input): two workers given the same seed choose the same
+    places. Raises TensorProblem, OSError.
     """
     header: list[dict[str, Any]] = []
     chunks: list[torch.Tensor] = []
     offset = 0
-    for index, (name, tensor) in enumerate(leaves):
+    for name, tensor in leaves:
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TensorProblem(f"output {name or 'itself'} is {tensor.layout}, and only dense tensors can be compared")
         entry = describe(name, tensor)
         with as_it_lies():
-            flat, sampled = _chosen(_detach(tensor), limit_elements, sample_elements, sample_seed + index)
+            flat, sampled = _chosen(_detach(tensor), limit_elements, sample_elements,
+                                    sample_seed ^ zlib.crc32(name.removeprefix(WRITTEN).encode()))
         nbytes = flat.numel() * flat.element_size()
         entry.update(offset=offset, nbytes=nbytes, stored=dtype_name(flat.dtype), sampled=sampled)
         header.append(entry)
@@ -103,7 +108,9 @@ def read_leaves(path: str, device: torch.device) -> list[Leaf]:
             if entry["sampled"]:
                 raise ValueError(f"{path} holds a sample of {entry['path']}, not the whole")
             dtype = getattr(torch, entry["stored"])
-            data = bytearray(file.read(entry["nbytes"]))
+            data = bytearray(entry["nbytes"])
+            if file.readinto(data) != len(data):
+                raise ValueError(f"{path} ends within {entry['path']}")
             tensor = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             tensor = tensor.reshape(entry["shape"]).to(getattr(torch, entry["dtype"]))
             leaves.append((entry["path"], _with_strides(tensor, entry["stride"], device)))

@@ -38,7 +38,7 @@ from . import (
 )
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import Program, Timer, refill, unwrap
-from .judge_tensors import Leaf, TensorProblem, checksum, clone_like, layout, poison, read_leaves, write_leaves
+from .judge_tensors import WRITTEN, Leaf, TensorProblem, checksum, clone_like, layout, poison, read_leaves, write_leaves
 from .loaders import Inputs
 
 Message = dict[str, Any]
@@ -212,14 +212,14 @@ class Worker:
     def op_oracle(self, message: Message) -> Message:
         """Reference only: a round in float64, exported."""
         after = dict(tree.leaves(self.called))
-        expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
+        expected = [*self.outputs, *((WRITTEN + path, after[path]) for path in message["written"])]
         return self._other_run(message, lambda inputs: judge_reference.oracle(
             self.workload, inputs, message["seed"], expected, message["written"]))
 
     def op_perturbed(self, message: Message) -> Message:
         """Reference only: a round's oracle on inputs moved by rounding errors, exported."""
         after = dict(tree.leaves(self.called))
-        expected = [*self.outputs, *((f"written input {path}", after[path]) for path in message["written"])]
+        expected = [*self.outputs, *((WRITTEN + path, after[path]) for path in message["written"])]
         return self._other_run(message, lambda inputs: judge_reference.perturbed_run(
             self.workload, inputs, message["seed"], expected, message["written"], message["roundoff"], message["noise_seed"]))
 
