@@ -449,6 +449,26 @@ def test_what_is_tuned_ahead_is_waited_for_where_nothing_else_is_to_do_and_no_lo
     assert outcome.confirmed and stages.clock.now <= 180.0 + CLOSING_S
 
 
+def test_a_workload_that_takes_long_to_load_makes_no_screen_look_long_and_none_for_comparison_comes_first(workload, monkeypatch):
+    """A loss over 512 MiB in 60 s: its process was ended while it loaded for `tf32`, and 24 s stayed unused."""
+    for name in ("cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn"):
+        monkeypatch.setitem(CATALOGUE, name, replace(CATALOGUE[name], refuse=lambda _context: "nothing for it here"))
+    stages = Stages(dict.fromkeys(GAINS, 0.9) | {"compile_reduce_overhead": 1.3}, seconds={"compile": 8.0}, operators=("aten::sum",))
+    plain, asked = stages.screener.screen, []
+
+    def screen(ask):
+        asked.append(ask.file.stem.split("_", 1)[1])
+        load_s = 15.0 if len(asked) == 1 else 0.0
+        stages.clock.now += load_s
+        assert load_s <= ask.left_s, "there is time to load the workload"
+        found = plain(ask)
+        return found.model_copy(update={"elapsed_s": found.elapsed_s + load_s, "load_s": load_s})
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=60.0)
+    assert rows(outcome)["compile_reduce_overhead"].screen is not None and "compile_reduce_overhead" in outcome.kept
+
+
 def beside(outcome) -> dict[str, Experiment]:
     return shown.rows_of(Ledger(outcome.out_dir / "ledger.jsonl").rows)
 

@@ -166,6 +166,12 @@ def test_a_workload_that_is_slow_to_load_gets_its_chance_and_what_is_left_is_the
     assert [limit for op, limit, _until in bench.asked if op == "prepare"] == [10.0]
 
 
+def test_what_the_workload_took_to_load_is_told_apart(bench):
+    with bench.screener() as screener:
+        first, second = (screener.screen(Ask(FILE, "equal", 30.0)) for _ in range(2))
+    assert (first.load_s, second.load_s) == (5.0, 0.0) and first.own_s == pytest.approx(second.elapsed_s)
+
+
 def test_what_can_not_be_loaded_leaves_no_process_that_compiles_ahead(bench):
     bench.replies["load"] = WorkerFailed("workload_failed", "no weights here")
     with bench.screener() as screener:

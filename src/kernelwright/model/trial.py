@@ -33,9 +33,16 @@ class Screen(Record):
     build_s: float = 0.0
     """Building and first call, compilation included."""
     elapsed_s: float = 0.0
+    load_s: float = 0.0
+    """Of them, what the workload took to load first, in a new process."""
     reason: str = ""
     against: str = ""
     """Name of the candidate that it was timed against; empty: the original."""
+
+    @property
+    def own_s(self) -> float:
+        """elapsed_s less load_s."""
+        return self.elapsed_s - self.load_s
 
 
 class ExpectedMove(Record):

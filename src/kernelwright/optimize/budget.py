@@ -99,12 +99,12 @@ def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: 
 
 
 def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
-    """Kind -> seconds of its screens that came to an end. The very first loaded the workload too, and is left out once there are others.
-    done: in the order in which they were first screened."""
+    """Kind -> seconds of its screens that came to an end, less the workload's loading. The very first finds nothing in place (libraries, a
+    compiler), and is left out once there are others. done: in the order in which they were first screened."""
     ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
     found: dict[str, list[float]] = {}
     for row in ended:
-        found.setdefault(kind(row.passes), []).append(row.screen.elapsed_s if row.screen is not None else 0.0)
+        found.setdefault(kind(row.passes), []).append(row.screen.own_s if row.screen is not None else 0.0)
     if ended and len(found[kind(ended[0].passes)]) > 1:
         del found[kind(ended[0].passes)][0]
     return found

@@ -98,7 +98,7 @@ def trials_of(rows: Sequence[Experiment]) -> list[Trial]:
             continue
         own, parent = speed[row.name], speed.get(row.parents[0]) if row.parents else 1.0
         gain = math.log(own / parent) if own and parent else 0.0
-        trials.append(Trial(passes=row.passes, dimension=row.dimension, log_gain=gain, seconds=row.screen.elapsed_s))
+        trials.append(Trial(passes=row.passes, dimension=row.dimension, log_gain=gain, seconds=row.screen.own_s))
     return trials
 
 

@@ -143,18 +143,20 @@ class Screener:
 
     def screen(self, ask: Ask) -> Screen:
         """Look at one candidate; whatever it does is a Screen. Raises Unusable when the workload itself can't be loaded."""
-        start = time.monotonic()
+        start = loaded = time.monotonic()
         if (session := self.judging()) is not None:
             session.prepare()
         try:
+            is_new = self._worker is None or self._loading
             worker = self._ready(Deadline(start + ask.left_s))
+            loaded = time.monotonic() if is_new else start
             screen = self._look(worker, ask, Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s)))
         except OutOfTime:
             self._rest()
             screen = Screen(status="out_of_budget", reason="the workload was not loaded in the time left")
         except _Busy as why:  # before anything was asked of the process
             screen = Screen(status="out_of_budget", reason=str(why))
-        return screen.model_copy(update={"elapsed_s": time.monotonic() - start, "against": ask.against_name})
+        return screen.model_copy(update={"elapsed_s": time.monotonic() - start, "load_s": loaded - start, "against": ask.against_name})
 
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
         """Have these compiled meanwhile, each once, as far as there are processes for it."""

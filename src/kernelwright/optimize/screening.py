@@ -230,7 +230,9 @@ class ScreenedSearch(Search):
             self._judge_one(proven)
             return True
         item = self._next()
-        if self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
+        # Not first: what little time it may take must not end the loading of the workload.
+        loaded = item is None or any(row.screen is not None for row in self.ledger.rows)
+        if loaded and self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
         if item is not None:
             self._screen_one(item)
@@ -298,8 +300,8 @@ class ScreenedSearch(Search):
         view = self.view()
         item = self._affordable(view, self._screening_left_s())
         if item is None and self._hopeful() is None:
-            # Nothing else would use the time well: one judgement is all that is held back.
-            item = self._affordable(view, self.left_s() - self._judgement_s(None))
+            # Nothing else would use the time well.
+            item = self._affordable(view, self._but_one_judgement_s())
         return item
 
     def _affordable(self, view: View, left: float) -> Candidate | None:
@@ -343,7 +345,8 @@ class ScreenedSearch(Search):
         rows = [item for item in strategy.untried_ladder(self.view()) if item.name in self._files and not self._is_compiled(item)]
         files = [self.folder / self._files[item.name] for item in rows]
         waited = False
-        while self.screening is not None and self._screening_left_s() > COMPILED_S and self.screening.compiling(files):
+        left_s = self._screening_left_s if self._queue(self.view()) else self._but_one_judgement_s
+        while self.screening is not None and left_s() > COMPILED_S and self.screening.compiling(files):
             if not waited:
                 self.say("waiting for what is compiled ahead")
             waited = True
@@ -376,6 +379,14 @@ class ScreenedSearch(Search):
         ablating = sum(screen_estimate_s(top.passes, rows, self.costs)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
+    def _but_one_judgement_s(self) -> float:
+        """Seconds for screens while nothing is worth judging: one judgement is all that is held back, half of it where none was seen."""
+        return self.left_s() - self._judgement_share() * self._judgement_s(None)
+
+    def _judgement_share(self) -> float:
+        """Of the seconds that a judgement is expected to take, what must be left for it to begin."""
+        return 1.0 if judgements_s(self.rows()) or JUDGEMENT in self.costs else UNSEEN_SHARE
+
     def _judgement_s(self, row: Experiment | None) -> float:
         return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu)
 
@@ -390,9 +401,8 @@ class ScreenedSearch(Search):
 
     def _hopeful(self) -> Experiment | None:
         """The next finalist that may change what is kept, where the time left has room for its judgement."""
-        view, left = self.view(), self.left_s()
-        share = 1.0 if judgements_s(view.rows) or JUDGEMENT in self.costs else UNSEEN_SHARE
-        return next((row for row in self._queue(view) if left >= share * self._judgement_s(row)), None)
+        left, share = self.left_s(), self._judgement_share()
+        return next((row for row in self._queue(self.view()) if left >= share * self._judgement_s(row)), None)
 
     def _to_judge(self) -> Experiment | None:
         """The next finalist that there is time for."""
@@ -408,7 +418,7 @@ class ScreenedSearch(Search):
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
         """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
         expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
-        left = self._screening_left_s() if self._queue(self.view()) else self.left_s() - self._judgement_s(None)
+        left = self._screening_left_s() if self._queue(self.view()) else self._but_one_judgement_s()
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
         return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))

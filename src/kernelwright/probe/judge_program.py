@@ -27,6 +27,8 @@ _random = random.SystemRandom()
 
 POISON = 0xFF
 """Each byte: NaN in every floating dtype, -1 in signed integers."""
+RING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
+"""Input sets for the timed calls of one sample use at most this much memory."""
 MAX_RENEWED_BYTES = 2**30
 MAX_MOVED_BYTES = 8 * 2**20
 """Smaller inputs lie elsewhere in every block on a CPU."""

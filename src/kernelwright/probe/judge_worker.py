@@ -37,13 +37,11 @@ from . import (
     tree,
 )
 from .judge_inputs import plain_leaves, with_plain
-from .judge_program import Program, Timer, refill, unwrap
+from .judge_program import RING_BYTES, Program, Timer, refill, unwrap
 from .judge_tensors import WRITTEN, Leaf, TensorProblem, checksum, clone_like, layout, poison, read_leaves, write_leaves
 from .loaders import Inputs
 
 Message = dict[str, Any]
-RING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
-"""Input sets for the timed calls of one sample use at most this much memory."""
 
 
 class Worker:
