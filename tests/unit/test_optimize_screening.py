@@ -450,7 +450,7 @@ def test_what_is_tuned_ahead_is_waited_for_where_nothing_else_is_to_do_and_no_lo
 
 
 def test_a_workload_that_takes_long_to_load_makes_no_screen_look_long_and_none_for_comparison_comes_first(workload, monkeypatch):
-    """A loss over 512 MiB in 60 s: its process was ended while it loaded for `tf32`, and 24 s stayed unused."""
+    """A loss over 512 MiB in 60 s: its process was ended while it loaded for `tf32`, and 23 s stayed unused."""
     for name in ("cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn"):
         monkeypatch.setitem(CATALOGUE, name, replace(CATALOGUE[name], refuse=lambda _context: "nothing for it here"))
     stages = Stages(dict.fromkeys(GAINS, 0.9) | {"compile_reduce_overhead": 1.3}, seconds={"compile": 8.0}, operators=("aten::sum",))
