@@ -15,7 +15,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, bandit, finalists, memory, screening, shown, strategy
+from kernelwright.optimize import ablation, ahead, bandit, finalists, memory, shown, strategy
 from kernelwright.optimize.audits import CLOSING_S
 from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.ledger import Ledger
@@ -425,7 +425,7 @@ def compiling_ahead(monkeypatch, tuning_s: float | None, **changes: object) -> S
     """Stages whose screen compiles ahead; waiting takes the fake clock's time."""
     stages = Stages(**changes)
     stages.screener.compile_s = {} if tuning_s is None else {"compile": 5.0, "autotune": tuning_s}
-    monkeypatch.setattr(screening, "time", SimpleNamespace(
+    monkeypatch.setattr(ahead, "time", SimpleNamespace(
         sleep=lambda seconds: setattr(stages.clock, "now", stages.clock.now + seconds)))
     return stages
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Protocol
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, finalists, memory, shown, strategy
+from .ahead import AHEAD, COMPILED_S, Ahead, Compiling
 from .budget import (
     ABLATION_SHARE,
     JUDGEMENT,
@@ -51,34 +51,17 @@ HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
 LADDER_MARGIN = 1.5
 """The ladder's turn comes while the time left is this many times what those of its rows take that fit, or those and one more screen."""
-AHEAD = 3
-"""Candidates that may be compiled ahead, beside the one of the ladder whose kernels are measured."""
-COMPILED_S = 4.0
-"""The screen of what was compiled ahead is not expected to take longer (H200: 0.9 to 1.6)."""
-GLANCE_S = 0.2
-"""How often is looked whether what is compiled ahead is done, while nothing else is to do."""
-
-
 SHOWN_SHARE = 0.2
 """In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
 MOST_NAMED = 40
 """Candidates that one row lists by name."""
 
 
-class Screening(Protocol):
-    """Looks at candidates quickly (screen.Screener)."""
+class Screening(Compiling, Protocol):
+    """Looks at candidates quickly, and compiles others meanwhile (screen.Screener)."""
 
     def screen(self, ask: Ask) -> Screen:
         """One candidate. Raises Unusable when the workload itself can't be screened."""
-
-    def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
-        """Have these compiled meanwhile, each once."""
-
-    def compiled(self, file: Path) -> bool:
-        """Whether it was compiled ahead."""
-
-    def compiling(self, files: Sequence[Path]) -> bool:
-        """Whether one of these is compiled at present."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Nothing is compiled inside it."""
@@ -97,8 +80,7 @@ class ScreenedSearch(Search):
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds that things took in earlier runs on this machine."""
     screening: Screening | None = field(default=None, init=False)
-    _files: dict[str, str] = field(default_factory=dict, init=False)
-    """Of candidates that were written for compiling ahead and not tried yet."""
+    _ahead: Ahead | None = field(default=None, init=False)
     _not_shown: set[str] = field(default_factory=set, init=False)
     """Rows for comparison that found no time once: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
@@ -111,6 +93,7 @@ class ScreenedSearch(Search):
     def run(self) -> None:
         """See Search; what is there to do comes first from screening, then judging, then ablation. Where nothing can be screened any more
         what was goes to the judge first."""
+        self._ahead = Ahead(self.screening, self._put_ahead) if self.screening is not None else None
         try:
             while self.screening is not None and not self._unusable and self.stopped is None and self._act():
                 pass
@@ -118,7 +101,8 @@ class ScreenedSearch(Search):
             self._unusable = True
             self.say(f"candidates can't be screened ({why}): each is judged")
         finally:
-            self._remove_unused()
+            if self._ahead is not None:
+                self._ahead.remove_unused()
         if self.screening is not None and not self._unusable:
             self.note_untried()
             return
@@ -331,27 +315,19 @@ class ScreenedSearch(Search):
         return screen_estimate_s(item.passes, rows, self.costs)
 
     def _is_compiled(self, item: Candidate) -> bool:
-        return self.screening is not None and item.name in self._files and self.screening.compiled(self.folder / self._files[item.name])
+        return self._ahead is not None and self._ahead.is_compiled(item)
 
     def _tunes_meanwhile(self, item: Candidate) -> bool:
         """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
-        if self.screening is None or kind(item.passes) != "autotune" or self._is_compiled(item):
+        if self._ahead is None or kind(item.passes) != "autotune" or self._is_compiled(item):
             return False
-        return self.screening.compiling([self.folder / self._files[row.name] for row in strategy.tuning(self.view())
-                                         if row.name in self._files])
+        return self._ahead.is_compiling(strategy.tuning(self.view()))
 
     def _wait_for_ladder(self) -> bool:
-        """Wait until a row of the ladder that is compiled ahead is done, where nothing else is to do. False: none is, or the time is up."""
-        rows = [item for item in strategy.untried_ladder(self.view()) if item.name in self._files and not self._is_compiled(item)]
-        files = [self.folder / self._files[item.name] for item in rows]
-        waited = False
-        left_s = self._screening_left_s if self._queue(self.view()) else self._but_one_judgement_s
-        while self.screening is not None and left_s() > COMPILED_S and self.screening.compiling(files):
-            if not waited:
-                self.say("waiting for what is compiled ahead")
-            waited = True
-            time.sleep(GLANCE_S)
-        return any(self._is_compiled(item) for item in rows)
+        """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or the time is up."""
+        view = self.view()
+        left_s = self._screening_left_s if self._queue(view) else self._but_one_judgement_s
+        return self._ahead is not None and self._ahead.wait(strategy.untried_ladder(view), left_s, self.say)
 
     def _ladder_s(self, view: View, left_s: float) -> float:
         """Seconds for the ladder's rows that fit, the cheapest first. One whose kernels are still to be measured must not press what pays:
@@ -435,7 +411,8 @@ class ScreenedSearch(Search):
 
     def _screen_one(self, item: Candidate) -> None:
         row = self.row(item)
-        row = row.model_copy(update={"candidate_file": self._files.pop(item.name, row.candidate_file)})
+        if self._ahead is not None and (known := self._ahead.take(item.name)) is not None:
+            row = row.model_copy(update={"candidate_file": str(known.relative_to(self.folder))})
         file = self.write(row)
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
@@ -455,34 +432,16 @@ class ScreenedSearch(Search):
 
     def _screened(self, name: str, ask: Ask) -> Screen:
         """One screen; meanwhile others compile what is likely to come after it."""
-        assert self.screening is not None
-        self._compile_ahead(name, ask.limit_s)
+        assert self.screening is not None and self._ahead is not None
+        view = self.view()
+        likely, tuned = ([item for item in items if self.why_not(item) is None and item.name not in self.set_aside and item.name != name]
+                         for items in (strategy.upcoming(view, AHEAD + 1), strategy.tuning(view)))
+        self._ahead.begin(likely, tuned, ask.limit_s, self.left_s())
         return self.screening.screen(ask)
 
-    def _compile_ahead(self, name: str, limit_s: float) -> None:
-        """What is likely to come after this screen; one row of the ladder that is tuned has a process too, where there are several."""
-        assert self.screening is not None
-        view = self.view()
-
-        def usable(items: Sequence[Candidate]) -> list[Candidate]:
-            return [item for item in items if self.why_not(item) is None and item.name not in self.set_aside and item.name != name]
-
-        likely = [self._file_ahead(item) for item in usable(strategy.upcoming(view, AHEAD + 1))[:AHEAD]]
-        tuned = [self._file_ahead(item) for item in usable(strategy.tuning(view)) if not self._is_compiled(item)][:1]
-        self.screening.compile_ahead(likely[: AHEAD - 1], limit_s)
-        self.screening.compile_ahead(tuned, self.left_s())
-        self.screening.compile_ahead(likely[AHEAD - 1 :], limit_s)
-
-    def _file_ahead(self, item: Candidate) -> Path:
-        if item.name not in self._files:
-            self._files[item.name] = file_name(self.ledger.next_index() + 1 + len(self._files), item.name)
-            self.write(self.row(item).model_copy(update={"candidate_file": self._files[item.name]}))
-        return self.folder / self._files[item.name]
-
-    def _remove_unused(self) -> None:
-        for name in self._files.values():
-            (self.folder / name).unlink(missing_ok=True)
-        self._files.clear()
+    def _put_ahead(self, item: Candidate, others: int) -> Path:
+        name = file_name(self.ledger.next_index() + 1 + others, item.name)
+        return self.write(self.row(item).model_copy(update={"candidate_file": name}))
 
     def _judge_one(self, screened: Experiment) -> Experiment:
         """Judge a finalist; its row. What the budget or the original ends says nothing of it: it stays a screened one."""
