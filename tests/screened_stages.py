@@ -26,8 +26,10 @@ class FakeScreener:
         self.ahead: list[str] = []
         self.hints: list[float | None] = []
         self.compile_s: dict[str, float] = {}
-        """What compiling ahead takes, by the kind of cost. Nothing is compiled where it is empty."""
-        self.ready: dict[str, float] = {}
+        """What compiling ahead takes, by the kind of cost; below 0: it fails at once. Nothing is compiled where it is empty."""
+        self.most = 3
+        self.ready: dict[str, tuple[float, float]] = {}
+        """By file: until when it is compiled, and from when it is."""
 
     def screen(self, ask: Ask) -> Screen:
         name = ask.file.stem.split("_", 1)[1]
@@ -57,15 +59,24 @@ class FakeScreener:
         assert all(file.is_file() for file in files)
         for file in files:
             costs = [CATALOGUE[name].cost for name in file.stem.split("_", 1)[1].split("__")]
-            took_s = max((self.compile_s[cost] for cost in costs if cost in self.compile_s), default=None)
-            if took_s is not None:
-                self.ready.setdefault(file.name, self.stages.clock.now + took_s)
+            took_s, now = max((self.compile_s[cost] for cost in costs if cost in self.compile_s), default=None), self.stages.clock.now
+            busy = sum(now < until for until, _ in self.ready.values())
+            if took_s is None or file.name in self.ready or busy >= self.most:
+                continue
+            is_done = 0.0 <= took_s <= limit_s
+            self.ready[file.name] = now + min(max(took_s, 0.0), limit_s), now + took_s if is_done else math.inf
+
+    def processes(self):
+        return self.most
+
+    def begun(self, file):
+        return file.name in self.ready
 
     def compiled(self, file):
-        return self.ready.get(file.name, math.inf) <= self.stages.clock.now
+        return self.ready.get(file.name, (0.0, math.inf))[1] <= self.stages.clock.now
 
     def compiling(self, files):
-        return any(self.stages.clock.now < self.ready.get(file.name, 0.0) for file in files)
+        return any(self.stages.clock.now < self.ready.get(file.name, (0.0, 0.0))[0] for file in files)
 
     def quiet(self):
         return contextlib.nullcontext()

@@ -197,6 +197,12 @@ class Stages(FakeStages):
     def compile_ahead(self, files, limit_s):
         pass
 
+    def processes(self):
+        return 0
+
+    def begun(self, file):
+        return False
+
     def compiled(self, file):
         return False
 

@@ -37,6 +37,10 @@ class RoundResult:
     evidence: bool = True
     """The reference is well-conditioned on some output of the round."""
     note: str = ""
+    mark: Sequence[Leaf] = ()
+    """What came, where it is a sample, once more at the places of every round's mark."""
+    reference_mark: Sequence[Leaf] = ()
+    """The same of what the reference gave."""
 
     @property
     def passed(self) -> bool:
@@ -48,9 +52,17 @@ class RoundResult:
         """In words, as reasons begin."""
         return f"on {WORDS[self.kind]}" if self.kind else f"round {self.number + 1}"
 
+    def repeats(self, earlier: RoundResult) -> bool:
+        """Whether the candidate gave what it gave in the earlier round, bit for bit."""
+        return same_values(earlier.mark or earlier.got, self.mark or self.got)
+
+    def expects_the_same(self, earlier: RoundResult) -> bool:
+        """Whether the reference did."""
+        return same_values(earlier.reference_mark or earlier.expected.reference, self.reference_mark or self.expected.reference)
+
     def forget(self) -> None:
         """Its values are not needed any more."""
-        self.got, self.expected = (), Expected((), ())
+        self.got, self.expected, self.mark, self.reference_mark = (), Expected((), ()), (), ()
 
 
 def written_inputs(reference: Sequence[Leaf]) -> list[str]:
@@ -76,7 +88,7 @@ def stale_problem(failed: Sequence[RoundResult], results: Sequence[RoundResult],
     """A right output given again for other inputs."""
     for result in failed:
         for earlier in results:
-            if earlier.got and earlier.number < result.number and earlier.passed and same_values(earlier.got, result.got):
+            if earlier.got and earlier.number < result.number and earlier.passed and result.repeats(earlier):
                 where = "the same tensors refilled with other values" if result.number == refilled_round else "new inputs"
                 return f"stale or cached result: on {where} it returned round {earlier.number + 1}'s output again"
     return None

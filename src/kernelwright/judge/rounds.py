@@ -27,7 +27,7 @@ from .correctness import (
 )
 from .degenerate import warnings_of
 from .distributions import WORDS, Budget, left_out, plan
-from .exchange import OWN_ROUNDS, ROUGHLY, Exchange, Seeds
+from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
@@ -63,6 +63,8 @@ class Rounds:
     notes: list[str] = field(default_factory=list)
     first_call_s: float = 0.0
     timed_expected: dict[int, Expected] = field(default_factory=dict)
+    _written: set[str] = field(default_factory=set)
+    """Inputs that the reference was seen to write to."""
     _timed_right: dict[int, Sequence[Leaf]] = field(default_factory=dict)
     """By round: the last output of a timed call that was right."""
     steadiness: Steadiness | None = None
@@ -142,7 +144,7 @@ class Rounds:
         if pool_index not in self.timed_expected:
             expected = next((result.expected for result in self.results if result.number == pool_index), None)
             if expected is None or any(leaf.sampled for leaf in (*expected.reference, *got)):
-                expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level, sampling=ROUGHLY)
+                expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level, sampling=TIMED)
             keep = [index for index, leaf in enumerate(expected.reference) if not leaf.path.startswith(STATE_PREFIXES)]
             self.timed_expected[pool_index] = Expected(
                 [expected.reference[index] for index in keep], [expected.oracle[index] for index in keep],
@@ -200,25 +202,32 @@ class Rounds:
             return self._raised(number, seed, raised, kind)
         if number == 0:
             self.first_call_s = called.call_s
-        # Where NaN or infinities are given, one element can tell: all are compared.
-        sampling = OWN_ROUNDS if kind is None or kind.kind == "nonfinite" else ROUGHLY
+        sampling = OWN_ROUNDS if kind is None or kind.kind == "nonfinite" else ROUGHLY  # few elements may hold all NaN that there is
         got = self.candidate.export("outputs", seed, sampling)
-        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, ROUGHLY)}
+        mark = self._mark(self.candidate, got)
+        # At once, before the reference runs: what is written later comes too late. What it writes is compared as outputs are.
+        of_inputs = sampling if number == 0 or self._written else ROUGHLY
+        after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, of_inputs)}
         expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
-        if written:
+        if of_inputs != sampling and any(after[path].sampled for path in written if path in after):  # written in this round alone
             after |= {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, sampling) if leaf.path in written}
+        self._written |= set(written)
         got += [replace(after[path], path=f"{WRITTEN}{path}") for path in written if path in after]
         result = self.compare(number, got, expected, kind)
-        result.changed = changed or {}
-        untouched = [leaf for leaf in self.reference.export("pristine", seed, ROUGHLY, round=number) if leaf.path not in written]
+        result.changed, result.mark, result.reference_mark = changed or {}, mark, self._mark(self.reference, expected.reference)
+        untouched = [leaf for leaf in self.reference.export("pristine", seed, of_inputs, round=number) if leaf.path not in written]
         mine = [after[leaf.path] for leaf in untouched if leaf.path in after]
-        if result.problem is None and not same_values(mine, untouched):
+        if result.problem is None and (set(called.written) - set(written) or not same_values(mine, untouched)):
             result.problem = "it writes to its inputs, which the reference leaves alone"
         if result.problem is None and kind is None and number == 0:
             result.problem = self._layout()
         if result.problem is None and watch:
             result.problem = self._overwritten(number)
         return result
+
+    def _mark(self, side: Exchange, got: Sequence[Leaf]) -> list[Leaf]:
+        """The latest outputs at the places of every round's mark; nothing where they are there whole."""
+        return side.export("outputs", self.seeds.of("mark"), MARK) if any(leaf.sampled for leaf in got) else []
 
     def call(self, number: int, *, refill: bool, keep: bool = False, catch: bool = False) -> tuple[Called, WorkerFailed | None]:
         """One checked call of the candidate; with catch, the exception that it raised, if its process lives on."""

@@ -21,7 +21,7 @@ from . import guards, kernels, pairs, roofs, sanitizer, screening, undisturbed
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .correctness import PRECISION_ORDER
-from .exchange import ROUGHLY, Exchange, Seeds
+from .exchange import TIMED, Exchange, Seeds
 from .machine import environment_of
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
 from .outcome import timings, words
@@ -371,7 +371,7 @@ class _Judgement:
         self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
             with self._exclusive():
-                export = (lambda index: mine.export("timed", rounds.timed_seed(index), ROUGHLY)) if rounds.repeatable else None
+                export = (lambda index: mine.export("timed", rounds.timed_seed(index), TIMED)) if rounds.repeatable else None
                 self.timed = compare(
                     reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check, alone=self.alone)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_FILE_BYTES = 8 * 2**30
-"""A leaf is at most 16 Mi elements (256 MiB of complex128), so this is far above what any workload exports."""
+"""Larger leaves than 8 Mi elements (128 MiB of complex128) are sampled, so this is far above what any workload exports."""
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ class Screen(Record):
     elapsed_s: float = 0.0
     load_s: float = 0.0
     """Of them, what the workload took to load first, in a new process."""
+    compiled_ahead: bool = False
+    """The compilers' caches had it: what it took says nothing of compiling it."""
     reason: str = ""
     against: str = ""
     """Name of the candidate that it was timed against; empty: the original."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -12,8 +12,10 @@ from .plan import Candidate
 
 AHEAD = 3
 """Candidates that may be compiled ahead, beside the one of the ladder whose kernels are measured."""
-COMPILED_S = 4.0
-"""The screen of what was compiled ahead is not expected to take longer (H200: 0.9 to 1.6)."""
+TUNING_FACTOR = 2.0
+"""Kernels may be measured ahead for so many times the seconds that a screen is expected to take with it: then the process ends, and what
+waits for it goes on."""
+LEAST_TUNING_S = 60.0
 GLANCE_S = 0.2
 """How often is looked whether what is compiled ahead is done, while nothing else is to do."""
 
@@ -21,8 +23,14 @@ GLANCE_S = 0.2
 class Compiling(Protocol):
     """Compiles files in processes of its own (screen.Screener)."""
 
+    def processes(self) -> int:
+        """How many there may be."""
+
     def compile_ahead(self, files: Sequence[Path], limit_s: float) -> None:
         """Have these compiled meanwhile, each once."""
+
+    def begun(self, file: Path) -> bool:
+        """Whether a process was given it."""
 
     def compiled(self, file: Path) -> bool:
         """Whether it was compiled ahead."""
@@ -38,33 +46,39 @@ class Ahead:
         self.screening, self.put = screening, put
         self.files: dict[str, Path] = {}
         """Of candidates that were written for it and not tried yet, by name."""
+        self.tuned: list[Path] = []
+        """Those of them whose kernels the compiler measures."""
 
-    def begin(self, likely: Sequence[Candidate], tuned: Sequence[Candidate], limit_s: float, left_s: float) -> None:
-        """Have what is likely to come next compiled, and one of `tuned`, which the compiler measures kernels of: that has a process of its
-        own, where there are several, and as long as the budget lasts."""
+    def begin(self, likely: Sequence[Candidate], tuned: Sequence[Candidate], limit_s: float, tuning_s: float, left_s: float) -> None:
+        """Have what is likely to come next compiled, and one after the other of `tuned`, which the compiler measures kernels of: that has a
+        process of its own, where there are several. tuning_s: what a screen with it is expected to take."""
         files = [self._file(item) for item in likely[:AHEAD]]
         self.screening.compile_ahead(files[: AHEAD - 1], limit_s)
-        self.screening.compile_ahead([self._file(item) for item in tuned if not self.is_compiled(item)][:1], left_s)
+        waiting = [item for item in tuned if item.name not in self.files or not self.screening.begun(self.files[item.name])]
+        if waiting and self.screening.processes() > 1 and not self.is_tuning():
+            self.tuned.append(self._file(waiting[0]))
+            self.screening.compile_ahead(self.tuned[-1:], min(left_s, max(LEAST_TUNING_S, TUNING_FACTOR * tuning_s)))
         self.screening.compile_ahead(files[AHEAD - 1 :], limit_s)
 
     def is_compiled(self, item: Candidate) -> bool:
         """Whether the compilers' caches have it."""
         return item.name in self.files and self.screening.compiled(self.files[item.name])
 
-    def is_compiling(self, items: Iterable[Candidate]) -> bool:
-        """Whether a process is busy with one of these."""
-        return self.screening.compiling([self.files[item.name] for item in items if item.name in self.files])
+    def is_tuning(self) -> bool:
+        """Whether a process measures kernels at present."""
+        return self.screening.compiling(self.tuned)
 
     def wait(self, items: Sequence[Candidate], left_s: Callable[[], float], say: Say) -> bool:
-        """Wait until one of these is done. False: none is compiled, or no time would be left for its screen."""
-        open_ = [item for item in items if not self.is_compiled(item)]
+        """Wait until one of these is done or given up, while this leaves time for its screen. False: nothing has changed."""
+        open_ = [item for item in items if item.name in self.files and not self.is_compiled(item)]
         waited = False
-        while left_s() > COMPILED_S and self.is_compiling(open_):
+        busy = [self.files[item.name] for item in open_ if self.screening.compiling([self.files[item.name]])]
+        while left_s() > 0 and busy and all(self.screening.compiling([file]) for file in busy):
             if not waited:
                 say("waiting for what is compiled ahead")
             waited = True
             time.sleep(GLANCE_S)
-        return any(self.is_compiled(item) for item in open_)
+        return waited or any(self.is_compiled(item) for item in open_)
 
     def take(self, name: str) -> Path | None:
         """The file of a candidate that is tried now; None where none was written."""

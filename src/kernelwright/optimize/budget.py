@@ -75,6 +75,9 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
 
 SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, "autotune": 100.0}
 """Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15)."""
+COMPILED = "compiled ahead"
+COMPILED_S = 4.0
+"""Seconds to screen what was compiled ahead, before any was (H200: 0.9 to 1.6)."""
 JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
 """On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
 the timing (H200: 2.4 to 8.6)."""
@@ -99,15 +102,25 @@ def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: 
 
 
 def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
-    """Kind -> seconds of its screens that came to an end, less the workload's loading. The very first finds nothing in place (libraries, a
-    compiler), and is left out once there are others. done: in the order in which they were first screened."""
+    """Kind -> seconds of its screens that came to an end, less the workload's loading; what was compiled ahead is a kind of its own
+    (COMPILED). The very first finds nothing in place (libraries, a compiler), and is left out once there are others. done: in the order in
+    which they were first screened."""
     ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
     found: dict[str, list[float]] = {}
     for row in ended:
-        found.setdefault(kind(row.passes), []).append(row.screen.own_s if row.screen is not None else 0.0)
-    if ended and len(found[kind(ended[0].passes)]) > 1:
-        del found[kind(ended[0].passes)][0]
+        found.setdefault(_screened_kind(row), []).append(row.screen.own_s if row.screen is not None else 0.0)
+    if ended and len(found[_screened_kind(ended[0])]) > 1:
+        del found[_screened_kind(ended[0])][0]
     return found
+
+
+def compiled_estimate_s(done: Iterable[Experiment]) -> float:
+    """Expected seconds to screen what was compiled ahead."""
+    return statistics.median(screens_s(done).get(COMPILED, [COMPILED_S]))
+
+
+def _screened_kind(row: Experiment) -> str:
+    return COMPILED if row.screen is not None and row.screen.compiled_ahead else kind(row.passes)
 
 
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
@@ -130,7 +143,7 @@ def costs_of(done: Iterable[Experiment]) -> dict[str, float]:
     """What this run's judgements and screens took, for later runs on this machine."""
     rows = list(done)
     judged = judgements_s(rows)
-    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items()}
+    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items() if name != COMPILED}
     return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
 
 

@@ -163,13 +163,21 @@ class Screener:
         self._collect()
         for file in (file for file in files if file not in self._begun):
             idle = next((compiler for compiler in self._ahead if not compiler.busy), None)
-            if idle is None and len(self._ahead) < compilers(os.cpu_count() or 1):
+            if idle is None and len(self._ahead) < self.processes():
                 idle = _Compiler(self._spawn(f"compiler{secrets.token_hex(2)}"), self._load_request())
                 self._ahead.append(idle)
             if idle is None:
                 return
             self._begun.add(file)
             idle.begin(file, self._seed, limit_s)
+
+    def processes(self) -> int:
+        """How many may compile ahead on this machine."""
+        return compilers(os.cpu_count() or 1)
+
+    def begun(self, file: Path) -> bool:
+        """Whether a process was given it, whatever became of that."""
+        return file in self._begun
 
     def compiled(self, file: Path) -> bool:
         """Whether it was compiled ahead: the compilers' caches have it."""

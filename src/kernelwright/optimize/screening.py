@@ -11,7 +11,7 @@ from typing import Protocol
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, finalists, memory, shown, strategy
-from .ahead import AHEAD, COMPILED_S, Ahead, Compiling
+from .ahead import AHEAD, Ahead, Compiling
 from .budget import (
     ABLATION_SHARE,
     JUDGEMENT,
@@ -20,6 +20,7 @@ from .budget import (
     PLENTY,
     SETUP_S,
     UNSEEN_SHARE,
+    compiled_estimate_s,
     judge_estimate_s,
     judgements_s,
     kind,
@@ -29,7 +30,7 @@ from .confirm import OF, ROLE, refuted, undecided
 from .expected import as_screened
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
-from .passes import CARRIER, CATALOGUE
+from .passes import CATALOGUE
 from .passes.base import Pass
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
@@ -50,7 +51,7 @@ several."""
 HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
 LADDER_MARGIN = 1.5
-"""The ladder's turn comes while the time left is this many times what those of its rows take that fit, or those and one more screen."""
+"""The ladder's turn comes while the time left is this many times what those of its rows take that fit, or they and the next screen."""
 SHOWN_SHARE = 0.2
 """In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
 MOST_NAMED = 40
@@ -290,7 +291,6 @@ class ScreenedSearch(Search):
 
     def _affordable(self, view: View, left: float) -> Candidate | None:
         """The next candidate whose screen fits into `left` seconds."""
-        ladder_s = self._ladder_s(view, left)
         # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
         queue = self._queue(view) if next(iter(self.best()), None) is None else []
         longer_s = 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0
@@ -302,8 +302,9 @@ class ScreenedSearch(Search):
             more_s = longer_s if kind(item.passes) != "cheap" and item.origin != WARM else 0.0
             return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
-        due_s = max(LADDER_MARGIN * ladder_s, ladder_s + COMPILED_S) if ladder_s else 0.0
-        return strategy.next_candidate(view, affordable, ladder_now=left < due_s)
+        item = strategy.next_candidate(view, affordable)
+        due = self._due(view, left, self._screen_s(item, view.rows)[0] if item is not None else 0.0)
+        return strategy.next_candidate(view, affordable, due=due) if due else item
 
     def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
         """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what
@@ -311,7 +312,7 @@ class ScreenedSearch(Search):
         if item.origin == WARM:
             return screen_estimate_s((), rows, self.costs)
         if self._is_compiled(item):
-            return min(screen_estimate_s((CARRIER,), rows, self.costs)[0], COMPILED_S), True
+            return compiled_estimate_s(rows), True
         return screen_estimate_s(item.passes, rows, self.costs)
 
     def _is_compiled(self, item: Candidate) -> bool:
@@ -319,26 +320,28 @@ class ScreenedSearch(Search):
 
     def _tunes_meanwhile(self, item: Candidate) -> bool:
         """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
-        if self._ahead is None or kind(item.passes) != "autotune" or self._is_compiled(item):
+        if self._ahead is None or kind(item.passes) != "autotune" or item.origin == WARM or self._is_compiled(item):
             return False
-        return self._ahead.is_compiling(strategy.tuning(self.view()))
+        return self._ahead.is_tuning()
 
     def _wait_for_ladder(self) -> bool:
-        """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or the time is up."""
+        """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or no time is left."""
         view = self.view()
         left_s = self._screening_left_s if self._queue(view) else self._but_one_judgement_s
-        return self._ahead is not None and self._ahead.wait(strategy.untried_ladder(view), left_s, self.say)
+        rows = [item for item in strategy.untried_ladder(view) if self.why_not(item) is None and item.name not in self.set_aside]
+        return self._ahead is not None and self._ahead.wait(rows, lambda: left_s() - compiled_estimate_s(view.rows), self.say)
 
-    def _ladder_s(self, view: View, left_s: float) -> float:
-        """Seconds for the ladder's rows that fit, the cheapest first. One whose kernels are still to be measured must not press what pays:
-        it comes when nothing else does, or once it was compiled ahead."""
-        total_s = 0.0
+    def _due(self, view: View, left_s: float, next_s: float) -> list[str]:
+        """The ladder's rows whose turn it is: those that fit, the cheapest first, once they would not after a screen of next_s. One whose
+        kernels are still to be measured must not press what pays: it comes when nothing else does, or once it was compiled ahead."""
+        total_s, names = 0.0, []
         for item in strategy.untried_ladder(view):
             expected_s = self._screen_s(item, view.rows)[0]
             is_dear = kind(item.passes) == "autotune" and not self._is_compiled(item)
-            if not is_dear and self.why_not(item) is None and total_s + expected_s <= left_s:
+            if not is_dear and self.why_not(item) is None and item.name not in self.set_aside and total_s + expected_s <= left_s:
                 total_s += expected_s
-        return total_s
+                names.append(item.name)
+        return names if left_s < max(LADDER_MARGIN * total_s, total_s + next_s) else []
 
     def _screening_left_s(self) -> float:
         """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
@@ -410,7 +413,7 @@ class ScreenedSearch(Search):
         return bool(self.context.facts.changing_inputs or self.context.facts.changing_values)
 
     def _screen_one(self, item: Candidate) -> None:
-        row = self.row(item)
+        row, is_compiled = self.row(item), self._is_compiled(item)
         if self._ahead is not None and (known := self._ahead.take(item.name)) is not None:
             row = row.model_copy(update={"candidate_file": str(known.relative_to(self.folder))})
         file = self.write(row)
@@ -420,7 +423,7 @@ class ScreenedSearch(Search):
             file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), self._most_s(),
             compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
-            and not row.ladder_row and row.origin != WARM else None))
+            and not row.ladder_row and row.origin != WARM else None)).model_copy(update={"compiled_ahead": is_compiled})
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
         row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
         if status == "failed" and NO_COMPILER.search(row.reason):
@@ -436,7 +439,8 @@ class ScreenedSearch(Search):
         view = self.view()
         likely, tuned = ([item for item in items if self.why_not(item) is None and item.name not in self.set_aside and item.name != name]
                          for items in (strategy.upcoming(view, AHEAD + 1), strategy.tuning(view)))
-        self._ahead.begin(likely, tuned, ask.limit_s, self.left_s())
+        tuning_s = screen_estimate_s(tuned[0].passes, view.rows, self.costs)[0] if tuned else 0.0
+        self._ahead.begin(likely, tuned, ask.limit_s, tuning_s, self.left_s())
         return self.screening.screen(ask)
 
     def _put_ahead(self, item: Candidate, others: int) -> Path:

@@ -10,7 +10,7 @@ What can't gain any more (PATIENCE) ends the screening.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
@@ -103,8 +103,8 @@ def exhausted(view: View) -> bool:
     return idle >= PATIENCE
 
 
-def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladder_now: bool = False) -> Candidate | None:
-    """The next trial. affordable: whether the time allows it; ladder_now: the time left is needed for the ladder."""
+def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: Collection[str] = ()) -> Candidate | None:
+    """The next trial. affordable: whether the time allows it; due: rows of the ladder that the time left is needed for."""
     waiting = [item for item in proposals(view) if affordable(item)]
     if not waiting:
         return None
@@ -122,7 +122,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, ladde
             and not (item.name == CHEAPEST and _compiles_anew(view))]
     if first:
         return first[0]
-    if ladder_now and (ladder := [item for item in waiting if item.ladder_row]):
+    if ladder := [item for item in waiting if item.name in due]:
         return ladder[0]
     known = bandit.arms(memory.plays_of(memory.trials_of(view.rows)), view.priors)
     by_dimension: dict[str, list[Candidate]] = {}

@@ -327,9 +327,7 @@ class Worker:
         return {"applicable": True}
 
     def _written(self, pristine: Inputs) -> list[str]:
-        """Paths of the inputs that the latest call wrote to (of the reference: a candidate's word would not count)."""
-        if self.role != "reference":
-            return []
+        """Paths of the inputs that the latest call wrote to. A candidate's word counts against it alone."""
         before = dict(tree.leaves(pristine))
         return [path for path, leaf in tree.leaves(self.called) if path in before and not _same_bits(leaf, before[path])]
 
