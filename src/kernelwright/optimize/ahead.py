@@ -46,8 +46,8 @@ class Ahead:
         self.screening, self.put = screening, put
         self.files: dict[str, Path] = {}
         """Of candidates that were written for it and not tried yet, by name."""
-        self.tuned: list[Path] = []
-        """Those of them whose kernels the compiler measures."""
+        self.tuned: set[Path] = set()
+        """Files of those whose kernels the compiler measures, tried or not."""
 
     def begin(self, likely: Sequence[Candidate], tuned: Sequence[Candidate], limit_s: float, tuning_s: float, left_s: float) -> None:
         """Have what is likely to come next compiled, and one after the other of `tuned`, which the compiler measures kernels of: that has a
@@ -56,8 +56,9 @@ class Ahead:
         self.screening.compile_ahead(files[: AHEAD - 1], limit_s)
         waiting = [item for item in tuned if item.name not in self.files or not self.screening.begun(self.files[item.name])]
         if waiting and self.screening.processes() > 1 and not self.is_tuning():
-            self.tuned.append(self._file(waiting[0]))
-            self.screening.compile_ahead(self.tuned[-1:], min(left_s, max(LEAST_TUNING_S, TUNING_FACTOR * tuning_s)))
+            file = self._file(waiting[0])
+            self.tuned.add(file)
+            self.screening.compile_ahead([file], min(left_s, max(LEAST_TUNING_S, TUNING_FACTOR * tuning_s)))
         self.screening.compile_ahead(files[AHEAD - 1 :], limit_s)
 
     def is_compiled(self, item: Candidate) -> bool:
@@ -66,7 +67,7 @@ class Ahead:
 
     def is_tuning(self) -> bool:
         """Whether a process measures kernels at present."""
-        return self.screening.compiling(self.tuned)
+        return self.screening.compiling(list(self.tuned))
 
     def wait(self, items: Sequence[Candidate], left_s: Callable[[], float], say: Say) -> bool:
         """Wait until one of these is done or given up, while this leaves time for its screen. False: nothing has changed."""
