@@ -52,8 +52,9 @@ LADDER_TIMING_S = 3.0
 """Timing of one ladder row that the search left unjudged."""
 LADDER_S = 90.0
 """Kept free for the ladder until one workload has shown what it takes."""
-LADDER_BUILD_S = 120.0
-"""Longest build of one ladder row for its screen (max_autotune of a network of convolutions takes half of it)."""
+LADDER_BUILD_S = 240.0
+"""Longest build of one ladder row for its screen (H200: max_autotune of attention 110 s, of a GPT block more than 125 s). What is cut short
+costs more: the next row, and the judge, compile it again."""
 CLOSING_S = 20.0
 """The closing profile and the report."""
 WARM_SHARE = 0.5

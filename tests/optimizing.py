@@ -80,7 +80,7 @@ class FakeStages:
 
     def __init__(self, speedups: dict[str, object], *, device: str = "cuda", seconds: dict[str, float] | None = None,
                  operators: tuple[str, ...] = CONVOLUTIONAL, profile_s: float = 5.0,
-                 uncompiled: tuple[str, ...] = (), **changes: object) -> None:
+                 uncompiled: tuple[str, ...] = (), torch: str = "2.11.0", **changes: object) -> None:
         self.speedups, self.device, self.clock, self.profile_s = speedups, device, Clock(), profile_s
         self.seconds = {"cheap": 4.0, "compile": 20.0, "autotune": 60.0, **(seconds or {})}
         self.operators, self.uncompiled, self.changes = operators, uncompiled, changes
@@ -91,9 +91,11 @@ class FakeStages:
         self.sessions = 0
         self.confirmed = b""
         self.efforts: list[Effort] = []
-        self.torch = "2.11.0"
+        self.torch = torch
         self.screener = None
         self.audited: list[bool] = []
+        self.prepared_after: list[tuple[int, bool]] = []
+        """How many profiles there were when the next processes were prepared, and whether the judge's were among them."""
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         return {"device": self.device, "torch": self.torch}
@@ -121,6 +123,11 @@ class FakeStages:
             (folder / "uncompiled").mkdir()
             (folder / "uncompiled" / "profile.json").write_text(plain.model_dump_json())
         return ProfileRun(document, folder, result, uncompiled=plain)
+
+    @contextlib.contextmanager
+    def preparing(self, workload, *, judge):
+        self.prepared_after.append((len(self.profiled), judge))
+        yield
 
     @contextlib.contextmanager
     def judging(self, workload):

@@ -20,6 +20,7 @@ from kernelwright.capture.run import read_result, run_probe
 from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
 from kernelwright.model.errors import BadInput, Interrupted, MachineLacks, WorkloadFailed
 from processes import gone
+from warm_start import warm_start
 
 
 def with_ours() -> dict[str, str]:
@@ -98,6 +99,31 @@ def test_an_nvidia_smi_that_hangs_fails_or_babbles_shows_no_gpu(tmp_path, monkey
     assert gpu_visible(0.3) is False and time.monotonic() - start < 20
     tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA L4 (UUID: GPU-1)'\n")
     assert gpu_visible(20) is True
+
+
+def test_who_waits_is_told_once_when_the_workload_is_loaded_and_measured_next(tmp_path):
+    (tmp_path / "w.py").write_text(textwrap.dedent("""
+        import pathlib, torch
+        here, times = pathlib.Path(__file__).parent, []
+
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                times.append((here / "measuring").exists())
+                (here / "seen").write_text(repr(times))
+                return x + 1
+
+        def get_inputs(): return [torch.ones(4)]
+    """))
+    said = []
+    request = ProbeRequest(action="event", workload=ProbeWorkload(path=str(tmp_path / "w.py")), device="cpu", steps=3,
+                           out_dir=str(tmp_path), measuring=str(tmp_path / "measuring"))
+    (tmp_path / "measuring").touch()  # of a run that was killed
+    with warm_start():
+        result = run_probe(request, find_interpreter(sys.executable, None, "cpu"), cwd=tmp_path, timeout_s=60,
+                           when_measuring=lambda: said.append((tmp_path / "measuring").exists()))
+    seen = json.loads((tmp_path / "seen").read_text().lower())
+    assert result.status == "ok" and said == [True] and not (tmp_path / "measuring").exists()
+    assert seen[0] is False and all(seen[1:]) and len(seen) > 2, "the first call is part of loading"
 
 
 def test_a_workload_that_was_interrupted_is_exit_130(tmp_path):

@@ -18,7 +18,13 @@ from kernelwright.judge.confine import supported
 from kernelwright.judge.options import Deadline
 from kernelwright.judge.run import _Judgement
 from kernelwright.judge.spare import Spare
+from kernelwright.model.errors import BadInput
 from kernelwright.model.workload import WorkloadRef
+from kernelwright.optimize import screen
+from kernelwright.optimize import stages as stage_module
+from kernelwright.optimize.confirm import Effort
+from kernelwright.optimize.screen import Ask
+from kernelwright.optimize.stages import OptimizeOptions, RealStages
 from processes import alive, gone, soon, status
 from warm_start import warm_start
 
@@ -71,6 +77,47 @@ def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(ses
     supervisor, worker = waiting.worker.process.pid, waiting.confinement.report.pid
     assert gone((supervisor, worker)) and not waiting.folder.exists()
     assert session._spare not in (None, waiting)  # the next one's, started meanwhile
+
+
+def test_the_judge_of_an_optimisation_takes_what_was_prepared_for_it_and_leaves_nothing():
+    stages = RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+    with warm_start(), stages.preparing(WORKLOAD, judge=True):
+        prepared = stages.prepared[0]
+        waiting, reference = prepared._spare, prepared.worker
+        assert waiting is not None and reference.process.poll() is None and not prepared._told, "nothing is loaded"
+        with stages.judging(WORKLOAD) as judging:
+            verdict = judging(CANDIDATE, "equal", 60.0, Effort(timing_s=0.5))
+            assert verdict.correctness.passed and waiting.worker.log == prepared.shared / "candidate.log", "it was this one"
+        assert gone((waiting.worker.process.pid, reference.process.pid)) and stages.prepared == []
+        with stages.judging(WORKLOAD):
+            assert stages.open_sessions != [prepared], "the confirmation has processes of its own"
+    with warm_start(), stages.preparing(WORKLOAD, judge=True):
+        unused = stages.prepared[0]._spare
+        screeners = [spare.process.pid for spare in stages.screeners[0]._spares]
+        assert screeners and all(map(alive, screeners))
+    assert gone((unused.worker.process.pid, *screeners)) and not unused.folder.exists() and stages.prepared == stages.screeners == []
+
+
+def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens_then(monkeypatch, tmp_path):
+    monkeypatch.setattr(screen, "worthwhile", lambda _cores, _bytes: True)
+    seen, stages = [], RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+
+    def profile(_workload, _mode, _folder, options, *, say):
+        both(waiting)
+        assert soon(lambda: len([spare for spare in spares if spare.reported(0.1)]) == len(spares))
+        options.when_measuring()
+        seen.extend(soon(lambda pid=pid: status(pid)[0] == "T") for pid in [waiting.worker.pid, *(spare.pid for spare in spares)])
+        raise BadInput("enough", "that is all", where="here", fix="none")
+
+    monkeypatch.setattr(stage_module, "profile", profile)
+    with warm_start(), stages.preparing(WORKLOAD, judge=True):
+        waiting, spares = stages.prepared[0]._spare, list(stages.screeners[0]._spares)
+        with pytest.raises(BadInput, match="that is all"):
+            stages.profile(WORKLOAD, tmp_path, None, 60.0)
+        assert seen == [True] * (1 + len(spares)) and soon(lambda: all(status(spare.pid)[0] != "T" for spare in spares))
+        with stages.screening(WORKLOAD) as screener:
+            found = screener.screen(Ask(CANDIDATE, "equal", 60.0, left_s=60.0))
+            assert found.status in ("timed", "hopeless") and screener._worker is spares[0], found
 
 
 @pytest.fixture

@@ -310,6 +310,11 @@ def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workloa
     assert warm.judged[0] not in [name.replace("__", "+") for name in warm.screener.asked], "the judge is all that a screen would lead to"
     assert set(LADDER) <= set(rows(second)), "the ladder is measured anew"
     assert len(warm.screener.asked) < 0.8 * len(cold.screener.asked)
+    assert (cold.prepared_after, warm.prepared_after) == ([(0, False)], [(0, True)]), "the judge's only where it comes first"
+    on_cpu, other_torch = Stages(device="cpu"), Stages(torch="2.12.0")
+    for other in (on_cpu, other_torch):
+        run(workload, other)
+    assert (on_cpu.prepared_after, other_torch.prepared_after) == ([], [(0, False)]), "the CPU itself is measured; another torch"
     workload.path.write_text("# another workload, with the same operators")
     state = json.loads((run(workload, Stages()).out_dir / "state.json").read_text())
     assert state["winners"] == [] and state["priors"], "a similar workload teaches an order, no winner"
@@ -324,6 +329,14 @@ def test_what_won_before_and_does_not_again_leaves_the_search_as_it_is(workload,
     second = run(workload, stages, budget_s=2000.0)
     assert stages.judged[0] == winner and set(second.kept) != set(first.kept)
     assert second.speedup > 1.5 and len(stages.screener.asked) >= 12
+
+
+def test_what_won_before_is_judged_at_once_also_where_the_time_may_be_short_for_it(workload):
+    first = run(workload, Stages(), budget_s=2000.0)
+    brief = Stages()
+    second = run(workload, brief, budget_s=brief.profile_s + brief.seconds["autotune"] + 2.0)  # its set-up is expected on top of that
+    assert second.kept == first.kept and brief.judged[0] == "+".join(name for name in first.kept if name != "no_grad")
+    assert brief.screener.asked == []
 
 
 def test_where_a_former_winner_can_not_be_judged_it_is_screened(workload):

@@ -42,7 +42,9 @@ class Bench:
         monkeypatch.setattr(judge_options, "time", clock)
         monkeypatch.setattr(screen, "device_lock", self.lock)
         monkeypatch.setattr(screen, "compilers", lambda _cores: 1)
-        monkeypatch.setattr(Screener, "_spawn", lambda _screener, name: FakeWorker(self, name))
+        monkeypatch.setattr(Screener, "_spawn", lambda _screener, name, **how: FakeWorker(self, name, **how))
+        monkeypatch.setattr(screen, "worthwhile", lambda _cores, _bytes: self.has_room)
+        self.has_room = True
 
     @contextlib.contextmanager
     def lock(self, _what, _say, *, timeout_s=None):
@@ -74,8 +76,8 @@ class Bench:
 
 
 class FakeWorker:
-    def __init__(self, bench: Bench, name: str) -> None:
-        self.bench, self.name, self.process = bench, name, SimpleNamespace(poll=lambda: None)
+    def __init__(self, bench: Bench, name: str, *, ahead: bool = False) -> None:
+        self.bench, self.name, self.ahead, self.process = bench, name, ahead, SimpleNamespace(poll=lambda: None)
         self._pending: str | None = None
         self.fields: dict[str, object] = {}
         self.closed, self.is_known = False, True
@@ -179,6 +181,43 @@ def test_what_can_not_be_loaded_leaves_no_process_that_compiles_ahead(bench):
         with pytest.raises(Unusable, match="no weights here"):
             screener.screen(Ask(FILE, "equal", 30.0))
         assert len(bench.workers) == 2 and all(worker.closed for worker in bench.workers), "it would run beside the judge's timing"
+
+
+def test_what_was_prepared_screens_and_compiles_and_loads_nothing_before(bench):
+    with bench.screener() as screener:
+        screener.prepare()
+        screener.prepare()
+        first, second = bench.workers
+        assert first.ahead and second.ahead and bench.events == [], "one that screens, one that compiles ahead, once"
+        with screener.quiet():
+            assert bench.events == ["compiler stops"] * 2
+        bench.events.clear()
+        screener.compile_ahead([FILE], 30.0)
+        assert screener._ahead[0].worker is first and screener.screen(Ask(FILE, "equal", 30.0)).status == "timed"
+        assert screener._worker is second and len(bench.workers) == 2
+        screener.prepare()
+        assert len(bench.workers) == 2, "it is at work already"
+    assert first.closed and second.closed
+
+
+def test_a_prepared_process_that_is_gone_or_can_not_be_stopped_is_not_used(bench):
+    with bench.screener() as screener:
+        screener.prepare()
+        dead, unknown = bench.workers
+        dead.process = SimpleNamespace(poll=lambda: -9)
+        unknown.is_known = False
+        with screener.quiet():
+            assert unknown.closed and not dead.closed
+        assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed"
+        assert dead.closed and [worker.name for worker in bench.workers[2:]] == ["screen"]
+    bench.has_room = False
+    with bench.screener() as screener:
+        screener.prepare()
+        assert len(bench.workers) == 3, "no room for processes that only wait"
+    bench.has_room = True
+    with bench.screener() as screener:
+        screener.prepare()
+    assert all(worker.closed for worker in bench.workers), "what was never needed is ended"
 
 
 ALONE = ["lock", "compiler stops", "judge still"]

@@ -277,6 +277,43 @@ def test_a_window_that_moves_by_one_is_read_row_by_row_and_any_other_place_by_pl
         assert all(len(tile) == 1 for tile in other)
 
 
+def separable(*between: nn.Module) -> nn.Module:
+    """As KernelBench writes it: nobody calls eval()."""
+    return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), *between, nn.Conv2d(8, 8, 1))
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as the rewrite asks."""
+    monkeypatch.setattr(rewrite, "triton", object())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(rewrite, "computable", lambda _x, _weight: True)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_a_model_in_training_mode_in_which_nothing_depends_on_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_all(monkeypatch, lambda chain, x, _s: [(0, len(chain), Convolutions([place[0] for place in chain], TILE))])
+    for model in (separable(), separable(nn.Dropout(0.0)), separable(nn.BatchNorm2d(8).eval()), separable(nn.Dropout().eval())):
+        x = torch.randn(1, 8, 5, 5)
+        twin = rewrite.separable_convolutions(model, (x,), {})
+        assert model.training and any(isinstance(module, Convolutions) for module in twin.modules())
+        with torch.no_grad():
+            torch.testing.assert_close(twin(x), model(x))
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize("layer", [
+    nn.BatchNorm2d(8), nn.InstanceNorm2d(8, track_running_stats=True), nn.Dropout(0.1), nn.RReLU(), nn.LSTM(5, 5, 2, dropout=0.5),
+    nn.MultiheadAttention(8, 2, dropout=0.1)], ids=lambda one: type(one).__name__)
+def test_a_layer_that_depends_on_it_is_named_and_its_statistics_stay(layer: nn.Module) -> None:
+    model = separable(layer)
+    before = copy.deepcopy(layer.state_dict())
+    with pytest.raises(NotImplementedError, match=rf"not applicable: 1 \({type(layer).__name__}\) is in training mode"):
+        rewrite.separable_convolutions(model, (torch.randn(1, 8, 5, 5),), {})
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+
+
 def test_without_a_gpu_it_says_so() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")

@@ -201,6 +201,18 @@ def test_modules_that_call_it_are_replaced_and_the_rest_stays() -> None:
     assert model.layers[0].qkv.weight.grad is not None, "with gradients the library does it"
 
 
+def test_each_module_stays_in_its_mode() -> None:
+    model, x, mask = net()
+    model.train()
+    model.layers[0].out = nn.Sequential(model.layers[0].out, nn.Dropout().eval())
+    before = {name: module.training for name, module in model.named_modules()}
+    fast = replaced_attention(model, (x, mask), {}, lambda call: Attention("fp16x3", TILE))
+    assert {name: module.training for name, module in fast.named_modules() if name in before} == before
+    assert {name: module.training for name, module in model.named_modules()} == before
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x, mask), model(x, mask))
+
+
 def test_where_nothing_is_faster_the_model_is_refused() -> None:
     model, x, mask = net()
     with pytest.raises(NotImplementedError, match="no float32 attention is faster"):

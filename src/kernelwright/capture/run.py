@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -30,33 +31,45 @@ def run_probe(
     timeout_s: float | None = None,
     say: Say = silent,
     while_running: Callable[[], None] = lambda: None,
+    when_measuring: Callable[[], None] = lambda: None,
 ) -> ProbeResult:
     """Run one capture to its end and return its result.
 
     The request and the result stay in request.out_dir beside workload.log. `while_running` is called once after the
-    start: imports done there cost no time of their own. Raises the KernelwrightError that the probe reported,
+    start: imports done there cost no time of their own. `when_measuring` is called once the probe has made the file
+    request.measuring. Raises the KernelwrightError that the probe reported,
     WorkloadFailed when it died or ran longer than timeout_s; the process group is gone afterwards in every case.
     """
     folder = Path(request.out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "result.json").unlink(missing_ok=True)
+    for name in ("result.json", *([request.measuring] if request.measuring else [])):
+        (folder / name).unlink(missing_ok=True)
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     log = folder / "workload.log"
     process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log,
                     variables=byte_code_variables(interpreter))
     try:
         while_running()
-        wait(process, timeout_s, request, say)
+        wait(process, timeout_s, request, say, when_measuring)
     finally:
+        if request.measuring:
+            Path(request.measuring).unlink(missing_ok=True)
         terminate(process, grace_s=0 if process.poll() is not None else 2.0)
     return read_result(folder / "result.json", process.returncode, log, request)
 
 
-def wait(process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Say) -> None:
-    """Wait for the process's end. Raises WorkloadFailed after timeout_s."""
+def wait(
+    process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Say,
+    when_measuring: Callable[[], None] = lambda: None,
+) -> None:
+    """Wait for the process's end. when_measuring: see run_probe. Raises WorkloadFailed after timeout_s."""
     start = told = time.monotonic()
+    is_measuring = False
     while process.poll() is None:
         now = time.monotonic()
+        if not is_measuring and request.measuring and os.path.exists(request.measuring):
+            is_measuring = True
+            when_measuring()
         if timeout_s is not None and now - start > timeout_s:
             raise WorkloadFailed("timeout", f"the workload did not finish within {timeout_s:g} s", where=request.workload.path,
                                  fix="raise --timeout, or make the workload smaller")

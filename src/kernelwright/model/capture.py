@@ -81,6 +81,8 @@ class ProbeRequest(Record):
     `uncompiled` of out_dir (a result.json with its recordings)."""
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
+    measuring: str | None = None
+    """annotation, event: make this file once the workload is loaded and what follows is measured."""
 
 
 class ProbeEnvironment(Record):

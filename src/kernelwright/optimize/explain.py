@@ -9,7 +9,7 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import Profile
 from ..model.trial import Hypothesis
 from ..model.verdict import Experiment
-from ..model.workload import WorkloadRef
+from ..model.workload import Precision, WorkloadRef
 from . import ablation, memory
 from .budget import costs_of, usual_costs
 from .confirm import AUDIT, OF, ROLE
@@ -17,7 +17,7 @@ from .hypothesis import check
 from .ledger import Ledger
 from .passes import CATALOGUE, Context
 from .plan import best
-from .state import State, utc_now
+from .state import State, digest_of, utc_now
 
 HYPOTHESIS = "hypothesis"
 """Role of the row that holds what came of the predictions."""
@@ -73,6 +73,16 @@ def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
         "winners": tuple(memory.winners_for(lessons, identity, allowed)) if latest else (), "won": latest[-1].speedup if latest else None,
         "searched_s": latest[-1].searched_s if latest and latest[-1].catalogue == catalogue else 0.0,
         "priors": memory.priors_from((lesson for lesson in lessons if lesson.workload != identity), memory.shares_of(profile))})
+
+
+def won_before(workload: WorkloadRef, precision: Precision, torch_version: str) -> bool:
+    """Whether something won for this workload on this machine, on whatever device: known before the device's name is."""
+    try:
+        lessons = [lesson for store in memory.stores_of(torch_version) for lesson in memory.recall(store)]
+    except RuntimeError:  # no home folder
+        return False
+    identity = memory.identity(digest_of(workload.path), workload.version, workload.params)
+    return any(lesson.workload == identity and lesson.precision == precision and lesson.winners for lesson in lessons)
 
 
 def learn(

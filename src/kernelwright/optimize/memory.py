@@ -176,6 +176,12 @@ def store_for(device_name: str, torch_version: str) -> Path:
     return cache_dir() / "lessons" / f"{name}.jsonl"
 
 
+def stores_of(torch_version: str) -> list[Path]:
+    """The files of all devices for this torch. Raises RuntimeError where there is no home folder."""
+    any_device = store_for("", torch_version)
+    return sorted(any_device.parent.glob(f"*{any_device.name}"))
+
+
 def recall(store: Path) -> list[Lesson]:
     """All lessons, the oldest first; lines that can't be read (another version's, damaged) are left out. Never raises for a bad file."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from .confirm import (
     refutes,
 )
 from .ending import Ending, Kept
-from .explain import explain, hypotheses_of, learn, screening_facts, warm
+from .explain import explain, hypotheses_of, learn, screening_facts, warm, won_before
 from .folders import ANEW, alone, earlier_report, folder_of
 from .hypothesis import beyond_prediction
 from .ledger import CAUSE, ORIGINAL, Ledger
@@ -134,6 +135,17 @@ class _Run:
     def run(self) -> Outcome:
         """See `optimize`."""
         self.earlier = earlier_report(self.folder)
+        with self._preparing():
+            return self._optimised()
+
+    def _preparing(self) -> contextlib.AbstractContextManager[None]:
+        """What comes after the baseline starts beside it, and imports what it needs before that is measured; not where the CPU itself is
+        measured, which has no cores to spare."""
+        if self.options.resume or self.now["device"] != "cuda":
+            return contextlib.nullcontext()
+        return self.stages.preparing(self.workload, judge=won_before(self.workload, self.options.precision, self.now["torch"]))
+
+    def _optimised(self) -> Outcome:
         self.context = self._resumed() if self.options.resume else self._baseline()
         self.shipped = Shipped(self.workload, self.context, self.state, self.folder)
         for sentence in recognised(self.context):

@@ -25,13 +25,13 @@ from ..capture.byte_code import byte_code_variables
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..judge.channel import Worker, WorkerFailed
-from ..judge.confine import Confinement
+from ..judge.confine import Confinement, available_bytes
 from ..judge.options import Deadline, JudgeOptions, OutOfTime
 from ..judge.reasons import verdict_of
 from ..judge.replies import R, Reply, Seconds, Text
 from ..judge.scratch import Scratch
 from ..judge.session import ReferenceSession, sha256_of
-from ..judge.spare import REPORT_S
+from ..judge.spare import REPORT_S, worthwhile
 from ..model.errors import MachineLacks
 from ..model.saying import Say, silent
 from ..model.trial import Screen
@@ -122,6 +122,8 @@ class Screener:
     """The judge's session, which prepares the next judgement meanwhile."""
     _worker: Worker | None = field(default=None, init=False)
     _loading: bool = field(default=False, init=False)
+    _spares: list[Worker] = field(default_factory=list, init=False)
+    """Started by `prepare` and not needed yet."""
     _ahead: list[_Compiler] = field(default_factory=list, init=False)
     _begun: set[Path] = field(default_factory=set, init=False)
     """Given to a process that compiles ahead: once each."""
@@ -140,6 +142,15 @@ class Screener:
         """End all processes. Safe to repeat."""
         self._end_all()
         self._scratch.remove()
+
+    def prepare(self) -> None:
+        """Start the process that screens and those that compile ahead, where this machine has room for them: they import what compilers
+        need, and load nothing yet. Never fails: what cannot start is started, and complained of, when it is needed."""
+        if self._spares or self._worker is not None or not worthwhile(os.cpu_count() or 1, available_bytes()):
+            return
+        with contextlib.suppress(MachineLacks, OSError):
+            for number in range(1 + self.processes()):
+                self._spares.append(self._spawn(f"spare{number}", ahead=True))
 
     def screen(self, ask: Ask) -> Screen:
         """Look at one candidate; whatever it does is a Screen. Raises Unusable when the workload itself can't be loaded."""
@@ -164,7 +175,7 @@ class Screener:
         for file in (file for file in files if file not in self._begun):
             idle = next((compiler for compiler in self._ahead if not compiler.busy), None)
             if idle is None and len(self._ahead) < self.processes():
-                idle = _Compiler(self._spawn(f"compiler{secrets.token_hex(2)}"), self._load_request())
+                idle = _Compiler(self._new(f"compiler{secrets.token_hex(2)}"), self._load_request())
                 self._ahead.append(idle)
             if idle is None:
                 return
@@ -197,7 +208,10 @@ class Screener:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """No process compiles inside it."""
+        """No process compiles, or imports what compilers need, inside it."""
+        for spare in [spare for spare in self._spares if not (spare.reported(REPORT_S) and spare.signal(signal.SIGSTOP))]:
+            spare.close()
+            self._spares.remove(spare)
         stopped = [compiler for compiler in self._ahead if compiler.stop()]
         for compiler in [compiler for compiler in self._ahead if compiler not in stopped]:
             compiler.worker.close()
@@ -207,6 +221,8 @@ class Screener:
         finally:
             for compiler in stopped:
                 compiler.go_on()
+            for spare in self._spares:
+                spare.signal(signal.SIGCONT)
 
     @contextlib.contextmanager
     def _alone(self, ask: Ask, until: Deadline) -> Iterator[None]:
@@ -279,7 +295,7 @@ class Screener:
         return self._worker
 
     def _start(self) -> None:
-        self._worker = self._spawn("screen")
+        self._worker = self._new("screen")
         self._loading = True
         try:
             self._worker.send("load", **self._load_request())
@@ -296,6 +312,9 @@ class Screener:
         for compiler in self._ahead:
             compiler.worker.close()
         self._ahead.clear()
+        for spare in self._spares:
+            spare.close()
+        self._spares.clear()
 
     def _rest(self) -> None:
         if self._worker is not None:
@@ -306,14 +325,24 @@ class Screener:
         return {"path": str(self.workload.path), "version": self.workload.version, "params": self.workload.params,
                 "device": self.options.device, "seed": self._seed}
 
-    def _spawn(self, name: str) -> Worker:
-        """A watched process: at its end all that it started ends too."""
+    def _new(self, name: str) -> Worker:
+        """A process for this, one that was started ahead where there is one."""
+        while self._spares:
+            spare = self._spares.pop(0)
+            if spare.process.poll() is None:
+                return spare
+            spare.close()
+        return self._spawn(name)
+
+    def _spawn(self, name: str, *, ahead: bool = False) -> Worker:
+        """A watched process: at its end all that it started ends too. ahead: it imports what compilers need before it is asked anything."""
         folder = self._scratch.folder / name
         folder.mkdir(exist_ok=True)
         watched = Confinement(folder, self.options, sha256_of(self.workload.path), self.workload.path, self.workload.path, folder,
                               (os.getpid(),), UNCONFINED)
         return Worker("screen", self._interpreter.path, folder, device=self.options.device, confinement=watched,
-                      variables=byte_code_variables(self._interpreter))
+                      variables={"TORCHINDUCTOR_FX_GRAPH_CACHE": os.environ.get("TORCHINDUCTOR_FX_GRAPH_CACHE", "1"),
+                                 **byte_code_variables(self._interpreter)}, ahead=ahead)
 
 
 class _Compiler:

@@ -230,14 +230,15 @@ class ScreenedSearch(Search):
 
     def _proven(self) -> Experiment | None:
         """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
-        screen would lead to. None: there is none, it was tried, or it does not apply."""
+        screen would lead to; also where the time left may be short, since a screen would leave less. None: there is none, it was tried, or
+        it does not apply."""
         if self.won is None or not self.winners or not set(self.winners[0]) <= CATALOGUE.keys():
             return None
         item = candidate(self.winners[0], self.context, origin=WARM)
         known = item.name in self._finished() or item.name in self._unproven
         if known or item.precision not in self.view().allowed or self.why_not(item) is not None:
             return None
-        return self.row(item) if self.left_s() >= self._judgement_s(None) else None
+        return self.row(item) if self.left_s() >= LAST_TRY_SHARE * self._judgement_s(None) else None
 
     def _to_show(self) -> list[Pass]:
         """Rows for comparison that have no figure yet, and may get one in this run."""

@@ -82,6 +82,10 @@ class Stages(Protocol):
         """An annotation profile with all its documents in `folder`; with a baseline it is that of the optimised version, and `timing`
         (the judge's, paired with the baseline's) stands in it for its own."""
 
+    def preparing(self, workload: WorkloadRef, *, judge: bool) -> contextlib.AbstractContextManager[None]:
+        """Inside it the processes of the first `screening`, and with `judge` of the first `judging`, import what they need and load nothing
+        yet. They do nothing while `profile` measures."""
+
     def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
 
@@ -100,6 +104,10 @@ class RealStages:
     say: Say
     open_sessions: list[ReferenceSession] = dataclasses.field(default_factory=list, init=False, compare=False)
     """The judge's, while there is one."""
+    prepared: list[ReferenceSession] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """The next judge's, while nobody judges."""
+    screeners: list[Screener] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """The next screen, while there is none."""
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         """See Stages."""
@@ -115,9 +123,10 @@ class RealStages:
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
-            counters=self._counters(timeout_s, baseline),
+            counters=self._counters(timeout_s, baseline), when_measuring=lambda: self._hush(still),
         )
-        run = profile(workload, "annotation", folder, options, say=self.say)
+        with contextlib.ExitStack() as still:
+            run = profile(workload, "annotation", folder, options, say=self.say)
         if baseline is not None:
             metadata = run.profile.capture_metadata.model_copy(update={"version": OPTIMIZED_VERSION})
             run = dataclasses.replace(run, profile=restated(run.profile.model_copy(update={"capture_metadata": metadata}), timing))
@@ -127,6 +136,14 @@ class RealStages:
             write_text_atomic(run.out_dir / UNCOMPILED / "profile.json", run.uncompiled.model_dump_json(indent=1) + "\n")
         return run
 
+    def _waiting(self) -> list[ReferenceSession | Screener]:
+        return [*self.prepared, *self.screeners]
+
+    def _hush(self, still: contextlib.ExitStack) -> None:
+        """What was prepared does nothing until this stack ends."""
+        for one in self._waiting():
+            still.enter_context(one.quiet())
+
     def _counters(self, timeout_s: float, baseline: Profile | None) -> CounterOptions:
         """A second process under ncu, in both profiles or in none: what passes predict of counters is held against the two."""
         if self.options.budget_s < COUNTED_BUDGET_S if baseline is None else baseline.counters is None:
@@ -134,11 +151,23 @@ class RealStages:
         return CounterOptions(within_s=COUNTED_SHARE * self.options.budget_s if baseline is None else timeout_s)
 
     @contextlib.contextmanager
+    def preparing(self, workload: WorkloadRef, *, judge: bool) -> Iterator[None]:
+        """See Stages."""
+        with contextlib.ExitStack() as stack:
+            if judge:
+                self.prepared.append(stack.enter_context(self._session(workload)))
+            self.screeners.append(stack.enter_context(self._screener(workload)))
+            stack.callback(self.screeners.clear)
+            stack.callback(self.prepared.clear)
+            for one in self._waiting():
+                one.prepare()
+            yield
+
+    @contextlib.contextmanager
     def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
         """See Stages."""
         options = self._judge_options()
-        # The reference starts with the first judgement: while candidates are screened it would take memory and cores.
-        with ReferenceSession(workload, options, say=self.say, start=False) as session, self._announced(session):
+        with contextlib.closing(self.prepared.pop()) if self.prepared else self._session(workload) as session, self._announced(session):
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
                 further = CONDITIONS if effort.audits else claimed(candidate, seconds)
@@ -151,7 +180,7 @@ class RealStages:
     @contextlib.contextmanager
     def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
         """See Stages."""
-        with Screener(workload, self._judge_options(), self.say, lambda: next(iter(self.open_sessions), None)) as screener:
+        with contextlib.closing(self.screeners.pop()) if self.screeners else self._screener(workload) as screener:
             yield screener
 
     @contextlib.contextmanager
@@ -161,6 +190,13 @@ class RealStages:
             yield
         finally:
             self.open_sessions.remove(session)
+
+    def _screener(self, workload: WorkloadRef) -> Screener:
+        return Screener(workload, self._judge_options(), self.say, lambda: next(iter(self.open_sessions), None))
+
+    def _session(self, workload: WorkloadRef) -> ReferenceSession:
+        """Its reference loads with the first judgement: while candidates are screened it would take memory and cores."""
+        return ReferenceSession(workload, self._judge_options(), say=self.say, start=False)
 
     def _judge_options(self) -> JudgeOptions:
         return JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,

@@ -85,6 +85,8 @@ class ProfileOptions:
     uncompiled: bool = False
     """Record a workload that is compiled already without its own torch.compile too (ProbeRequest.uncompiled): the optimiser's."""
     command: tuple[str, ...] = ()
+    when_measuring: Callable[[], None] | None = None
+    """Called when the workload is loaded and what follows is measured: for whoever computes beside it. Not for scripts."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ def capture_workload(
         device=options.device, out_dir=str(folder / "raw"), seed=options.seed, compile_mode=options.compile_mode,
         warmup=options.warmup, steps=options.steps, flush_l2=options.flush_l2, calibrate=not load_peaks(key), stacks=options.stacks,
         variation=options.variation, uncompiled=options.uncompiled,
+        measuring=str(folder / "raw" / "measuring") if options.when_measuring is not None else None,
     )
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
@@ -233,9 +236,10 @@ def capture_workload(
         stages = Stages()
         result = run_again_after_autotuning(
             request, lambda asked: run_probe(asked, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say,
-                                             while_running=ignore if asked.again else beside), say)
+                                             while_running=ignore if asked.again else beside,
+                                             when_measuring=options.when_measuring or ignore), say)
         took_s = stages.end("first_process")
-        again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False,
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False, "measuring": None,
                                            "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
             result, read_ops(raw, result), key,

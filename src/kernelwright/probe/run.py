@@ -201,6 +201,9 @@ class Session:
         event_mode = request["action"] == "event"
         if self.busy and device == "cpu":
             self.warn(self.busy)
+        if request.get("measuring"):
+            with suppress(OSError):
+                open(request["measuring"], "wb").close()
         with self.phase("warmup"):
             warmup = timers.warm_up(call, device, request.get("warmup"))
         with self.phase("time"):

@@ -94,7 +94,6 @@ class Screen:
     def op_load(self, message: Message) -> Message:
         """Load the workload. On the CPU on one thread, so that forks can have theirs."""
         environment.check_torch()
-        os.environ.setdefault("TORCHINDUCTOR_FX_GRAPH_CACHE", "1")
         device = environment.resolve_device(message["device"])
         self.threads = torch.get_num_threads()
         if device == "cpu":

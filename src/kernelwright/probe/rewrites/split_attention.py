@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from .attention import Attention, SplitAttention
 from .attention_choice import AttentionCall, AttentionChooser
+from .modes import need_no_training_mode
 from .product_choice import need_tensor_cores
 from .tracing import traced_call
 from .trees import leaves
@@ -156,7 +157,7 @@ def replaced_attention(
             reasons.append(str(error))
             continue
         if graph is not None:
-            new[module] = graph.train(module.training)
+            graph.training, new[module] = module.training, graph  # what it holds stays in the mode that it is in
     if not new:
         why = reasons[0] if reasons else "not applicable: no float32 attention is faster, and at least as exact, in the kernel"
         raise NotImplementedError(why)
@@ -170,6 +171,5 @@ def replaced_attention(
 def split_attention(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its float32 attention as sums of products of parts where that pays."""
     need_tensor_cores()
-    if not isinstance(model, torch.nn.Module) or model.training:
-        raise NotImplementedError("not applicable: needs an nn.Module in eval mode")
+    need_no_training_mode(model)
     return replaced_attention(model, args, kwargs, AttentionChooser(("fp16x3", "bf16x6", "tf32x3")))
