@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import json
 import math
 import os
@@ -104,21 +105,25 @@ class Bench:
                 _say("stopped before --limit-s; continue with --append")
                 return
             start = time.monotonic()
-            found = self._measured(*one)
-            earlier = self._known(*one)
-            self.document["rows"] = [row for row in self.document["rows"] if row not in earlier] + found
+            self._put(self._measured(*one), *one)
             self.taken_s[one[2]] = max(self.taken_s.get(one[2], 0.0), time.monotonic() - start)
-            self.write()
+
+    def _put(self, found: list[dict[str, Any]], workload: WorkloadRef, asked: Precision, budget_s: float) -> None:
+        """These rows in the place of what was known of the same run, on the disk too."""
+        earlier = self._known(workload, asked, budget_s)
+        self.document["rows"] = [row for row in self.document["rows"] if row not in earlier] + found
+        self.write()
 
     def _known(self, workload: WorkloadRef, asked: Precision, budget_s: float) -> list[dict[str, Any]]:
         wanted = (workload.name, asked, budget_s)
         return [row for row in self.document["rows"] if (row["workload"], row["asked"], row["budget_s"]) == wanted]
 
     def _is_whole(self, workload: WorkloadRef, asked: Precision, budget_s: float) -> bool:
-        """Whether the file has every precision of it, and the warm run where one is asked for."""
+        """Whether the file has every precision of it, and the ladder and the warm run where they are asked for."""
         known = self._known(workload, asked, budget_s)
         levels = set(self.args.precisions) if self.args.shared else {asked}
-        return levels <= {row["precision"] for row in known} and (not self.args.warm or any(row.get("warm") for row in known))
+        return (levels <= {row["precision"] for row in known} and (not self.args.warm or any(row.get("warm") for row in known))
+                and (not self.args.ladder or all(row["over"] is not None for row in known)))
 
     def _expected_s(self, budget_s: float) -> float:
         """What a workload takes: as long as the longest so far, before the first no less than this."""
@@ -138,9 +143,12 @@ class Bench:
             with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
                 outcome, wall_s = self._optimised(workload, precision, budget_s, folder)
                 looked_at: dict[str, Experiment] = {}
-                found = [self._row(workload, precision, level, outcome, looked_at) for level in levels]
-                for row in found:
-                    row |= {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
+                run = {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
+                if self.args.ladder and levels == [precision]:  # a command that ends amid the ladder has the run all the same
+                    alone = copy.copy(self)
+                    alone.args = argparse.Namespace(**{**vars(self.args), "ladder": False})
+                    self._put([alone._row(workload, precision, precision, outcome, {}) | run], workload, precision, budget_s)
+                found = [self._row(workload, precision, level, outcome, looked_at) | run for level in levels]
                 if self.args.warm:
                     found[-1]["warm"] = self._warm(workload, precision, budget_s, folder, outcome) if outcome.kept else NOTHING_TO_REACH
                 return found

@@ -25,6 +25,7 @@ from kernelwright.optimize import stages as stage_module
 from kernelwright.optimize.confirm import Effort
 from kernelwright.optimize.screen import Ask
 from kernelwright.optimize.stages import OptimizeOptions, RealStages
+from kernelwright.probe import judge_ahead
 from processes import alive, gone, soon, status
 from warm_start import warm_start
 
@@ -240,3 +241,25 @@ def test_the_lock_is_free_again_before_the_timing(session, tmp_path, monkeypatch
                                          "conditions": (), "cross_check": False})
     verdict = judge(WORKLOAD, CANDIDATE, options, session=session, deadline_s=time.monotonic() + 60.0)
     assert verdict.correctness.passed and verdict.comparison is not None
+
+
+@pytest.mark.parametrize("own", [None, "1"])
+def test_importing_ahead_starts_no_pool_of_compilers(monkeypatch, tmp_path, own):
+    (tmp_path / "imported_ahead.py").write_text("import os\nSEEN = os.environ.get('TORCH_WARM_POOL')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(judge_ahead, "MODULES", ("imported_ahead", "nowhere.to_be_found"))
+    monkeypatch.setattr(judge_ahead, "KEYS", ())
+    monkeypatch.delenv("TORCH_WARM_POOL", raising=False)
+    if own is not None:
+        monkeypatch.setenv("TORCH_WARM_POOL", own)
+    monkeypatch.delitem(sys.modules, "imported_ahead", raising=False)
+    reading, writing = os.pipe()
+    try:
+        judge_ahead.load(reading)
+        assert sys.modules.pop("imported_ahead").SEEN == "0" and os.environ.get("TORCH_WARM_POOL") == own, "the first compilation has it"
+        os.write(writing, b"asked")
+        judge_ahead.load(reading)
+        assert "imported_ahead" not in sys.modules, "a command should not wait"
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -416,13 +416,35 @@ def test_a_second_run_ends_where_it_has_reached_the_first_ones_result(tmp_path, 
 
 def test_where_nothing_was_kept_there_is_no_second_run(tmp_path, monkeypatch):
     bench = rows.Bench.__new__(rows.Bench)
-    bench.args = SimpleNamespace(out=tmp_path / "t.json", warm=True, precisions=["equal"], shared=False)
+    bench.args = SimpleNamespace(out=tmp_path / "t.json", warm=True, precisions=["equal"], shared=False, ladder=False)
     ran = []
     monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, **how: (ran.append(how), (SimpleNamespace(kept=(), out_dir=tmp_path), 1.0))[1])
     monkeypatch.setattr(rows.Bench, "_row", lambda *_: {})
     monkeypatch.setattr(rows, "_looked", lambda *_: {})
     found = bench._measured(SimpleNamespace(name="w"), "equal", 60.0)
     assert found[0]["warm"]["share"] is None and ran == [{}]
+
+
+def test_a_command_that_ends_amid_the_ladder_has_the_run_and_the_next_measures_it_whole(tmp_path, monkeypatch):
+    def row(bench, workload, asked, level, _outcome, _looked_at):
+        if bench.args.ladder and cut_short:
+            raise KeyboardInterrupt
+        return result(workload.name, 2.0, 1.0, asked=asked, precision=level, over=1.5 if bench.args.ladder else None, used_s=59.0)
+
+    table, cut_short = load("optimize_table"), True
+    table.rows = rows
+    monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, **__: (SimpleNamespace(kept=(), out_dir=tmp_path), 70.0))
+    monkeypatch.setattr(rows.Bench, "_row", row)
+    monkeypatch.setattr(rows, "_looked", lambda *_: {"candidates": 3, "per_minute": 2.0})
+    argv = ["--out", str(tmp_path / "t.json"), "--append", "--workloads", "gpt2"]
+    with pytest.raises(KeyboardInterrupt):
+        table.main(argv)
+    [kept] = json.loads((tmp_path / "t.json").read_text())["rows"]
+    assert kept["over"] is None and kept["wall_s"] == 70.0
+    cut_short = False
+    assert table.main(argv) == 0
+    [whole] = json.loads((tmp_path / "t.json").read_text())["rows"]
+    assert whole["over"] == 1.5
 
 
 def test_a_row_without_its_ladder_is_over_nothing():
