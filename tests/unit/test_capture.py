@@ -101,7 +101,7 @@ def test_an_nvidia_smi_that_hangs_fails_or_babbles_shows_no_gpu(tmp_path, monkey
     assert gpu_visible(20) is True
 
 
-def test_who_waits_is_told_once_when_the_workload_is_loaded_and_measured_next(tmp_path):
+def test_who_waits_is_told_when_times_are_taken_and_when_no_longer(tmp_path):
     (tmp_path / "w.py").write_text(textwrap.dedent("""
         import pathlib, torch
         here, times = pathlib.Path(__file__).parent, []
@@ -115,15 +115,16 @@ def test_who_waits_is_told_once_when_the_workload_is_loaded_and_measured_next(tm
         def get_inputs(): return [torch.ones(4)]
     """))
     said = []
-    request = ProbeRequest(action="event", workload=ProbeWorkload(path=str(tmp_path / "w.py")), device="cpu", steps=3,
+    request = ProbeRequest(action="event", workload=ProbeWorkload(path=str(tmp_path / "w.py")), device="cpu", steps=3, variation=True,
                            out_dir=str(tmp_path), measuring=str(tmp_path / "measuring"))
     (tmp_path / "measuring").touch()  # of a run that was killed
     with warm_start():
-        result = run_probe(request, find_interpreter(sys.executable, None, "cpu"), cwd=tmp_path, timeout_s=60,
-                           when_measuring=lambda: said.append((tmp_path / "measuring").exists()))
+        result = run_probe(request, find_interpreter(sys.executable, None, "cpu"), cwd=tmp_path, timeout_s=60, when_measuring=said.append)
     seen = json.loads((tmp_path / "seen").read_text().lower())
-    assert result.status == "ok" and said == [True] and not (tmp_path / "measuring").exists()
-    assert seen[0] is False and all(seen[1:]) and len(seen) > 2, "the first call is part of loading"
+    assert result.status == "ok" and said == [True, False] and not (tmp_path / "measuring").exists()
+    timed = slice(seen.index(True), len(seen) - seen[::-1].index(True))
+    assert seen[0] is False and all(seen[timed]) and len(seen[timed]) > 2, "the first call is part of loading"
+    assert timed.stop < len(seen), "variation calls it too, and nothing is timed then"
 
 
 def test_a_workload_that_was_interrupted_is_exit_130(tmp_path):

@@ -106,8 +106,11 @@ def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens
     def profile(_workload, _mode, _folder, options, *, say):
         both(waiting)
         assert soon(lambda: len([spare for spare in spares if spare.reported(0.1)]) == len(spares))
-        options.when_measuring()
+        options.when_measuring(True)
         seen.extend(soon(lambda pid=pid: status(pid)[0] == "T") for pid in [waiting.worker.pid, *(spare.pid for spare in spares)])
+        options.when_measuring(False)
+        seen.append(soon(lambda: status(waiting.worker.pid)[0] != "T" and all(status(spare.pid)[0] != "T" for spare in spares)))
+        options.when_measuring(True)
         raise BadInput("enough", "that is all", where="here", fix="none")
 
     monkeypatch.setattr(stage_module, "profile", profile)
@@ -115,7 +118,7 @@ def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens
         waiting, spares = stages.prepared[0]._spare, list(stages.screeners[0]._spares)
         with pytest.raises(BadInput, match="that is all"):
             stages.profile(WORKLOAD, tmp_path, None, 60.0)
-        assert seen == [True] * (1 + len(spares)) and soon(lambda: all(status(spare.pid)[0] != "T" for spare in spares))
+        assert seen == [True] * (2 + len(spares)) and soon(lambda: all(status(spare.pid)[0] != "T" for spare in spares))
         with stages.screening(WORKLOAD) as screener:
             found = screener.screen(Ask(CANDIDATE, "equal", 60.0, left_s=60.0))
             assert found.status in ("timed", "hopeless") and screener._worker is spares[0], found

@@ -31,13 +31,13 @@ def run_probe(
     timeout_s: float | None = None,
     say: Say = silent,
     while_running: Callable[[], None] = lambda: None,
-    when_measuring: Callable[[], None] = lambda: None,
+    when_measuring: Callable[[bool], None] = lambda _is_measuring: None,
 ) -> ProbeResult:
     """Run one capture to its end and return its result.
 
     The request and the result stay in request.out_dir beside workload.log. `while_running` is called once after the
-    start: imports done there cost no time of their own. `when_measuring` is called once the probe has made the file
-    request.measuring. Raises the KernelwrightError that the probe reported,
+    start: imports done there cost no time of their own. `when_measuring` is called whenever the file
+    request.measuring comes (with True) and goes. Raises the KernelwrightError that the probe reported,
     WorkloadFailed when it died or ran longer than timeout_s; the process group is gone afterwards in every case.
     """
     folder = Path(request.out_dir)
@@ -60,16 +60,16 @@ def run_probe(
 
 def wait(
     process: subprocess.Popen[bytes], timeout_s: float | None, request: ProbeRequest, say: Say,
-    when_measuring: Callable[[], None] = lambda: None,
+    when_measuring: Callable[[bool], None] = lambda _is_measuring: None,
 ) -> None:
     """Wait for the process's end. when_measuring: see run_probe. Raises WorkloadFailed after timeout_s."""
     start = told = time.monotonic()
     is_measuring = False
     while process.poll() is None:
         now = time.monotonic()
-        if not is_measuring and request.measuring and os.path.exists(request.measuring):
-            is_measuring = True
-            when_measuring()
+        if request.measuring and os.path.exists(request.measuring) is not is_measuring:
+            is_measuring = not is_measuring
+            when_measuring(is_measuring)
         if timeout_s is not None and now - start > timeout_s:
             raise WorkloadFailed("timeout", f"the workload did not finish within {timeout_s:g} s", where=request.workload.path,
                                  fix="raise --timeout, or make the workload smaller")
@@ -77,6 +77,8 @@ def wait(
             say(f"{request.action}: the workload has run for {now - start:.0f} s")
             told = now
         time.sleep(POLL_S)
+    if is_measuring:
+        when_measuring(False)
 
 
 def read_result(file: Path, status: int, log: Path, request: ProbeRequest) -> ProbeResult:

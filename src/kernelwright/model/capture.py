@@ -82,7 +82,7 @@ class ProbeRequest(Record):
     wait_for: str | None = None
     """counters: once torch is imported, wait until this file exists before anything touches the device."""
     measuring: str | None = None
-    """annotation, event: make this file once the workload is loaded and what follows is measured."""
+    """annotation, event: this file is there while times are taken, so that whoever computes meanwhile can keep still."""
 
 
 class ProbeEnvironment(Record):

@@ -123,7 +123,7 @@ class RealStages:
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
-            counters=self._counters(timeout_s, baseline), when_measuring=lambda: self._hush(still),
+            counters=self._counters(timeout_s, baseline), when_measuring=lambda is_measuring: self._hush(still, is_measuring),
         )
         with contextlib.ExitStack() as still:
             run = profile(workload, "annotation", folder, options, say=self.say)
@@ -139,9 +139,10 @@ class RealStages:
     def _waiting(self) -> list[ReferenceSession | Screener]:
         return [*self.prepared, *self.screeners]
 
-    def _hush(self, still: contextlib.ExitStack) -> None:
-        """What was prepared does nothing until this stack ends."""
-        for one in self._waiting():
+    def _hush(self, still: contextlib.ExitStack, is_measuring: bool) -> None:
+        """What was prepared does nothing while something is measured, and goes on when this stack ends."""
+        still.close()
+        for one in self._waiting() if is_measuring else []:
             still.enter_context(one.quiet())
 
     def _counters(self, timeout_s: float, baseline: Profile | None) -> CounterOptions:

@@ -85,8 +85,8 @@ class ProfileOptions:
     uncompiled: bool = False
     """Record a workload that is compiled already without its own torch.compile too (ProbeRequest.uncompiled): the optimiser's."""
     command: tuple[str, ...] = ()
-    when_measuring: Callable[[], None] | None = None
-    """Called when the workload is loaded and what follows is measured: for whoever computes beside it. Not for scripts."""
+    when_measuring: Callable[[bool], None] | None = None
+    """Called with True when times begin to be taken, with False when that is over: for whoever computes beside it. Not for scripts."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def capture_workload(
         result = run_again_after_autotuning(
             request, lambda asked: run_probe(asked, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say,
                                              while_running=ignore if asked.again else beside,
-                                             when_measuring=options.when_measuring or ignore), say)
+                                             when_measuring=options.when_measuring or (lambda _is_measuring: None)), say)
         took_s = stages.end("first_process")
         again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False, "measuring": None,
                                            "out_dir": str(raw / "calibration")})

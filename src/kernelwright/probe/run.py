@@ -166,10 +166,10 @@ class Session:
         if request.get("uncompiled") and request["action"] == "annotation":
             from . import without_compile
 
-            with self.phase("uncompiled"), self.optional(without_compile.WHAT):
+            with self.measuring(), self.phase("uncompiled"), self.optional(without_compile.WHAT):
                 without_compile.record(self, workload)
         if request.get("calibrate"):
-            with self.phase("calibrate"), self.optional("the calibration"):
+            with self.measuring(), self.phase("calibrate"), self.optional("the calibration"):
                 from . import calibrate
 
                 self.result["peaks"], warnings = calibrate.peaks(workload.device)
@@ -184,7 +184,8 @@ class Session:
             counters.record_step(call, workload.device)
 
     def _measure(self, workload: Any, call: Callable[[], Any]) -> None:
-        self.timed(workload, call)
+        with self.measuring():
+            self.timed(workload, call)
         # Before the count, which runs the workload in ways that may compile it anew.
         with self.phase("compiled"), self.optional("collecting compiled code"):
             from . import compiled
@@ -201,9 +202,6 @@ class Session:
         event_mode = request["action"] == "event"
         if self.busy and device == "cpu":
             self.warn(self.busy)
-        if request.get("measuring"):
-            with suppress(OSError):
-                open(request["measuring"], "wb").close()
         with self.phase("warmup"):
             warmup = timers.warm_up(call, device, request.get("warmup"))
         with self.phase("time"):
@@ -260,6 +258,20 @@ class Session:
     def warn(self, *messages: str) -> None:
         """Add warnings to the result."""
         self.result["warnings"].extend(messages)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """The file that the request names is there inside it."""
+        file = self.request.get("measuring")
+        with suppress(OSError):
+            if file:
+                open(file, "wb").close()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if file:
+                    os.unlink(file)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
