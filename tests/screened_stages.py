@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 from kernelwright.model.trial import Screen
@@ -77,9 +76,6 @@ class FakeScreener:
 
     def compiling(self, files):
         return any(self.stages.clock.now < self.ready.get(file.name, (0.0, 0.0))[0] for file in files)
-
-    def quiet(self):
-        return contextlib.nullcontext()
 
 
 class Stages(FakeStages):

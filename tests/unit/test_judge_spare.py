@@ -16,6 +16,7 @@ import pytest
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge, spare
 from kernelwright.judge.confine import supported
 from kernelwright.judge.options import Deadline
+from kernelwright.judge.rounds import Rounds
 from kernelwright.judge.run import _Judgement
 from kernelwright.judge.spare import Spare
 from kernelwright.model.errors import BadInput
@@ -97,6 +98,26 @@ def test_the_judge_of_an_optimisation_takes_what_was_prepared_for_it_and_leaves_
         screeners = [spare.process.pid for spare in stages.screeners[0]._spares]
         assert screeners and all(map(alive, screeners))
     assert gone((unused.worker.process.pid, *screeners)) and not unused.folder.exists() and stages.prepared == stages.screeners == []
+
+
+@pytest.mark.parametrize(("measures", "order"), [(False, ["compared", "still", "goes on"]), (True, ["still", "compared", "goes on"])])
+def test_what_compiles_ahead_goes_on_beside_a_judgement_and_is_still_while_that_times(monkeypatch, measures, order):
+    happened = []
+
+    @contextlib.contextmanager
+    def quiet():
+        happened.append("still")
+        yield
+        happened.append("goes on")
+
+    compare = Rounds.run
+    monkeypatch.setattr(Rounds, "run", lambda rounds: (compare(rounds), happened.append("compared"))[0])
+    stages = RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+    stages.open_screeners.append(SimpleNamespace(quiet=quiet))
+    with warm_start(), stages.judging(WORKLOAD) as judging:
+        verdict = judging(CANDIDATE, "equal", 60.0, Effort(timing_s=0.2, measures=measures))
+    assert verdict.correctness.passed and happened[:3] == order
+    assert happened[3:] == ["still", "goes on"] * (len(happened[3:]) // 2) and verdict.comparison is not None
 
 
 def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens_then(monkeypatch, tmp_path):

@@ -5,7 +5,6 @@ The machine is a table: a call's time by what decides it (products split, compil
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
@@ -208,9 +207,6 @@ class Stages(FakeStages):
 
     def compiling(self, files):
         return False
-
-    def quiet(self):
-        return contextlib.nullcontext()
 
     def judge(self, file, precision, seconds, effort=USUAL):
         passes = self.passes_of(file)

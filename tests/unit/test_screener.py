@@ -220,6 +220,16 @@ def test_a_prepared_process_that_is_gone_or_can_not_be_stopped_is_not_used(bench
     assert all(worker.closed for worker in bench.workers), "what was never needed is ended"
 
 
+def test_one_quiet_inside_another_lets_nothing_go_on(bench):
+    with bench.screener() as screener:
+        screener.compile_ahead([FILE], 30.0)
+        with screener.quiet():
+            with screener.quiet():
+                pass
+            assert bench.events == ["compiler stops"]
+        assert bench.events == ["compiler stops", "compiler goes on"]
+
+
 ALONE = ["lock", "compiler stops", "judge still"]
 NO_LONGER = ["judge goes on", "compiler goes on", "unlock"]
 

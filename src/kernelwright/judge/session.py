@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,13 @@ class ReferenceSession:
     Raises BadInput, MachineLacks, WorkloadFailed when the workload itself cannot be run.
     """
 
-    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent, start: bool = True) -> None:
-        """start: False leaves the worker's start to the first `ready`."""
+    def __init__(self, workload: WorkloadRef, options: JudgeOptions | None = None, *, say: Say = silent, start: bool = True,
+                 others: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> None:
+        """start: False leaves the worker's start to the first `ready`. others: what the caller computes meanwhile is still in it."""
         self.workload = workload
         self.options = options or JudgeOptions()
         self.say = say
+        self.others = others
         self.seed = secrets.randbits(48) if self.options.seed is None else self.options.seed
         self.workload_seed = Seeds(self.seed).of("workload")
         self.facts = Loaded(environment={}, training=False, form="", state={})
@@ -156,8 +158,8 @@ class ReferenceSession:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """What `prepare` started does nothing inside this."""
-        with self._spare.quiet() if self._spare is not None else contextlib.nullcontext():
+        """What `prepare` started, and what the caller has computing, does nothing inside this."""
+        with self._spare.quiet() if self._spare is not None else contextlib.nullcontext(), self.others():
             yield
 
     def take_spare(

@@ -128,6 +128,7 @@ class Screener:
     _begun: set[Path] = field(default_factory=set, init=False)
     """Given to a process that compiles ahead: once each."""
     _compiled: set[Path] = field(default_factory=set, init=False)
+    _is_quiet: bool = field(default=False, init=False)
     _seed: int = field(default_factory=lambda: secrets.randbits(32), init=False)
 
     def __enter__(self) -> Screener:
@@ -208,7 +209,10 @@ class Screener:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """No process compiles, or imports what compilers need, inside it."""
+        """No process compiles, or imports what compilers need, inside it; one inside another changes nothing."""
+        if self._is_quiet:
+            yield
+            return
         for spare in [spare for spare in self._spares if not (spare.reported(REPORT_S) and spare.signal(signal.SIGSTOP))]:
             spare.close()
             self._spares.remove(spare)
@@ -216,9 +220,11 @@ class Screener:
         for compiler in [compiler for compiler in self._ahead if compiler not in stopped]:
             compiler.worker.close()
             self._ahead.remove(compiler)
+        self._is_quiet = True
         try:
             yield
         finally:
+            self._is_quiet = False
             for compiler in stopped:
                 compiler.go_on()
             for spare in self._spares:

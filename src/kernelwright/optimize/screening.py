@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -63,9 +62,6 @@ class Screening(Compiling, Protocol):
 
     def screen(self, ask: Ask) -> Screen:
         """One candidate. Raises Unusable when the workload itself can't be screened."""
-
-    def quiet(self) -> AbstractContextManager[None]:
-        """Nothing is compiled inside it."""
 
 
 @dataclass
@@ -453,8 +449,7 @@ class ScreenedSearch(Search):
         row = screened.model_copy(update={"index": self.ledger.next_index(), "status": "judged", "reason": "", "started_utc": utc_now(),
                                           "tags": {name: value for name, value in screened.tags.items() if name != CAUSE}})
         self.say(f"judging {row.name}")
-        with self.screening.quiet() if self.screening is not None else nullcontext():
-            row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
+        row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
             status = "screened" if row.screen is not None else "out_of_budget"
             (self._cut_short if status == "screened" else self._unproven).add(row.name)

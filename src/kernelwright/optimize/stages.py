@@ -104,6 +104,8 @@ class RealStages:
     say: Say
     open_sessions: list[ReferenceSession] = dataclasses.field(default_factory=list, init=False, compare=False)
     """The judge's, while there is one."""
+    open_screeners: list[Screener] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """The screen, while there is one."""
     prepared: list[ReferenceSession] = dataclasses.field(default_factory=list, init=False, compare=False)
     """The next judge's, while nobody judges."""
     screeners: list[Screener] = dataclasses.field(default_factory=list, init=False, compare=False)
@@ -182,7 +184,11 @@ class RealStages:
     def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
         """See Stages."""
         with contextlib.closing(self.screeners.pop()) if self.screeners else self._screener(workload) as screener:
-            yield screener
+            self.open_screeners.append(screener)
+            try:
+                yield screener
+            finally:
+                self.open_screeners.remove(screener)
 
     @contextlib.contextmanager
     def _announced(self, session: ReferenceSession) -> Iterator[None]:
@@ -197,7 +203,15 @@ class RealStages:
 
     def _session(self, workload: WorkloadRef) -> ReferenceSession:
         """Its reference loads with the first judgement: while candidates are screened it would take memory and cores."""
-        return ReferenceSession(workload, self._judge_options(), say=self.say, start=False)
+        return ReferenceSession(workload, self._judge_options(), say=self.say, start=False, others=self._compilers_still)
+
+    @contextlib.contextmanager
+    def _compilers_still(self) -> Iterator[None]:
+        """What the screen has compiling meanwhile, also while the judge is at work, does nothing inside this."""
+        with contextlib.ExitStack() as still:
+            for screener in self.open_screeners:
+                still.enter_context(screener.quiet())
+            yield
 
     def _judge_options(self) -> JudgeOptions:
         return JudgeOptions(precision=self.options.precision, device=self.options.device, python=self.options.python,
