@@ -70,7 +70,7 @@ class Bench:
     def screener(self) -> Screener:
         workload = self.path / "net.py"
         workload.write_text("")
-        session = SimpleNamespace(prepare=lambda: None, quiet=self.session)
+        session = SimpleNamespace(prepare=lambda: None, quiet=self.session, others=contextlib.nullcontext)
         options = JudgeOptions(python=sys.executable, timeout_s=500.0)
         return Screener(WorkloadRef(path=workload, name="net"), options, judging=lambda: session)
 

@@ -364,7 +364,7 @@ class _Judgement:
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Under the lock, and with what was started ahead kept still."""
-        with self._lock(), self.session.quiet():
+        with self._lock(), self.session.quiet(), self.session.others():
             yield
 
     def _time(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[VerdictName, tuple[str, ...]]:

@@ -158,8 +158,13 @@ class ReferenceSession:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """What `prepare` started, and what the caller has computing, does nothing inside this."""
-        with self._spare.quiet() if self._spare is not None else contextlib.nullcontext(), self.others():
+        """What `prepare` started does nothing inside this."""
+        with contextlib.ExitStack() as still:
+            if self._spare is not None:
+                still.enter_context(self._spare.quiet())
+            if self.worker is not None and not self._told:
+                self.worker.pause()
+                still.callback(self.worker.resume)
             yield
 
     def take_spare(

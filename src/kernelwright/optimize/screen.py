@@ -244,6 +244,7 @@ class Screener:
             stack.enter_context(self.quiet())
             if session is not None:
                 stack.enter_context(session.quiet())
+                stack.enter_context(session.others())
             yield
 
     def _look(self, worker: Worker, ask: Ask, until: Deadline) -> Screen:

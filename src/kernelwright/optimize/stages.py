@@ -15,6 +15,7 @@ from ..capture.interpreter import find_interpreter, gpu_visible
 from ..devlog import DevlogEntry, DevlogFiles, add_entry, log_for, read_log
 from ..judge import JudgeOptions, ReferenceSession, judge
 from ..judge.options import CONDITIONS, Condition
+from ..model.errors import KernelwrightError
 from ..model.files import write_text_atomic
 from ..model.measurement import Measurement
 from ..model.profile import Profile
@@ -110,6 +111,8 @@ class RealStages:
     """The next judge's, while nobody judges."""
     screeners: list[Screener] = dataclasses.field(default_factory=list, init=False, compare=False)
     """The next screen, while there is none."""
+    lifetimes: list[contextlib.ExitStack] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """Inside `preparing`: what ends with it."""
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         """See Stages."""
@@ -160,8 +163,9 @@ class RealStages:
             if judge:
                 self.prepared.append(stack.enter_context(self._session(workload)))
             self.screeners.append(stack.enter_context(self._screener(workload)))
-            stack.callback(self.screeners.clear)
-            stack.callback(self.prepared.clear)
+            self.lifetimes.append(stack)
+            for held in (self.prepared, self.screeners, self.lifetimes):
+                stack.callback(held.clear)
             for one in self._waiting():
                 one.prepare()
             yield
@@ -176,9 +180,19 @@ class RealStages:
                 further = CONDITIONS if effort.audits else claimed(candidate, seconds)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
                                                      "conditions": further, "cross_check": effort.audits, "measures": effort.measures})
-                return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
+                verdict = judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
+                if verdict.verdict == "FASTER" and self.open_screeners:
+                    self._prepare_confirmation(workload)
+                return verdict
 
             yield judge_candidate
+
+    def _prepare_confirmation(self, workload: WorkloadRef) -> None:
+        """Its processes are others than those of the search, and import what they need beside that."""
+        if self.lifetimes and not self.prepared:
+            with contextlib.suppress(KernelwrightError):  # told by the confirmation
+                self.prepared.append(self.lifetimes[-1].enter_context(self._session(workload)))
+                self.prepared[-1].prepare()
 
     @contextlib.contextmanager
     def screening(self, workload: WorkloadRef) -> Iterator[Screening | None]:
@@ -203,14 +217,16 @@ class RealStages:
 
     def _session(self, workload: WorkloadRef) -> ReferenceSession:
         """Its reference loads with the first judgement: while candidates are screened it would take memory and cores."""
-        return ReferenceSession(workload, self._judge_options(), say=self.say, start=False, others=self._compilers_still)
+        return ReferenceSession(workload, self._judge_options(), say=self.say, start=False, others=self._others_still)
 
     @contextlib.contextmanager
-    def _compilers_still(self) -> Iterator[None]:
-        """What the screen has compiling meanwhile, also while the judge is at work, does nothing inside this."""
+    def _others_still(self) -> Iterator[None]:
+        """What the screen has compiling beside the judge, and what is prepared for the confirmation, does nothing inside this."""
         with contextlib.ExitStack() as still:
             for screener in self.open_screeners:
                 still.enter_context(screener.quiet())
+            for session in self.prepared:
+                still.enter_context(session.quiet())
             yield
 
     def _judge_options(self) -> JudgeOptions:
