@@ -302,16 +302,56 @@ def test_a_model_in_training_mode_in_which_nothing_depends_on_it_is_taken(monkey
             torch.testing.assert_close(twin(x), model(x))
 
 
+class Drops(nn.Module):
+    """Draws for itself, as stochastic depth does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.1, self.training)
+
+
+class Averages(nn.Module):
+    """Keeps a running mean without being a norm of torch's; one that torch.fx does not look into."""
+
+    __module__ = "torch.nn.own"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.lerp_(x.mean((0, 2, 3)), 0.1)
+        return x - self.mean[:, None, None]
+
+
+NARROW = nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1))
+
+
 @pytest.mark.usefixtures("on_a_gpu")
-@pytest.mark.parametrize("layer", [
-    nn.BatchNorm2d(8), nn.InstanceNorm2d(8, track_running_stats=True), nn.Dropout(0.1), nn.RReLU(), nn.LSTM(5, 5, 2, dropout=0.5),
-    nn.MultiheadAttention(8, 2, dropout=0.1)], ids=lambda one: type(one).__name__)
-def test_a_layer_that_depends_on_it_is_named_and_its_statistics_stay(layer: nn.Module) -> None:
-    model = separable(layer)
-    before = copy.deepcopy(layer.state_dict())
-    with pytest.raises(NotImplementedError, match=rf"not applicable: 1 \({type(layer).__name__}\) is in training mode"):
-        rewrite.separable_convolutions(model, (torch.randn(1, 8, 5, 5),), {})
-    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+@pytest.mark.parametrize(("layer", "why"), [
+    (nn.BatchNorm2d(8), "changes 1."), (nn.InstanceNorm2d(8, track_running_stats=True), "changes 1."),
+    (nn.Dropout(0.1), "draws random numbers"), (nn.RReLU(), "draws random numbers"), (Drops(), "draws random numbers"),
+    (Averages(), "changes 1.mean"), (NARROW, "changes 1.parametrizations.weight.0._u"),
+], ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "")
+def test_a_model_that_depends_on_it_is_refused_and_stays_as_it_was(layer: nn.Module, why: str) -> None:
+    model, x = separable(layer), torch.randn(1, 8, 5, 5)
+    before, numbers = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    with pytest.raises(NotImplementedError, match=rf"not applicable: a call of the model.*{why}"):
+        rewrite.separable_convolutions(model, (x,), {})
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), numbers)
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_numbers_drawn_in_eval_mode_are_drawn_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_all(monkeypatch, lambda chain, x, _s: [(0, len(chain), Convolutions([place[0] for place in chain], TILE))])
+    model, x, numbers = separable(Drops()).train().eval(), torch.randn(1, 8, 5, 5), torch.get_rng_state()
+    model[1].forward = lambda y: F.dropout(y, 0.1, True)
+    twin = rewrite.separable_convolutions(model, (x,), {})
+    assert torch.equal(torch.get_rng_state(), numbers)
+    with torch.no_grad():
+        one, two = (torch.manual_seed(3) and net(x) for net in (twin, model))
+        torch.testing.assert_close(one, two)
 
 
 def test_without_a_gpu_it_says_so() -> None:

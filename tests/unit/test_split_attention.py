@@ -201,16 +201,29 @@ def test_modules_that_call_it_are_replaced_and_the_rest_stays() -> None:
     assert model.layers[0].qkv.weight.grad is not None, "with gradients the library does it"
 
 
-def test_each_module_stays_in_its_mode() -> None:
+@pytest.mark.parametrize("mode", [True, False])
+def test_each_module_stays_in_its_mode_and_what_is_new_is_in_the_one_around_it(mode: bool) -> None:
     model, x, mask = net()
-    model.train()
-    model.layers[0].out = nn.Sequential(model.layers[0].out, nn.Dropout().eval())
+    model.layers[0].out = nn.Sequential(model.layers[0].out, nn.Dropout())
+    model.train(mode)
+    model.layers[0].out[1].eval()
     before = {name: module.training for name, module in model.named_modules()}
     fast = replaced_attention(model, (x, mask), {}, lambda call: Attention("fp16x3", TILE))
-    assert {name: module.training for name, module in fast.named_modules() if name in before} == before
     assert {name: module.training for name, module in model.named_modules()} == before
+    assert {name: module.training for name, module in fast.named_modules()} == {
+        name: before.get(name, mode) for name, _module in fast.named_modules()}
     with torch.no_grad():
         torch.testing.assert_close(fast(x, mask), model(x, mask))
+
+
+def test_a_model_that_depends_on_its_mode_is_refused_and_stays_as_it_was() -> None:
+    model, x, mask = net()
+    model.train()
+    model.layers[0].out = nn.Sequential(model.layers[0].out, nn.BatchNorm1d(9))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(NotImplementedError, match=r"a call of the model changes layers\.0\.out\.1\."):
+        replaced_attention(model, (x, mask), {}, lambda call: Attention("fp16x3", TILE))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_where_nothing_is_faster_the_model_is_refused() -> None:

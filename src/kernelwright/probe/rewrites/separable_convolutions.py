@@ -21,7 +21,7 @@ from .choices import Choices, machine_of
 from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
 from .float32_flags import convolutions_are_tf32, float32_flags
 from .measuring import errors, seconds
-from .modes import need_no_training_mode
+from .side_calls import on_the_side
 from .tracing import traced_call
 
 FASTER = 1.03
@@ -414,14 +414,14 @@ def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, 
     """A copy of the model (weights shared) with its depthwise and 1x1 convolutions in Triton kernels where that pays."""
     if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
         raise NotImplementedError("not applicable: needs Triton and a GPU with TF32 tensor cores (compute capability 8.0)")
-    need_no_training_mode(model)
-    twin = traced_call(model, args, kwargs)
-    fold_batch_norms(twin)
     calls: dict[torch.nn.Module, list[tuple[Any, ...]]] = {}
-    watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
-               for module in twin.modules() if stage_of(module, "none") is not None]
-    with torch.no_grad():
-        twin(*args, **kwargs)
+    with on_the_side(model):
+        twin = traced_call(model, args, kwargs)
+        fold_batch_norms(twin)
+        watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
+                   for module in twin.modules() if stage_of(module, "none") is not None]
+        with torch.no_grad():
+            twin(*args, **kwargs)
     for watch in watches:
         watch.remove()
     seen = {module: given[0][0] for module, given in calls.items()

@@ -20,8 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from .attention import Attention, SplitAttention
 from .attention_choice import AttentionCall, AttentionChooser
-from .modes import need_no_training_mode
 from .product_choice import need_tensor_cores
+from .side_calls import on_the_side
 from .tracing import traced_call
 from .trees import leaves
 
@@ -143,7 +143,7 @@ def replaced_attention(
     shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     twin = copy.deepcopy(model, shared)
     hooked = {module for module in twin.modules() if module._forward_hooks or module._forward_pre_hooks}
-    with torch.no_grad(), noted_calls(twin) as found:
+    with on_the_side(twin), torch.no_grad(), noted_calls(twin) as found:
         twin(*args, **kwargs)
     new: dict[torch.nn.Module, torch.nn.Module] = {}
     reasons = []
@@ -157,7 +157,9 @@ def replaced_attention(
             reasons.append(str(error))
             continue
         if graph is not None:
-            graph.training, new[module] = module.training, graph  # what it holds stays in the mode that it is in
+            new[module] = graph
+            for part in set(graph.modules()).difference(module.modules()):  # what it holds stays in the mode that it is in
+                part.training = module.training
     if not new:
         why = reasons[0] if reasons else "not applicable: no float32 attention is faster, and at least as exact, in the kernel"
         raise NotImplementedError(why)
@@ -171,5 +173,6 @@ def replaced_attention(
 def split_attention(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its float32 attention as sums of products of parts where that pays."""
     need_tensor_cores()
-    need_no_training_mode(model)
+    if not isinstance(model, torch.nn.Module):
+        raise NotImplementedError("not applicable: needs an nn.Module")
     return replaced_attention(model, args, kwargs, AttentionChooser(("fp16x3", "bf16x6", "tf32x3")))
