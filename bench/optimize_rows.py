@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import json
 import math
 import os
@@ -139,23 +138,25 @@ class Bench:
         folder = self.args.out.parent / "optimize" / workload.name / f"{precision}-{budget_s:g}s"
         shutil.rmtree(folder, ignore_errors=True)
         levels = self.args.precisions if self.args.shared else [precision]
+        found: list[dict[str, Any]] = []
         try:
             with _own_caches(folder.parent) if self.args.warm else contextlib.nullcontext():
                 outcome, wall_s = self._optimised(workload, precision, budget_s, folder)
                 looked_at: dict[str, Experiment] = {}
                 run = {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
-                if self.args.ladder and levels == [precision]:  # a command that ends amid the ladder has the run all the same
-                    alone = copy.copy(self)
-                    alone.args = argparse.Namespace(**{**vars(self.args), "ladder": False})
-                    self._put([alone._row(workload, precision, precision, outcome, {}) | run], workload, precision, budget_s)
+                if self.args.ladder and levels == [precision] and all(
+                        row.get("over") is None for row in self._known(workload, precision, budget_s)):
+                    # A command that ends amid the ladder has the run all the same.
+                    found = [self._row(workload, precision, precision, outcome, {}, ladder=False) | run]
+                    self._put(found, workload, precision, budget_s)
                 found = [self._row(workload, precision, level, outcome, looked_at) | run for level in levels]
                 if self.args.warm:
                     found[-1]["warm"] = self._warm(workload, precision, budget_s, folder, outcome) if outcome.kept else NOTHING_TO_REACH
                 return found
         except KernelwrightError as error:
             _say(f"{workload.name} {precision}: {error.line()}")
-            return [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s, "error": error.line()}
-                    for level in levels]
+            return found or [{"workload": workload.name, "asked": precision, "precision": level, "budget_s": budget_s,
+                              "error": error.line()} for level in levels]
 
     def _optimised(self, workload: WorkloadRef, precision: Precision, budget_s: float, folder: Path, *, target: Outcome | None = None,
                    ) -> tuple[Outcome, float]:
@@ -177,12 +178,14 @@ class Bench:
         return outcome, time.monotonic() - start
 
     def _row(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome,
-             looked_at: dict[str, Experiment]) -> dict[str, Any]:
-        """looked_at: ladder rows that were screened or judged here for a higher level; this level's join them."""
+             looked_at: dict[str, Experiment], *, ladder: bool | None = None) -> dict[str, Any]:
+        """looked_at: ladder rows that were screened or judged here for a higher level; this level's join them. ladder: whether the others
+        are measured; as asked for."""
+        ladder = self.args.ladder if ladder is None else ladder
         report = json.loads((outcome.out_dir / "report.json").read_text())
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
         rows = {row.name: row for row in ledger if not row.tags.get("role")} | looked_at
-        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at)
+        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at, ladder=ladder)
         verdict, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
@@ -195,7 +198,7 @@ class Bench:
         before, after = statistics.median(seen) if seen else None, None
         if timing is not None:
             before, after = timing.reference.median_ns / 1e3, timing.candidate.median_ns / 1e3
-        if not self.args.ladder:
+        if not ladder:
             beyond, beyond_interval = None, None
         return {
             "workload": workload.name, "asked": asked, "precision": level, "kept": name,
@@ -231,7 +234,7 @@ class Bench:
         return None, "nothing"
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
-                looked_at: dict[str, Experiment]) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
+                looked_at: dict[str, Experiment], *, ladder: bool = True) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
         """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Those
         that the run neither judged nor screened are screened here. Judged is what could not be screened, then the best by what is known,
         until that one is a judged one. A row that errs more than its flag says is what torch gives for that flag all the same, and is timed
@@ -245,17 +248,17 @@ class Bench:
         lower: dict[str, Precision] = {}
         queue = [(item, False) for name in LADDER
                  if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None]
-        if self.args.ladder:
+        if ladder:
             seen = self._screened(workload, level, folder, context, [item for item, _ in queue if not _is_seen(known.get(item.name))])
             known |= seen
             looked_at |= seen
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
-            while queue or (queue := [(best, True) for best in self._only_screened(known, level, context, missing)]):
+            while queue or (ladder and (queue := [(best, True) for best in self._only_screened(known, level, context, missing)])):
                 item, is_best = queue.pop(0)
                 if not is_best and _is_seen(known.get(item.name)):
                     continue
-                if not self.args.ladder:
-                    missing.append(f"{item.name}: not judged (--no-ladder)")
+                if not ladder:
+                    missing.append(f"{item.name}: not measured")
                     continue
                 try:
                     file, source = _ladder_file(workload, folder, context, item)
@@ -291,7 +294,7 @@ class Bench:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.
         Nothing where it could not be judged."""
         best = known.get(best_ladder_row(list(known.values()), level).name.removesuffix(" (screened only)"))
-        if not self.args.ladder or best is None or best.verdict is not None or any(line.startswith(f"{best.name}:") for line in missing):
+        if best is None or best.verdict is not None or any(line.startswith(f"{best.name}:") for line in missing):
             return []
         return [item for item in (candidate(best.passes, context),) if refusal(item, context) is None]
 

@@ -57,7 +57,7 @@ FACTS = {
         (r"its confirmation's seconds and (\d+) s more", (audits.AUDIT_S,)),
         (r"latest of each workload and precision, (\d+) at most", (memory.KEPT_LINES,)),
         (r"operators' shares are similar \(cosine ([\d.]+)\)", (memory.SIMILAR,)),
-        (r"on a GPU with four cores and (\d+) GiB or more", (spare.LEAST_MEMORY_BYTES / 2**30,)),
+        (r"has at least (\d+) cores and (\d+) GiB of free memory", (spare.LEAST_CORES, spare.LEAST_MEMORY_BYTES / 2**30)),
     ],
 }
 """Page -> phrases with numbers, and what the code has."""
@@ -67,7 +67,6 @@ WORDS = [
     ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),
     ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),
     ("docs/search.md", "(three at most)", finalists.MOST_JUDGED, 3),
-    ("docs/search.md", "on a GPU with four cores", spare.LEAST_CORES, 4),
     ("docs/search.md", "begins with two fifths of the time", budget.LAST_TRY_SHARE, 0.4),
     ("docs/optimize.md", "at most a fifth of the time left for screens", screening.SHOWN_SHARE, 0.2),
     ("docs/optimize.md", "at\nmost two fifths of the budget", budget.CONFIRM_SHARE, 0.4),

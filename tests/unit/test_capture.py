@@ -19,6 +19,8 @@ from kernelwright.capture.lock import device_lock, holder
 from kernelwright.capture.run import read_result, run_probe
 from kernelwright.model.capture import ProbePeak, ProbeRequest, ProbeWorkload
 from kernelwright.model.errors import BadInput, Interrupted, MachineLacks, WorkloadFailed
+from kernelwright.probe import calibrate, without_compile
+from kernelwright.probe.run import Session
 from processes import gone
 from warm_start import warm_start
 
@@ -125,6 +127,40 @@ def test_who_waits_is_told_when_times_are_taken_and_when_no_longer(tmp_path):
     timed = slice(seen.index(True), len(seen) - seen[::-1].index(True))
     assert seen[0] is False and all(seen[timed]) and len(seen[timed]) > 2, "the first call is part of loading"
     assert timed.stop < len(seen), "variation calls it too, and nothing is timed then"
+
+
+def test_who_waits_is_told_that_nothing_is_measured_any_more_where_the_process_dies_at_it(tmp_path):
+    (tmp_path / "w.py").write_text(textwrap.dedent("""
+        import os, pathlib, time, torch
+        there = pathlib.Path(__file__).with_name("measuring")
+
+        def dies(x):
+            if there.exists():
+                time.sleep(0.3)  # it is seen
+                os._exit(3)
+            return x
+
+        VERSIONS = {"v1": dies}
+        def get_inputs(): return [torch.ones(4)]
+    """))
+    said = []
+    request = ProbeRequest(action="event", workload=ProbeWorkload(path=str(tmp_path / "w.py")), device="cpu",
+                           out_dir=str(tmp_path), measuring=str(tmp_path / "measuring"))
+    with warm_start(), pytest.raises(WorkloadFailed, match="ended with status 3"):
+        run_probe(request, find_interpreter(sys.executable, None, "cpu"), cwd=tmp_path, timeout_s=60, when_measuring=said.append)
+    assert said == [True, False] and not (tmp_path / "measuring").exists()
+
+
+def test_calibrations_and_the_run_without_torch_compile_are_measured_too(tmp_path, monkeypatch):
+    (tmp_path / "w.py").write_text("import torch\nVERSIONS = {'v1': torch.relu}\ndef get_inputs(): return [torch.ones(4)]\n")
+    seen, marker = {}, tmp_path / "measuring"
+    monkeypatch.setattr(calibrate, "peaks", lambda _device: (seen.update(peaks=marker.exists()), ([], []))[1])
+    monkeypatch.setattr(without_compile, "record", lambda *_: seen.update(plain=marker.exists()))
+    session = Session({"action": "annotation", "workload": {"path": str(tmp_path / "w.py")}, "device": "cpu", "out_dir": str(tmp_path),
+                       "calibrate": True, "uncompiled": True, "measuring": str(marker)})
+    monkeypatch.setattr(session, "_measure", lambda *_: seen.update(between=marker.exists()))
+    session._run()
+    assert seen == {"between": False, "plain": True, "peaks": True} and not marker.exists()
 
 
 def test_a_workload_that_was_interrupted_is_exit_130(tmp_path):

@@ -20,11 +20,11 @@ from kernelwright.judge.rounds import Rounds
 from kernelwright.judge.run import _Judgement
 from kernelwright.judge.spare import Spare
 from kernelwright.model.errors import BadInput
-from kernelwright.model.workload import WorkloadRef
+from kernelwright.model.workload import VersionSource, WorkloadRef
 from kernelwright.optimize import screen
 from kernelwright.optimize import stages as stage_module
 from kernelwright.optimize.confirm import Effort
-from kernelwright.optimize.screen import Ask
+from kernelwright.optimize.screen import Ask, Screener
 from kernelwright.optimize.stages import OptimizeOptions, RealStages
 from kernelwright.probe import judge_ahead
 from processes import alive, gone, soon, status
@@ -60,10 +60,20 @@ def both(one):
     return one.worker.process.pid, one.worker.pid
 
 
-def test_small_machines_start_nothing_ahead(monkeypatch):
+@pytest.mark.parametrize(("cores", "gibibytes", "has_room"), [(4, 8, True), (2, 8, False), (16, 1, False)])
+def test_small_machines_start_nothing_ahead(monkeypatch, cores, gibibytes, has_room):
     monkeypatch.undo()
-    assert spare.worthwhile(4, 8 * 2**30)
-    assert not spare.worthwhile(2, 8 * 2**30) and not spare.worthwhile(16, 2**30)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(spare, "available_bytes", lambda: gibibytes * 2**30)
+    assert spare.worthwhile(WORKLOAD) is has_room
+
+
+def test_nothing_is_imported_ahead_of_a_workload_that_sets_variables(tmp_path):
+    for name, text in (("plain.py", "import torch"), ("sets.py", "import os\nos.environ['TORCHINDUCTOR_MAX_AUTOTUNE'] = '1'")):
+        (tmp_path / name).write_text(text)
+    plain, sets = (WorkloadRef(path=tmp_path / name, name=name) for name in ("plain.py", "sets.py"))
+    assert spare.worthwhile(plain) and not spare.worthwhile(sets)
+    assert not spare.worthwhile(plain.model_copy(update={"source": VersionSource(path=sets.path, function="f")}))
 
 
 def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(session):
@@ -84,6 +94,7 @@ def test_a_spare_process_is_the_next_candidates_and_as_confined_as_a_new_one(ses
 def test_the_judge_of_an_optimisation_takes_what_was_prepared_for_it_and_leaves_nothing():
     stages = RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
     with warm_start(), stages.preparing(WORKLOAD, judge=True):
+        stages._prepare()
         prepared = stages.prepared[0]
         waiting, reference = prepared._spare, prepared.worker
         assert waiting is not None and reference.process.poll() is None and not prepared._told, "nothing is loaded"
@@ -94,6 +105,8 @@ def test_the_judge_of_an_optimisation_takes_what_was_prepared_for_it_and_leaves_
         with stages.judging(WORKLOAD):
             assert stages.open_sessions != [prepared], "the confirmation has processes of its own"
     with warm_start(), stages.preparing(WORKLOAD, judge=True):
+        assert stages.prepared[0].worker is None and stages.screeners[0]._spares == [], "another run may hold the machine's lock"
+        stages._prepare()
         unused = stages.prepared[0]._spare
         screeners = [spare.process.pid for spare in stages.screeners[0]._spares]
         assert screeners and all(map(alive, screeners))
@@ -150,28 +163,39 @@ def test_what_compiles_ahead_goes_on_beside_a_judgement_and_is_still_while_that_
 
 
 def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens_then(monkeypatch, tmp_path):
-    monkeypatch.setattr(screen, "worthwhile", lambda _cores, _bytes: True)
-    seen, stages = [], RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+    seen, started, stages = [], [], RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+
+    def all_are(stopped):
+        return soon(lambda: all((status(pid)[0] == "T") is stopped for pid in started))
 
     def profile(_workload, _mode, _folder, options, *, say):
-        both(waiting)
-        assert soon(lambda: len([spare for spare in spares if spare.reported(0.1)]) == len(spares))
-        options.when_measuring(True)
-        seen.extend(soon(lambda pid=pid: status(pid)[0] == "T") for pid in [waiting.worker.pid, *(spare.pid for spare in spares)])
-        options.when_measuring(False)
-        seen.append(soon(lambda: status(waiting.worker.pid)[0] != "T" and all(status(spare.pid)[0] != "T" for spare in spares)))
+        options.when_begun()
+        session, spares = stages.prepared[0], stages.screeners[0]._spares
+        assert soon(lambda: all(spare.reported(1.0) for spare in spares))
+        started.extend([both(session._spare)[1], session.worker.pid, *(spare.pid for spare in spares)])
+        for is_measuring in (True, False):
+            options.when_measuring(is_measuring)
+            seen.append(all_are(is_measuring))
         options.when_measuring(True)
         raise BadInput("enough", "that is all", where="here", fix="none")
 
     monkeypatch.setattr(stage_module, "profile", profile)
     with warm_start(), stages.preparing(WORKLOAD, judge=True):
-        waiting, spares = stages.prepared[0]._spare, list(stages.screeners[0]._spares)
         with pytest.raises(BadInput, match="that is all"):
             stages.profile(WORKLOAD, tmp_path, None, 60.0)
-        assert seen == [True] * (2 + len(spares)) and soon(lambda: all(status(spare.pid)[0] != "T" for spare in spares))
+        assert seen == [True, True] and len(started) > 2 and all_are(False)
+        first = stages.screeners[0]._spares[0]
         with stages.screening(WORKLOAD) as screener:
             found = screener.screen(Ask(CANDIDATE, "equal", 60.0, left_s=60.0))
-            assert found.status in ("timed", "hopeless") and screener._worker is spares[0], found
+            assert found.status in ("timed", "hopeless") and screener._worker is first, found
+
+
+def test_a_prepared_process_imports_what_compilers_need_and_the_cache_of_graphs_is_on(monkeypatch):
+    asked = []
+    monkeypatch.setattr(screen, "Worker", lambda *_, **how: (asked.append(how), SimpleNamespace(close=lambda: None))[1])
+    with Screener(WORKLOAD, OPTIONS) as screener:
+        screener.prepare()
+    assert asked and all(how["ahead"] and how["variables"]["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "1" for how in asked)
 
 
 @pytest.fixture

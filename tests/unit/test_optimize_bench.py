@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from kernelwright.model.errors import BadInput
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
@@ -426,12 +427,12 @@ def test_where_nothing_was_kept_there_is_no_second_run(tmp_path, monkeypatch):
 
 
 def test_a_command_that_ends_amid_the_ladder_has_the_run_and_the_next_measures_it_whole(tmp_path, monkeypatch):
-    def row(bench, workload, asked, level, _outcome, _looked_at):
-        if bench.args.ladder and cut_short:
-            raise KeyboardInterrupt
-        return result(workload.name, 2.0, 1.0, asked=asked, precision=level, over=1.5 if bench.args.ladder else None, used_s=59.0)
+    def row(_bench, workload, asked, level, _outcome, _looked_at, ladder=True):
+        if ladder and cut_short is not None:
+            raise cut_short
+        return result(workload.name, 2.0, 1.0, asked=asked, precision=level, over=1.5 if ladder else None, used_s=59.0)
 
-    table, cut_short = load("optimize_table"), True
+    table, cut_short = load("optimize_table"), KeyboardInterrupt()
     table.rows = rows
     monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, **__: (SimpleNamespace(kept=(), out_dir=tmp_path), 70.0))
     monkeypatch.setattr(rows.Bench, "_row", row)
@@ -441,10 +442,21 @@ def test_a_command_that_ends_amid_the_ladder_has_the_run_and_the_next_measures_i
         table.main(argv)
     [kept] = json.loads((tmp_path / "t.json").read_text())["rows"]
     assert kept["over"] is None and kept["wall_s"] == 70.0
-    cut_short = False
+    cut_short = BadInput("failed", "no ladder", where="there", fix="none")
+    (tmp_path / "t.json").unlink()
+    assert table.main(argv) == 0
+    [kept] = json.loads((tmp_path / "t.json").read_text())["rows"]
+    assert "error" not in kept and kept["over"] is None, "nor does a ladder that fails cost it"
+    cut_short = None
     assert table.main(argv) == 0
     [whole] = json.loads((tmp_path / "t.json").read_text())["rows"]
     assert whole["over"] == 1.5
+    monkeypatch.setattr(rows.Bench, "_warm", lambda *_: pytest.fail())
+    monkeypatch.setattr(rows.Bench, "_is_whole", lambda *_: False)
+    cut_short = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        table.main(argv)
+    assert json.loads((tmp_path / "t.json").read_text())["rows"] == [whole], "what is known whole stays until it is measured whole"
 
 
 def test_a_row_without_its_ladder_is_over_nothing():

@@ -16,7 +16,9 @@ from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, ahead, bandit, finalists, memory, shown, strategy
+from kernelwright.optimize import state as states
 from kernelwright.optimize.budget import COMPILED, Budget, costs_of, screens_s
+from kernelwright.optimize.explain import won_before
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.plan import LADDER, candidate, slim_first
@@ -311,13 +313,28 @@ def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workloa
     assert set(LADDER) <= set(rows(second)), "the ladder is measured anew"
     assert len(warm.screener.asked) < 0.8 * len(cold.screener.asked)
     assert (cold.prepared_after, warm.prepared_after) == ([(0, False)], [(0, True)]), "the judge's only where it comes first"
-    on_cpu, other_torch = Stages(device="cpu"), Stages(torch="2.12.0")
-    for other in (on_cpu, other_torch):
-        run(workload, other)
-    assert (on_cpu.prepared_after, other_torch.prepared_after) == ([], [(0, False)]), "the CPU itself is measured; another torch"
+    on_cpu, again = Stages(device="cpu"), Stages()
+    run(workload, again, budget_s=2000.0, resume=True)
+    run(workload, on_cpu)
+    assert on_cpu.prepared_after == again.prepared_after == [], "the CPU itself is measured; a resumed run measures no baseline"
+    for other, precision in ((Stages(torch="2.12.0"), "equal"), (Stages(), "bf16")):
+        run(workload, other, precision=precision, budget_s=2000.0)
+        assert other.prepared_after == [(0, False)], "a screen comes first"
     workload.path.write_text("# another workload, with the same operators")
     state = json.loads((run(workload, Stages()).out_dir / "state.json").read_text())
     assert state["winners"] == [] and state["priors"], "a similar workload teaches an order, no winner"
+
+
+def test_the_judge_comes_first_after_a_search_of_this_length_with_these_passes(workload, monkeypatch):
+    mine = memory.Lesson(workload=memory.identity(states.digest_of(workload.path), None, {}), precision="equal", shares={},
+                         winners=(("cuda_graph",),), catalogue=memory.catalogue_of(CATALOGUE), searched_s=60.0)
+    memory.remember(memory.store_for("Some [GPU]*", "2.11.0+cu130"), mine)
+    assert won_before(workload, "equal", 60.0, "2.11.0+cu130")
+    for precision, budget_s, torch in (("equal", 61.0, "2.11.0+cu130"), ("tf32", 60.0, "2.11.0+cu130"), ("equal", 60.0, "2.11.0")):
+        assert not won_before(workload, precision, budget_s, torch)
+    assert not won_before(workload.model_copy(update={"params": {"n": "2"}}), "equal", 60.0, "2.11.0+cu130")
+    monkeypatch.setattr(memory, "catalogue_of", lambda _names: "of a newer version")
+    assert not won_before(workload, "equal", 60.0, "2.11.0+cu130")
 
 
 @pytest.mark.parametrize("answer", [1.0, verdict("WRONG")])

@@ -43,7 +43,7 @@ class Bench:
         monkeypatch.setattr(screen, "device_lock", self.lock)
         monkeypatch.setattr(screen, "compilers", lambda _cores: 1)
         monkeypatch.setattr(Screener, "_spawn", lambda _screener, name, **how: FakeWorker(self, name, **how))
-        monkeypatch.setattr(screen, "worthwhile", lambda _cores, _bytes: self.has_room)
+        monkeypatch.setattr(screen, "worthwhile", lambda _workload: self.has_room)
         self.has_room = True
 
     @contextlib.contextmanager

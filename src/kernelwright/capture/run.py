@@ -37,13 +37,14 @@ def run_probe(
 
     The request and the result stay in request.out_dir beside workload.log. `while_running` is called once after the
     start: imports done there cost no time of their own. `when_measuring` is called whenever the file
-    request.measuring comes (with True) and goes. Raises the KernelwrightError that the probe reported,
+    request.measuring comes (with True) and goes, or the process ends. Raises the KernelwrightError that the probe reported,
     WorkloadFailed when it died or ran longer than timeout_s; the process group is gone afterwards in every case.
     """
     folder = Path(request.out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("result.json", *([request.measuring] if request.measuring else [])):
-        (folder / name).unlink(missing_ok=True)
+    (folder / "result.json").unlink(missing_ok=True)
+    if request.measuring:
+        Path(request.measuring).unlink(missing_ok=True)
     request_file = write_text_atomic(folder / "request.json", request.model_dump_json(indent=1))
     log = folder / "workload.log"
     process = spawn(interpreter.path, ["run", str(request_file)], device=request.device, cwd=cwd, log_path=log,

@@ -20,7 +20,7 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
-from .confine import Confinement, available_bytes, prune_caches, supported
+from .confine import Confinement, prune_caches, supported
 from .distributions import survey_seconds
 from .exchange import Exchange, Seeds
 from .options import Deadline, JudgeOptions, OfReference, ReferenceFailed, ReferenceLacks, ReferenceUnusable
@@ -146,7 +146,7 @@ class ReferenceSession:
         """
         self._ahead = True
         if (self._spare is not None or self.unconfinable or self.options.compile_cache != "user" or not self.options.confine
-                or not supported() or not worthwhile(os.cpu_count() or 1, available_bytes())):
+                or not supported() or not worthwhile(self.workload)):
             return
         with contextlib.suppress(MachineLacks, OSError):
             self._spare = self._started_ahead()

@@ -7,13 +7,16 @@ anything is timed.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..model.workload import WorkloadRef
 from .channel import Worker, WorkerFailed
-from .confine import Confinement
+from .confine import Confinement, available_bytes
 from .exchange import Exchange
 from .options import Deadline, JudgeOptions
 from .replies import Admitted
@@ -24,6 +27,7 @@ LEAST_MEMORY_BYTES = 8 * 2**30
 """On a smaller machine the imports would slow down what goes on meanwhile."""
 REPORT_S = 1.0
 """A worker reports 0.2 s after its start; only then is it known which process to stop."""
+SETS_VARIABLES = re.compile(rb"\b(environ|putenv)\b")
 LEAST_ABI = 6
 """Of Landlock (Linux 6.12): with an older one the candidate before could stop a spare's supervisor."""
 SAME = ("device", "python", "confine", "memory_limit_bytes", "process_limit", "compile_cache")
@@ -97,6 +101,10 @@ class Spare:
             self.worker.signal(number)
 
 
-def worthwhile(cores: int, available_bytes: int) -> bool:
-    """Whether this machine has room for processes that only wait."""
-    return cores >= LEAST_CORES and available_bytes >= LEAST_MEMORY_BYTES
+def worthwhile(workload: WorkloadRef) -> bool:
+    """Whether this machine has room for processes that only wait, and nothing in the workload's files must come before they import what
+    compilers need: a variable that it sets for them."""
+    if (os.cpu_count() or 1) < LEAST_CORES or available_bytes() < LEAST_MEMORY_BYTES:
+        return False
+    files = (workload.path, *([workload.source.path] if workload.source is not None else []))
+    return not any(SETS_VARIABLES.search(file.read_bytes()) for file in files if file.is_file())

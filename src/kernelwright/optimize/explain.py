@@ -75,14 +75,16 @@ def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
         "priors": memory.priors_from((lesson for lesson in lessons if lesson.workload != identity), memory.shares_of(profile))})
 
 
-def won_before(workload: WorkloadRef, precision: Precision, torch_version: str) -> bool:
-    """Whether something won for this workload on this machine, on whatever device: known before the device's name is."""
+def won_before(workload: WorkloadRef, precision: Precision, budget_s: float, torch_version: str) -> bool:
+    """Whether something won for this workload on this machine, on whatever device, in a search that had at least this budget and these
+    passes: known before the device's name is."""
     try:
         lessons = [lesson for store in memory.stores_of(torch_version) for lesson in memory.recall(store)]
     except RuntimeError:  # no home folder
         return False
-    identity = memory.identity(digest_of(workload.path), workload.version, workload.params)
-    return any(lesson.workload == identity and lesson.precision == precision and lesson.winners for lesson in lessons)
+    identity, catalogue = memory.identity(digest_of(workload.path), workload.version, workload.params), memory.catalogue_of(CATALOGUE)
+    return any(lesson.winners and lesson.searched_s >= budget_s and (lesson.workload, lesson.precision, lesson.catalogue) == (
+        identity, precision, catalogue) for lesson in lessons)
 
 
 def learn(

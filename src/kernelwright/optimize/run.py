@@ -139,11 +139,11 @@ class _Run:
             return self._optimised()
 
     def _preparing(self) -> contextlib.AbstractContextManager[None]:
-        """What comes after the baseline starts beside it, and imports what it needs before that is measured; not where the CPU itself is
-        measured, which has no cores to spare."""
+        """What comes after the baseline starts beside it; not where the CPU itself is measured, which has no cores to spare."""
         if self.options.resume or self.now["device"] != "cuda":
             return contextlib.nullcontext()
-        return self.stages.preparing(self.workload, judge=won_before(self.workload, self.options.precision, self.now["torch"]))
+        known = won_before(self.workload, self.options.precision, self.options.budget_s, self.now["torch"])
+        return self.stages.preparing(self.workload, judge=known)
 
     def _optimised(self) -> Outcome:
         self.context = self._resumed() if self.options.resume else self._baseline()

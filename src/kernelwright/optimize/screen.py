@@ -25,7 +25,7 @@ from ..capture.byte_code import byte_code_variables
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..judge.channel import Worker, WorkerFailed
-from ..judge.confine import Confinement, available_bytes
+from ..judge.confine import Confinement
 from ..judge.options import Deadline, JudgeOptions, OutOfTime
 from ..judge.reasons import verdict_of
 from ..judge.replies import R, Reply, Seconds, Text
@@ -147,7 +147,7 @@ class Screener:
     def prepare(self) -> None:
         """Start the process that screens and those that compile ahead, where this machine has room for them: they import what compilers
         need, and load nothing yet. Never fails: what cannot start is started, and complained of, when it is needed."""
-        if self._spares or self._worker is not None or not worthwhile(os.cpu_count() or 1, available_bytes()):
+        if self._spares or self._worker is not None or not worthwhile(self.workload):
             return
         with contextlib.suppress(MachineLacks, OSError):
             for number in range(1 + self.processes()):

@@ -22,6 +22,7 @@ from ..model.profile import Profile
 from ..model.saying import Say
 from ..model.verdict import Verdict
 from ..model.workload import Device, Precision, WorkloadRef
+from ..pipeline.again import ignore
 from ..pipeline.counters import CounterOptions
 from ..pipeline.profile import ProfileOptions, ProfileRun, profile
 from ..report import write_profile
@@ -84,8 +85,8 @@ class Stages(Protocol):
         (the judge's, paired with the baseline's) stands in it for its own."""
 
     def preparing(self, workload: WorkloadRef, *, judge: bool) -> contextlib.AbstractContextManager[None]:
-        """Inside it the processes of the first `screening`, and with `judge` of the first `judging`, import what they need and load nothing
-        yet. They do nothing while `profile` measures."""
+        """Inside it the processes of the first `screening`, and with `judge` of the first `judging`, start beside `profile` and import what
+        they need. They load nothing yet, and do nothing while that measures."""
 
     def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
         """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
@@ -128,7 +129,8 @@ class RealStages:
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
-            counters=self._counters(timeout_s, baseline), when_measuring=lambda is_measuring: self._hush(still, is_measuring),
+            counters=self._counters(timeout_s, baseline), when_begun=self._prepare if baseline is None else ignore,
+            when_measuring=lambda is_measuring: self._hush(still, is_measuring),
         )
         with contextlib.ExitStack() as still:
             run = profile(workload, "annotation", folder, options, say=self.say)
@@ -140,6 +142,10 @@ class RealStages:
             (run.out_dir / UNCOMPILED).mkdir(exist_ok=True)
             write_text_atomic(run.out_dir / UNCOMPILED / "profile.json", run.uncompiled.model_dump_json(indent=1) + "\n")
         return run
+
+    def _prepare(self) -> None:
+        for one in self._waiting():
+            one.prepare()
 
     def _waiting(self) -> list[ReferenceSession | Screener]:
         return [*self.prepared, *self.screeners]
@@ -160,14 +166,12 @@ class RealStages:
     def preparing(self, workload: WorkloadRef, *, judge: bool) -> Iterator[None]:
         """See Stages."""
         with contextlib.ExitStack() as stack:
+            for held in (self.prepared, self.screeners, self.lifetimes):
+                stack.callback(held.clear)
+            self.lifetimes.append(stack)
             if judge:
                 self.prepared.append(stack.enter_context(self._session(workload)))
             self.screeners.append(stack.enter_context(self._screener(workload)))
-            self.lifetimes.append(stack)
-            for held in (self.prepared, self.screeners, self.lifetimes):
-                stack.callback(held.clear)
-            for one in self._waiting():
-                one.prepare()
             yield
 
     @contextlib.contextmanager

@@ -193,7 +193,7 @@ class CounterPass:
                               fix="use a newer kernelwright, or look at the kernels with ncu itself", advice=f"known: {listed}")
         self.say(f"counters: replaying {plan.launches} launches under ncu, for {plan.expected_share_pct:.0f}% of kernel time")
         asked = request.model_copy(update={"action": "counters", "out_dir": str(folder), "calibrate": False, "stacks": False,
-                                           "measuring": None, "variation": False, "wait_for": str(gate.file) if gate is not None else None})
+                                           "variation": False, "wait_for": str(gate.file) if gate is not None else None})
         few = [] if plan.launch_count is None else ["--filter-mode", "per-launch-config", "--launch-count", str(plan.launch_count)]
         run = run_ncu(asked, interpreter, tool=tool, metrics=metrics, op_ids=plan.op_ids, extra=few, sudo=options.sudo,
                       report=raw / REPORT_FILE, cwd=cwd, say=self.say, view=self.view, gate=gate,

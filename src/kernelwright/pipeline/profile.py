@@ -85,8 +85,10 @@ class ProfileOptions:
     uncompiled: bool = False
     """Record a workload that is compiled already without its own torch.compile too (ProbeRequest.uncompiled): the optimiser's."""
     command: tuple[str, ...] = ()
+    when_begun: Callable[[], None] = ignore
+    """Called once the workload's process has started, under the machine's lock: for whoever computes beside it. Not for scripts."""
     when_measuring: Callable[[bool], None] | None = None
-    """Called with True when times begin to be taken, with False when that is over: for whoever computes beside it. Not for scripts."""
+    """Called with True when times begin to be taken, with False when that is over. Not for scripts."""
 
 
 @dataclass(frozen=True)
@@ -219,12 +221,13 @@ def capture_workload(
     second = CounterPass(options.counters, say) if mode == "annotation" else None
     counters: CounterCapture | NoCounters | None = None
 
-    raw, cwd = folder / "raw", Path.cwd()
+    raw, cwd, when_measuring = folder / "raw", Path.cwd(), options.when_measuring or (lambda _is_measuring: None)
     on_gpu = options.device != "cpu" and gpu_visible()
     known = (*ANALYSIS, *(COUNTERS if on_gpu else ())) if mode == "annotation" else ()
     ready = Meanwhile((*known, *meanwhile), limit_s=None if on_gpu else CPU_LIMIT_S)
 
     def beside() -> None:
+        options.when_begun()
         if second is not None and on_gpu:
             second.begin(request, interpreter, raw=raw, cwd=cwd, timeout_s=options.timeout_s)
         ready.start()
@@ -237,13 +240,13 @@ def capture_workload(
         result = run_again_after_autotuning(
             request, lambda asked: run_probe(asked, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say,
                                              while_running=ignore if asked.again else beside,
-                                             when_measuring=options.when_measuring or (lambda _is_measuring: None)), say)
+                                             when_measuring=when_measuring), say)
         took_s = stages.end("first_process")
-        again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False, "measuring": None,
+        again = request.model_copy(update={"action": "describe", "calibrate": True, "variation": False,
                                            "out_dir": str(raw / "calibration")})
         peaks, doubts = measured_peaks(
             result, read_ops(raw, result), key,
-            lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say), say)
+            lambda: run_probe(again, interpreter, cwd=cwd, timeout_s=options.timeout_s, say=say, when_measuring=when_measuring), say)
         stages.end("peaks")
         if second is not None:
             timed = clocks.reading()  # of the timings: ncu's replays, one by one between idle times, say nothing of them
