@@ -108,9 +108,20 @@ class Bench:
             self.taken_s[one[2]] = max(self.taken_s.get(one[2], 0.0), time.monotonic() - start)
 
     def _put(self, found: list[dict[str, Any]], workload: WorkloadRef, asked: Precision, budget_s: float) -> None:
-        """These rows in the place of what was known of the same run, on the disk too."""
+        """These rows in the place of what was known of the same run, on the disk too. An error takes no row's place, and a row without its
+        ladder gives no more than its warm run to one that has it."""
         earlier = self._known(workload, asked, budget_s)
-        self.document["rows"] = [row for row in self.document["rows"] if row not in earlier] + found
+        good = {row["precision"]: row for row in earlier if "error" not in row}
+        kept = []
+        for row in found:
+            known = good.get(row["precision"])
+            if known is not None and "error" in row:
+                kept.append(known)
+            elif known is not None and known["over"] is not None and row["over"] is None:
+                kept.append(known | ({"warm": row["warm"]} if row.get("warm") else {}))
+            else:
+                kept.append(row)
+        self.document["rows"] = [row for row in self.document["rows"] if row not in earlier] + kept
         self.write()
 
     def _known(self, workload: WorkloadRef, asked: Precision, budget_s: float) -> list[dict[str, Any]]:
@@ -144,9 +155,7 @@ class Bench:
                 outcome, wall_s = self._optimised(workload, precision, budget_s, folder)
                 looked_at: dict[str, Experiment] = {}
                 run = {"budget_s": budget_s, "wall_s": round(wall_s, 1), **_looked(outcome.out_dir, wall_s)}
-                if self.args.ladder and levels == [precision] and all(
-                        row.get("over") is None for row in self._known(workload, precision, budget_s)):
-                    # A command that ends amid the ladder has the run all the same.
+                if self.args.ladder and levels == [precision]:  # a command that ends amid the ladder has the run all the same
                     found = [self._row(workload, precision, precision, outcome, {}, ladder=False) | run]
                     self._put(found, workload, precision, budget_s)
                 found = [self._row(workload, precision, level, outcome, looked_at) | run for level in levels]

@@ -113,30 +113,30 @@ def test_the_judge_of_an_optimisation_takes_what_was_prepared_for_it_and_leaves_
     assert gone((unused.worker.process.pid, *screeners)) and not unused.folder.exists() and stages.prepared == stages.screeners == []
 
 
-def test_once_something_is_faster_the_confirmations_processes_start_and_are_still_while_others_time(monkeypatch):
-    monkeypatch.setattr(stage_module, "judge", lambda *_, **__: SimpleNamespace(verdict=verdicts.pop(0)))
-    stages = RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None)
+def test_the_confirmations_processes_start_beside_the_first_judgement_and_are_still_while_others_time(monkeypatch):
+    monkeypatch.setattr(stage_module, "judge", lambda *_, **__: judged.append(list(stages.prepared)))
+    stages, judged = RealStages(OptimizeOptions(device="cpu", python=sys.executable, timeout_s=60), lambda _line: None), []
     with warm_start(), stages.preparing(WORKLOAD, judge=False):
-        verdicts = ["SAME", "FASTER", "FASTER"]
         with stages.screening(WORKLOAD), stages.judging(WORKLOAD) as judging:
-            judging(CANDIDATE, "equal", 60.0, Effort())
             assert stages.prepared == []
-            judging(CANDIDATE, "equal", 60.0, Effort())
+            for _ in range(2):
+                judging(CANDIDATE, "equal", 60.0, Effort())
             [prepared] = stages.prepared
-            judging(CANDIDATE, "equal", 60.0, Effort())
-            assert stages.prepared == [prepared], "once"
+            assert judged == [[prepared]] * 2, "once"
             (supervisor, worker), reference = both(prepared._spare), prepared.worker.pid
             with stages.open_sessions[0].others():
                 assert soon(lambda: status(worker)[0] == status(reference)[0] == "T")
             assert soon(lambda: "T" not in (status(worker)[0], status(reference)[0]))
-        verdicts = ["FASTER"]
         with stages.judging(WORKLOAD) as judging:
             assert stages.open_sessions == [prepared]
             judging(CANDIDATE, "equal", 60.0, Effort())
         assert stages.prepared == [], "nothing follows a confirmation as a rule"
         assert gone((supervisor, worker, reference))
+        with stages.screening(WORKLOAD), stages.judging(WORKLOAD) as judging, monkeypatch.context() as full:
+            full.setattr(stage_module.ReferenceSession, "__enter__", lambda _session: (_ for _ in ()).throw(OSError(28, "No space left")))
+            judging(CANDIDATE, "equal", 60.0, Effort())
+        assert len(judged) == 4 and stages.prepared == [], "what cannot be prepared costs no judgement"
     assert stages.lifetimes == []
-    verdicts = ["FASTER"]
     with stages.screening(WORKLOAD), stages.judging(WORKLOAD) as judging:
         judging(CANDIDATE, "equal", 60.0, Effort())
     assert stages.prepared == [], "on a CPU it would take the cores of what is measured"

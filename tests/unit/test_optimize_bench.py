@@ -457,6 +457,20 @@ def test_a_command_that_ends_amid_the_ladder_has_the_run_and_the_next_measures_i
     with pytest.raises(KeyboardInterrupt):
         table.main(argv)
     assert json.loads((tmp_path / "t.json").read_text())["rows"] == [whole], "what is known whole stays until it is measured whole"
+    cut_short = None
+    monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, **__: (_ for _ in ()).throw(BadInput("busy", "busy", where="it", fix="none")))
+    assert table.main(argv) == 0
+    assert json.loads((tmp_path / "t.json").read_text())["rows"] == [whole], "an error takes no row's place"
+
+
+def test_a_run_again_without_the_ladder_adds_its_warm_run_to_a_row_that_has_it(tmp_path):
+    bench, workload = rows.Bench.__new__(rows.Bench), SimpleNamespace(name="one")
+    bench.args, bench.document = SimpleNamespace(out=tmp_path / "t.json"), {"rows": [result("one", 2.0, 1.0)]}
+    warm = {"speedup": 2.0, "cold_s": 9.0, "warm_s": 3.0, "share": 1 / 3}
+    bench._put([result("one", 1.9, 1.0, over=None, warm=warm)], workload, "equal", 120.0)
+    assert bench.document["rows"] == [result("one", 2.0, 1.0, warm=warm)]
+    bench._put([result("one", 1.8, 1.2)], workload, "equal", 120.0)
+    assert bench.document["rows"] == [result("one", 1.8, 1.2)]
 
 
 def test_a_row_without_its_ladder_is_over_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,7 @@ from torch import nn
 from kernelwright.probe.rewrites import separable_convolutions as rewrite
 from kernelwright.probe.rewrites.batch_norms import fold_batch_norms
 from kernelwright.probe.rewrites.separable_convolutions import Convolutions, chains_of, replace_chains, stage_of
+from kernelwright.probe.rewrites.side_calls import on_the_side
 from kernelwright.probe.rewrites.tracing import traced_call
 from triton_interpreter import interpreted
 
@@ -309,10 +312,14 @@ class Drops(nn.Module):
         return F.dropout(x, 0.1, self.training)
 
 
-class Averages(nn.Module):
-    """Keeps a running mean without being a norm of torch's; one that torch.fx does not look into."""
+def leaf(module: nn.Module) -> nn.Module:
+    """torch.fx does not look into it."""
+    type(module).__module__ = "torch.nn.own"
+    return module
 
-    __module__ = "torch.nn.own"
+
+class Averages(nn.Module):
+    """Keeps a running mean without being a norm of torch's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,6 +331,11 @@ class Averages(nn.Module):
         return x - self.mean[:, None, None]
 
 
+class Numpys(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(numpy.random.rand())
+
+
 NARROW = nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1))
 
 
@@ -331,15 +343,15 @@ NARROW = nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 8, 1))
 @pytest.mark.parametrize(("layer", "why"), [
     (nn.BatchNorm2d(8), "changes 1."), (nn.InstanceNorm2d(8, track_running_stats=True), "changes 1."),
     (nn.Dropout(0.1), "draws random numbers"), (nn.RReLU(), "draws random numbers"), (Drops(), "draws random numbers"),
-    (Averages(), "changes 1.mean"), (NARROW, "changes 1.parametrizations.weight.0._u"),
+    (leaf(Averages()), "changes 1.mean"), (leaf(Numpys()), "draws random numbers"), (NARROW, "changes 1.parametrizations.weight.0._u"),
 ], ids=lambda one: type(one).__name__ if isinstance(one, nn.Module) else "")
 def test_a_model_that_depends_on_it_is_refused_and_stays_as_it_was(layer: nn.Module, why: str) -> None:
     model, x = separable(layer), torch.randn(1, 8, 5, 5)
-    before, numbers = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    before, numbers, others = copy.deepcopy(model.state_dict()), torch.get_rng_state(), numpy.random.get_state()[1].copy()
     with pytest.raises(NotImplementedError, match=rf"not applicable: a call of the model.*{why}"):
         rewrite.separable_convolutions(model, (x,), {})
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), numbers)
+    assert torch.equal(torch.get_rng_state(), numbers) and (numpy.random.get_state()[1] == others).all()
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -352,6 +364,51 @@ def test_numbers_drawn_in_eval_mode_are_drawn_as_before(monkeypatch: pytest.Monk
     with torch.no_grad():
         one, two = (torch.manual_seed(3) and net(x) for net in (twin, model))
         torch.testing.assert_close(one, two)
+
+
+class Holds(nn.Module):
+    def __init__(self, held: torch.Tensor | None, step: object = None) -> None:
+        super().__init__()
+        self.register_buffer("held", held)
+        self.step = step
+
+    def forward(self) -> None:
+        if self.step is not None:
+            self.step(self)
+
+
+@pytest.mark.parametrize("held", [
+    torch.arange(16.0)[::2], torch.ones(4, 4)[:, 0], torch.ones(1, 1).expand(3, 4), torch.zeros(()), torch.zeros(0, 3), None,
+    torch.randn(3, dtype=torch.complex64).conj(), torch.tensor([float("nan")]), torch.tensor([True]), torch.randn(3, 4).t()])
+def test_a_buffer_of_any_shape_that_stays_as_it_is_hinders_nothing(held: torch.Tensor | None) -> None:
+    with on_the_side(Holds(held)) as nothing:
+        assert nothing is None
+
+
+def assigned(module: Holds) -> None:
+    module.held = module.held + 1
+
+
+@pytest.mark.parametrize("step", [assigned, lambda module: module.held.add_(1), lambda module: setattr(module, "held", None),
+                                  lambda module: module.held.resize_(7), lambda module: setattr(module, "held", module.held.double())])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_buffer_that_a_call_changes_is_as_it_was_afterwards(step: object, training: bool) -> None:
+    module, held = Holds(torch.arange(3.0), step).train(training), None
+    held = module.held
+    with pytest.raises(NotImplementedError, match="changes held") if training else contextlib.nullcontext(), on_the_side(module):
+        module()
+    assert module.held is held and torch.equal(held, torch.arange(3.0))
+    with pytest.raises(ZeroDivisionError), on_the_side(module):
+        module()
+        raise ZeroDivisionError
+    assert module.held is held and torch.equal(held, torch.arange(3.0)), "also after a failure, which is told as it is"
+
+
+@pytest.mark.parametrize("held", [torch.eye(2).to_sparse(), torch.ones(2, device="meta"), nn.parameter.UninitializedBuffer()],
+                         ids=["sparse", "meta", "lazy"])
+def test_a_buffer_that_can_not_be_put_back_is_refused(held: torch.Tensor) -> None:
+    with pytest.raises(NotImplementedError, match="not applicable: the model has a buffer"), on_the_side(Holds(held)):
+        pass
 
 
 def test_without_a_gpu_it_says_so() -> None:

@@ -184,17 +184,16 @@ class RealStages:
                 further = CONDITIONS if effort.audits else claimed(candidate, seconds)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
                                                      "conditions": further, "cross_check": effort.audits, "measures": effort.measures})
-                verdict = judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
-                if verdict.verdict == "FASTER" and self.open_screeners:
+                if self.open_screeners:
                     self._prepare_confirmation(workload)
-                return verdict
+                return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 
             yield judge_candidate
 
     def _prepare_confirmation(self, workload: WorkloadRef) -> None:
-        """Its processes are others than those of the search, and import what they need beside that."""
+        """Its processes are others than those of the search, and import what they need beside the search's first judgement."""
         if self.lifetimes and not self.prepared:
-            with contextlib.suppress(KernelwrightError):  # told by the confirmation
+            with contextlib.suppress(KernelwrightError, OSError):  # told by the confirmation
                 self.prepared.append(self.lifetimes[-1].enter_context(self._session(workload)))
                 self.prepared[-1].prepare()
 
