@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -35,8 +35,10 @@ from optimizing import context, facts
 from triton_interpreter import interpreted
 
 TILE = [64, 32, 4, 2, 0]
-LEAST_ERROR = {"tf32x3": 2.0**-20}
-"""The product of two lower parts that is left out: upper parts are cut off after 10 bits, so a lower one is below 2^-10 of its number."""
+SHARPEST = 3.0
+LEAST_ERROR = {"tf32x3": 2.0**-20, "fp16x3": SHARPEST * 2.0**-22}
+"""The product of two lower parts that is left out. tf32x3: upper parts are cut off after 10 bits, so a lower one is below 2^-10 of its
+number. fp16x3: they are rounded to 11, so a lower one is below 2^-11 of it; an error of a score counts as many times as it is sharp."""
 
 
 def exact_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float) -> torch.Tensor:
@@ -47,7 +49,8 @@ def exact_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tens
 @pytest.mark.parametrize("mode", TERMS)
 @settings(deadline=None, max_examples=15)
 @given(rows=st.integers(1, 40), columns=st.integers(1, 70), depth=st.integers(1, 128), magnitudes=st.tuples(*[st.integers(-30, 30)] * 2),
-       sharp=st.floats(0.01, 3.0), causal=st.booleans(), seed=st.integers(0, 99))
+       sharp=st.floats(0.01, SHARPEST), causal=st.booleans(), seed=st.integers(0, 99))
+@example(rows=15, columns=50, depth=128, magnitudes=(0, 0), sharp=3.0, causal=False, seed=4)
 def test_errs_like_float32(
     mode: str, rows: int, columns: int, depth: int, magnitudes: tuple[int, int], sharp: float, causal: bool, seed: int,
 ) -> None:
