@@ -315,7 +315,10 @@ class Bench:
         """The same again in half the time, with what the first run left: lessons, and the compilers' caches."""
         again, _ = self._optimised(workload, precision, WARM_SHARE * budget_s, folder.with_name(folder.name + "-warm"), target=cold)
         first, second = (reached_s(out.out_dir, cold.speedup, cold.kept) for out in (cold, again))  # None: never, however fast it was
-        return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if first and second else None}
+        both = first and second
+        whole = [_baseline_s(out.out_dir) + (took_s or 0.0) for out, took_s in ((cold, first), (again, second))]
+        return {"speedup": again.speedup, "cold_s": first, "warm_s": second, "share": second / first if both else None,
+                "whole_share": whole[1] / whole[0] if both else None}
 
 
 class _Unprofiled(RealStages):
@@ -354,6 +357,11 @@ def reached_s(folder: Path, speedup: float, kept: Sequence[str]) -> float | None
              if not row.tags.get("role") and row.verdict is not None and row.verdict.verdict == "FASTER" and row.verdict.speedup is not None
              and row.verdict.speedup >= speedup * (SAME_PASSES if set(row.passes) == set(kept) else SAME_RESULT)]
     return min(times, default=None)
+
+
+def _baseline_s(folder: Path) -> float:
+    """Seconds from the run's start to the end of its baseline's profile, from where reached_s counts."""
+    return float(json.loads((folder / "state.json").read_text()).get("baseline_s", 0.0))
 
 
 def _looked(folder: Path, wall_s: float) -> dict[str, Any]:
@@ -426,8 +434,11 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
     shares = [one["share"] for one in warm if one["share"] is not None]
     if warm:
         left = "Again in half the budget with what the first run left (lessons, compilers' caches)"
+        whole = [one["whole_share"] for one in warm if one.get("whole_share") is not None]
+        with_it = f", in {geometric_mean(whole):.2f} of it with that profile ({len(whole)})" if whole else ""
         lines += ["", f"{left}: the same result (within 2%, the same passes within 5%) in {geometric_mean(shares):.2f} of the time "
-                  f"(geometric mean of {len(shares)} of {len(warm)})." if shares else f"{left}: not reached."]
+                  f"after the baseline's profile (geometric mean of {len(shares)} of {len(warm)}){with_it}."
+                  if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
 
 

@@ -1,5 +1,6 @@
 """What the judge sees beside the generator's rounds, for real on the CPU: two processes, small workloads made here."""
 
+import math
 import sys
 
 import pytest
@@ -213,8 +214,9 @@ def test_an_output_that_the_next_call_overwrites_is_wrong(verdict_on):
 @pytest.mark.parametrize("name", ["unwritten_row", "adds_into_fresh_memory"])
 def test_memory_that_was_never_written_is_no_result(name, verdict_on):
     verdict = verdict_on("softmax", name)
-    assert verdict.verdict == "WRONG" and "nan where the reference is" in verdict.reasons[0], verdict.reasons
-    assert verdict.reproducer.got == "nan" and isinstance(verdict.reproducer.expected, float)
+    assert verdict.verdict == "WRONG" and isinstance(verdict.reproducer.expected, float), verdict.reasons
+    got = float(verdict.reproducer.got)  # garbage: NaN, malloc's own numbers in a block that was free, or what malloc filled it with
+    assert math.isnan(got) or abs(got - verdict.reproducer.expected) > 100 * verdict.reproducer.limit, verdict.reasons
 
 
 @pytest.mark.parametrize("name", ["wears_out", "wears_out_at_once"])

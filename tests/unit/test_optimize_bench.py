@@ -180,7 +180,26 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
     below = [f"{row['over']:.2f}x" for row in found if row["over"] < 1.0]
     assert below == ["0.96x", "0.77x", "0.95x"] and "Three are below their ladder" in said and all(f", {share}" in said for share in below)
     shares = [row["warm"]["share"] for row in found if row.get("warm") and row["warm"]["share"] is not None]
-    assert len(shares) == 10 and f"came again in {rows.geometric_mean(shares):.2f} of the time" in said
+    assert len(shares) == 10 and f"came again in {rows.geometric_mean(shares):.2f} of the time after the baseline" in said
+
+
+def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured():
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found, problems, earlier = (json.loads((folder / f"{name}.json").read_text())["rows"] for name in ("h100", "kernelbench-h100", "h200"))
+    assert rows.table(found) == (folder / "h100.md").read_text() and rows.table(problems) == (folder / "kernelbench-h100.md").read_text()
+    assert {row["device_name"] for row in (*found, *problems)} == {"NVIDIA H100 80GB HBM3"}
+    short = {row["budget_s"]: row["speedup"] for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
+    assert f"{short[60.0]:.2f}x in 60 s and {short[120.0]:.2f}x in 120 s on the H200" in said
+    middle, long = found
+    assert f"{middle['speedup']:.2f}x in 180 s and {long['speedup']:.2f}x in 480 s" in said
+    assert f"{middle['per_minute']:.1f} and {long['per_minute']:.1f} candidates a minute" in said
+    assert f"took {middle['after_us']:.0f} us after 180 s and {long['after_us']:.0f} us after 480 s" in said
+    assert f"the original {middle['before_us']:.0f} us and {long['before_us']:.0f} us" in said
+    after = {one["minutes"]: one["gain"] for one in long["bought"]}
+    assert f"{after['1']} after one minute and {after['3']} after three" in said
+    warm = middle["warm"]
+    assert f"{warm['share']:.2f} of the time: {warm['warm_s']:.1f} s" in said and f"took {warm['cold_s']:.1f} s" in said
+    assert [row["kept"] for row in problems] == ["nothing"] and max(row["speedup"] for row in problems) == 1.0
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
@@ -384,15 +403,16 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
 
 
 def test_a_second_run_that_finds_less_has_not_reached_the_first_ones_result(tmp_path, monkeypatch):
-    slow = run(tmp_path / "cold", [said_by_the_judge("cuda_graph", 3.0, 30)])
+    slow = run(tmp_path / "cold", [said_by_the_judge("cuda_graph", 3.0, 30)], baseline_s=8.0)
     bench = rows.Bench.__new__(rows.Bench)
     cold = SimpleNamespace(out_dir=slow, speedup=3.0, kept=("cuda_graph", "no_grad"))
     for best, reached in ((1.5, None), (3.0, 3.0)):
-        fast = run(tmp_path / f"warm{best}", [said_by_the_judge("cuda_graph", best, 1)])
+        fast = run(tmp_path / f"warm{best}", [said_by_the_judge("cuda_graph", best, 1)], baseline_s=4.0)
         out = SimpleNamespace(out_dir=fast, speedup=best)
         monkeypatch.setattr(rows.Bench, "_optimised", lambda *_, target, out=out: (out, 1.0) if target is cold else pytest.fail())
         warm = bench._warm(None, "equal", 60.0, slow, cold)
         assert warm["cold_s"] == 32.0 and warm["warm_s"] == reached
+        assert warm["whole_share"] == (reached and pytest.approx((4.0 + reached) / (8.0 + 32.0)))
 
 
 def test_a_second_run_ends_where_it_has_reached_the_first_ones_result(tmp_path, monkeypatch):
@@ -484,5 +504,8 @@ def test_only_what_the_first_run_found_can_be_reached_again():
 
     page = rows.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
                        result("three", 1.0, 1.0, **warm(None, None))])
-    assert "in 0.25 of the time (geometric mean of 1 of 2)" in page
+    assert "in 0.25 of the time after the baseline's profile (geometric mean of 1 of 2)." in page
+    one = warm(40.0, 10.0)
+    one["warm"]["whole_share"] = 0.4
+    assert "(geometric mean of 1 of 1), in 0.40 of it with that profile (1)." in rows.table([result("one", 2.0, 1.0, **one)])
     assert "Again" not in rows.table([result("three", 1.0, 1.0, **warm(None, None))])

@@ -98,6 +98,26 @@ def test_one_judgement_is_all_that_is_held_back_where_nothing_else_would_use_the
     assert all("for its screen" in reason for reason in waiting)
 
 
+@pytest.mark.parametrize(("budget_s", "by_half"), [(600.0, True), (90.0, False)])
+def test_a_budget_with_room_for_it_has_its_first_judgement_by_half_time(workload, budget_s, by_half):
+    """A search that judged its winner at the very end (an H100, 405 of 480 s) found that this took 73 s, and had none left to confirm it."""
+    stages = Stages(seconds={"cheap": 11.0, "compile": 20.0})
+    plain_screen, plain_judge, judged_at = stages.screener.screen, stages.judge, []
+
+    def screen(ask):
+        stages.clock.now += budget_s / 30
+        return plain_screen(ask)
+
+    def judge(*args):
+        judged_at.append(stages.clock.now)
+        return plain_judge(*args)
+
+    stages.screener.screen, stages.judge = screen, judge
+    begun = stages.clock.now
+    outcome = run(workload, stages, budget_s=budget_s)
+    assert outcome.kept and (judged_at[0] - begun < 0.6 * budget_s) == by_half, judged_at
+
+
 def test_what_the_screen_left_no_gain_of_is_judged_after_what_may_gain(workload):
     """Large inputs: a judgement takes 15 s. LayerNorm over 4 M elements on an H200: no_grad 1.00x was judged, compile_default, 19x, was
     out of budget."""

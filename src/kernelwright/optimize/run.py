@@ -192,7 +192,8 @@ class _Run:
             workload=str(self.workload.path), workload_sha256=states.digest_of(self.workload.path), version=self.workload.version,
             params=self.workload.params, precision=self.options.precision, device=result.environment.device,
             device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
-            budget_s=self.options.budget_s, started_utc=states.utc_now(), options={"clocks": self.options.clocks},
+            budget_s=self.options.budget_s, started_utc=states.utc_now(), baseline_s=round(self.budget.used_s(), 2),
+            options={"clocks": self.options.clocks},
         )
         self.state = warm(self.workload, self.state, uncompiled or profile)
         if self.state.winners:

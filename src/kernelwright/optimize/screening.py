@@ -53,6 +53,8 @@ LADDER_MARGIN = 1.5
 """The ladder's turn comes while the time left is this many times what those of its rows take that fit, or they and the next screen."""
 SHOWN_SHARE = 0.2
 """In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
+ROOMY = 10.0
+"""A budget of so many judgements has its first by half time."""
 MOST_NAMED = 40
 """Candidates that one row lists by name."""
 
@@ -215,10 +217,10 @@ class ScreenedSearch(Search):
         loaded = item is None or any(row.screen is not None for row in self.ledger.rows)
         if loaded and self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
-        if item is not None:
+        row = self._overdue() if item is not None else self._to_judge()
+        if item is not None and row is None:
             self._screen_one(item)
             return True
-        row = self._to_judge()
         if row is not None:
             self._judge_one(row)
             return True
@@ -379,6 +381,14 @@ class ScreenedSearch(Search):
         """The next finalist that may change what is kept, where the time left has room for its judgement."""
         left, share = self.left_s(), self._judgement_share()
         return next((row for row in self._queue(self.view()) if left >= share * self._judgement_s(row)), None)
+
+    def _overdue(self) -> Experiment | None:
+        """The best so far, where half of a budget with room for it has passed and nothing was FASTER: from then on there is a result,
+        whatever ends the run, and it is known what a judgement takes."""
+        if next(iter(self.best()), None) is not None or self.budget.used_s() < self.budget.total_s / 2:
+            return None
+        row = self._hopeful()
+        return row if row is not None and self.budget.total_s >= ROOMY * self._judgement_s(row) else None
 
     def _to_judge(self) -> Experiment | None:
         """The next finalist that there is time for."""

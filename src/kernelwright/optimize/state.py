@@ -32,6 +32,8 @@ class State(Record):
     seed: int
     budget_s: float
     started_utc: str
+    baseline_s: float = 0.0
+    """Seconds of the budget that were used by then: the baseline's profile. 0 in what was written before this was noted."""
     options: dict[str, str] = Field(default_factory=dict)
     winners: tuple[tuple[str, ...], ...] = ()
     """Warm start: passes that had won for this workload on this machine when the run began, and what the first was screened to gain."""

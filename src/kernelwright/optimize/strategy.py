@@ -32,6 +32,8 @@ compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
+IDLE = "found nothing to change in the compiled graphs"
+"""In the reason of such a candidate (probe/rewrites/graphs.py)."""
 NO_PRIOR = 1e-6
 """A dimension of which similar workloads say nothing: after what paid there, before what gained nothing."""
 MOST_SWAPS = 3
@@ -274,7 +276,7 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
 
 
 def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Candidate]:
-    if item.name in base.passes:
+    if item.name in base.passes or _gives_up_graph(base, item):
         return []
     if item.in_graph and carrier_of(base.passes) is None:
         compiled = candidate([*base.passes, CARRIER], view.context).name
@@ -286,6 +288,12 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
         ways.append([*names, GRAPH])
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
             if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
+
+
+def _gives_up_graph(base: Experiment, item: Pass) -> bool:
+    """Whether a pass that is no capture itself, and no compile mode, would take the place of the call's CUDA graph."""
+    excluded = [CATALOGUE[name] for name in base.passes if not compatible([name, item.name])]
+    return not item.carrier and not item.one_launch and any(one.one_launch for one in excluded)
 
 
 def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) -> bool:
@@ -351,8 +359,18 @@ def joined(passes: Iterable[str], new: str) -> list[str]:
 def _open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
     """Those that were not measured, can be put together and apply."""
     done = {row.name for row in view.rows if row.status != "out_of_budget"}
+    idle = {_rewrites(row.passes) for row in view.rows if row.status == "not_applicable" and IDLE in row.reason} - {frozenset()}
     return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
-            and refusal(item, view.context) is None]
+            and refusal(item, view.context) is None and _rewrites(item.passes) not in idle]
+
+
+def _rewrites(passes: Iterable[str]) -> frozenset[str]:
+    """The passes that decide what the compiler is given. Where one of them found nothing to change, it finds nothing under another compile
+    mode or another of Inductor's settings either; beside another rewrite it may (batch norms that are folded away bring a convolution
+    and its ReLU together)."""
+    items = [CATALOGUE[name] for name in passes if name in CATALOGUE and name != UNWRAP]
+    return frozenset(item.name for item in items
+                     if not item.carrier and (item.level in ("module", "functional", "aten") or item.precision != "equal"))
 
 
 def _distinct(items: Iterable[Candidate]) -> list[Candidate]:

@@ -24,5 +24,7 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="inductor_cpp_wrapper", layer=LAYER_COMPILE, level="inductor", dimension="host", cost="autotune",
     refuse=_refuse, predict=_predict,
+    # A graph's replay launches nothing from the host; each process pays for the first C++ that it compiles (H100, torch 2.11: 54 to 77 s).
+    conflicts=frozenset({"cuda_graph", "compile_reduce_overhead", "compile_max_autotune"}),
     why="Kernels are launched from generated C++, not Python: less host time between them.",
 )

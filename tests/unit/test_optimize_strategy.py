@@ -1,0 +1,47 @@
+"""What may be tried next, with the whole catalogue. Pure."""
+
+from __future__ import annotations
+
+from kernelwright.model.trial import Screen
+from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import strategy
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.plan import LADDER, candidate
+from optimizing import CONVOLUTIONAL, context
+
+HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu"))
+
+
+def seen(index: int, *passes: str, speedup: float | None, parents: tuple[str, ...] = (), reason: str = "") -> Experiment:
+    item = candidate(passes, HERE, parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
+    screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9) if speedup else None
+    return Experiment(index=index, name=item.name, passes=item.passes, precision="equal", candidate_file="c", reason=reason, parents=parents,
+                      status="screened" if speedup else "not_applicable", screen=screen, dimension=item.dimension,
+                      ladder_row=item.name in LADDER)
+
+
+def proposed(*done: Experiment) -> list[set[str]]:
+    return [set(item.passes) for item in strategy.proposals(strategy.View(HERE, "equal", done))]
+
+
+def test_what_found_nothing_to_change_is_not_tried_again_under_another_compile_mode_or_setting():
+    mode = "compile_reduce_overhead"
+    done = [seen(1, mode, speedup=1.5), seen(2, "fold_linear_bn", mode, speedup=1.8, parents=(mode,)),
+            seen(3, "fold_conv_bn", mode, speedup=1.7, parents=(mode,)), seen(4, "inductor_memory_planning", mode, speedup=1.6, parents=(mode,))]
+    both = {"fold_linear_bn", "fold_conv_bn"}
+    assert {*both, "inductor_memory_planning", mode, "no_grad"} in proposed(*done), "the rescue pool"
+    idle = seen(5, "fold_linear_bn", "fold_conv_bn", "compile_default", "cuda_graph", speedup=None,
+                reason="found nothing to change in the compiled graphs: fold_linear_bn")
+    left = [names for names in proposed(*done, idle) if both <= names]
+    beside = [{name for name in names - both if CATALOGUE[name].level in ("module", "functional", "aten")} for names in left]
+    assert all(beside), "beside another rewrite it may find something"
+
+
+def test_no_pass_for_the_hosts_launches_is_put_on_a_cuda_graph_or_in_its_place():
+    """On an H100 it took 54 to 77 s to build and gained nothing: the whole call was one launch."""
+    def with_wrapper(*passes: str) -> bool:
+        done = [seen(1, *passes, speedup=2.5), seen(2, "compile_default", speedup=1.4)]
+        return any("inductor_cpp_wrapper" in names for names in proposed(*done))
+
+    assert with_wrapper("channels_last", "compile_default")
+    assert not with_wrapper("compile_default", "cuda_graph") and not with_wrapper("compile_max_autotune")
