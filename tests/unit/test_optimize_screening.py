@@ -100,7 +100,7 @@ def test_one_judgement_is_all_that_is_held_back_where_nothing_else_would_use_the
 
 @pytest.mark.parametrize(("budget_s", "by_half"), [(600.0, True), (90.0, False)])
 def test_a_budget_with_room_for_it_has_its_first_judgement_by_half_time(workload, budget_s, by_half):
-    """A search that judged its winner at the very end (an H100, 405 of 480 s) found that this took 73 s, and had none left to confirm it."""
+    """A search that judged its winner at the very end (an H100, 405 of 480 s) found that this took 73 s: none were left to confirm it."""
     stages = Stages(seconds={"cheap": 11.0, "compile": 20.0})
     plain_screen, plain_judge, judged_at = stages.screener.screen, stages.judge, []
 

@@ -15,8 +15,8 @@ HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu"))
 def seen(index: int, *passes: str, speedup: float | None, parents: tuple[str, ...] = (), reason: str = "") -> Experiment:
     item = candidate(passes, HERE, parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
     screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9) if speedup else None
-    return Experiment(index=index, name=item.name, passes=item.passes, precision="equal", candidate_file="c", reason=reason, parents=parents,
-                      status="screened" if speedup else "not_applicable", screen=screen, dimension=item.dimension,
+    return Experiment(index=index, name=item.name, passes=item.passes, precision="equal", candidate_file="c", reason=reason,
+                      parents=parents, status="screened" if speedup else "not_applicable", screen=screen, dimension=item.dimension,
                       ladder_row=item.name in LADDER)
 
 
@@ -27,7 +27,8 @@ def proposed(*done: Experiment) -> list[set[str]]:
 def test_what_found_nothing_to_change_is_not_tried_again_under_another_compile_mode_or_setting():
     mode = "compile_reduce_overhead"
     done = [seen(1, mode, speedup=1.5), seen(2, "fold_linear_bn", mode, speedup=1.8, parents=(mode,)),
-            seen(3, "fold_conv_bn", mode, speedup=1.7, parents=(mode,)), seen(4, "inductor_memory_planning", mode, speedup=1.6, parents=(mode,))]
+            seen(3, "fold_conv_bn", mode, speedup=1.7, parents=(mode,)),
+            seen(4, "inductor_memory_planning", mode, speedup=1.6, parents=(mode,))]
     both = {"fold_linear_bn", "fold_conv_bn"}
     assert {*both, "inductor_memory_planning", mode, "no_grad"} in proposed(*done), "the rescue pool"
     idle = seen(5, "fold_linear_bn", "fold_conv_bn", "compile_default", "cuda_graph", speedup=None,
