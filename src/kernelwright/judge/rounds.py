@@ -374,7 +374,9 @@ class Rounds:
         if not any(result.evidence for result in self.results if not result.kind):
             raise ReferenceFailed(
                 "ill_conditioned", "the workload's own error against float64 is above 1% on every output in every round, "
-                "so no candidate can be judged", fix="use inputs on which the computation is well-conditioned")
+                "so no candidate can be judged",
+                fix="use inputs on which the computation is well-conditioned; or where TF32 is the cause, which torch allows convolutions "
+                "by default, set torch.backends.cudnn.allow_tf32 = False in the workload")
 
     def _correctness(self, passed: bool, errors: tuple[OutputError, ...], reasons: tuple[str, ...]) -> Correctness:
         own = [result for result in self.results if not result.kind]

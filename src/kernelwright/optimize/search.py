@@ -33,6 +33,8 @@ NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 NOT_APPLICABLE = "not applicable: "
 ENDING_S = 1.0
 """Kept of the time for a judgement: one that is ended for want of time takes a moment to end (0.5 s on two busy cores)."""
+UNDECIDABLE = "ill_conditioned"
+"""Code of the judge's error that holds for every candidate alike: one such judgement ends the search."""
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
@@ -112,10 +114,13 @@ class Search:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:
             self.failure, self._failures = error, self._failures + 1
-            if self._failures >= MAX_FAILURES_OF_ORIGINAL:
+            if error.code == UNDECIDABLE:
+                self.stopped = error.message
+            elif self._failures >= MAX_FAILURES_OF_ORIGINAL:
                 self.stopped = f"{self._failures} judgements in a row could not be made: {error.message}"
+            mend = f" (fix: {error.fix})" if error.fix else ""
             return row.model_copy(update={
-                "status": "failed", "reason": f"could not be judged: {error.message}", "elapsed_s": self.budget.clock() - start,
+                "status": "failed", "reason": f"could not be judged: {error.message}{mend}", "elapsed_s": self.budget.clock() - start,
                 "tags": {**row.tags, CAUSE: ORIGINAL}})
         self.failure, self._failures = None, 0
         reason = verdict.reasons[0] if verdict.reasons else ""
