@@ -98,6 +98,12 @@ CANDIDATES = {
         return out
     return call
 """,
+    "adds_what_malloc_gives": """
+    def call(x):
+        scratch = torch.empty(1 << 24)  # 64 MiB: mapped anew at each call, all zero
+        return model(x) + scratch[1 << 20]
+    return call
+""",
     "wears_out": """
     calls = 0
     def call(x):
@@ -217,6 +223,11 @@ def test_memory_that_was_never_written_is_no_result(name, verdict_on):
     assert verdict.verdict == "WRONG" and isinstance(verdict.reproducer.expected, float), verdict.reasons
     got = float(verdict.reproducer.got)  # garbage: NaN, malloc's own numbers in a block that was free, or what malloc filled it with
     assert math.isnan(got) or abs(got - verdict.reproducer.expected) > 100 * verdict.reproducer.limit, verdict.reasons
+
+
+def test_pages_fresh_from_the_system_are_no_result_either(verdict_on):
+    verdict = verdict_on("softmax", "adds_what_malloc_gives")
+    assert verdict.verdict == "WRONG" and float(verdict.reproducer.got) > 1e38, verdict.reasons
 
 
 @pytest.mark.parametrize("name", ["wears_out", "wears_out_at_once"])

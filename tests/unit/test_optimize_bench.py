@@ -19,6 +19,7 @@ from kernelwright.model.errors import BadInput
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
+from kernelwright.optimize import strategy
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.plan import candidate
 from optimizing import Context, environment, facts, verdict
@@ -183,7 +184,7 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
     assert len(shares) == 10 and f"came again in {rows.geometric_mean(shares):.2f} of the time after the baseline" in said
 
 
-def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured():
+def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_path):
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found, problems, earlier = (json.loads((folder / f"{name}.json").read_text())["rows"] for name in ("h100", "kernelbench-h100", "h200"))
     assert rows.table(found) == (folder / "h100.md").read_text() and rows.table(problems) == (folder / "kernelbench-h100.md").read_text()
@@ -197,6 +198,11 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured():
     assert f"the original {middle['before_us']:.0f} us and {long['before_us']:.0f} us" in said
     after = {one["minutes"]: one["gain"] for one in long["bought"]}
     assert f"{after['1']} after one minute and {after['3']} after three" in said
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    idle = [strategy._rewrites(row.passes) for row in Ledger(tmp_path / "ledgers" / "h100b_conv_block_equal-480s" / "ledger.jsonl").rows
+            if row.status == "not_applicable" and strategy.IDLE in row.reason and not row.tags.get("role")]
+    assert f"Of its {long['candidates']} candidates {len(idle)} found nothing to change, {len(idle) - len(set(idle))} of them as" in said
     warm = middle["warm"]
     assert f"{warm['share']:.2f} of the time: {warm['warm_s']:.1f} s" in said and f"took {warm['cold_s']:.1f} s" in said
     assert [row["kept"] for row in problems] == ["nothing"] and max(row["speedup"] for row in problems) == 1.0

@@ -46,3 +46,22 @@ def test_no_pass_for_the_hosts_launches_is_put_on_a_cuda_graph_or_in_its_place()
 
     assert with_wrapper("channels_last", "compile_default")
     assert not with_wrapper("compile_default", "cuda_graph") and not with_wrapper("compile_max_autotune")
+    gained = [seen(1, "compile_default", speedup=1.4),
+              seen(2, "inductor_cpp_wrapper", "compile_default", speedup=1.6, parents=("compile_default",)),
+              seen(3, "cuda_graph", speedup=1.3), seen(4, "fold_conv_bn", "compile_default", "cuda_graph", speedup=2.5)]
+    assert not any("inductor_cpp_wrapper" in names for names in proposed(*gained)), "nor by the rescue pool"
+
+
+def test_another_capture_may_take_the_place_of_the_compilers_cuda_graphs():
+    done = [seen(1, "compile_default", speedup=1.4), seen(2, "compile_reduce_overhead", speedup=2.0)]
+    assert any("piecewise_graphs" in names for names in proposed(*done))
+
+
+def test_settings_that_a_rewrite_is_measured_against_make_it_another_trial():
+    done = [seen(1, "fuse_conv_relu", "compile_default", speedup=None, reason=f"{strategy.IDLE}: fuse_conv_relu")]
+
+    def is_open(*names: str) -> bool:
+        return bool(strategy.still_open(strategy.View(HERE, "equal", done), [candidate(["fuse_conv_relu", *names], HERE)]))
+
+    assert not is_open("compile_default", "cuda_graph") and not is_open("inductor_memory_planning", "compile_reduce_overhead")
+    assert is_open("compile_default", "cudnn_benchmark") and is_open("compile_default", "fold_conv_bn")

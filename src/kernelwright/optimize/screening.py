@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,7 +153,7 @@ class ScreenedSearch(Search):
         own doing."""
         view, done = self.view(), self._finished()
         proposed = strategy.proposals(view, whole=True) if self._screens() else self._combinations(done)
-        singles = [item for item in first_round(self.context, self.precision) if view.row(item.name) is None]
+        singles = strategy.still_open(view, [item for item in first_round(self.context, self.precision) if view.row(item.name) is None])
         items = {item.name: item for item in (*singles, *proposed) if item.name not in done and self.why_not(item) is None}
         why = ended or self.stopped or looked_no_further(view)
 
@@ -218,11 +219,12 @@ class ScreenedSearch(Search):
         if loaded and self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
         row = self._overdue() if item is not None else self._to_judge()
-        if item is not None and row is None:
-            self._screen_one(item)
-            return True
         if row is not None:
-            self._judge_one(row)
+            limit_s = max(LIMIT_FACTOR * self._judgement_s(row), self.budget.total_s / 4) if item is not None else math.inf
+            self._judge_one(row, limit_s)
+            return True
+        if item is not None:
+            self._screen_one(item)
             return True
         return self._ablate_one() or self._wait_for_ladder()
 
@@ -383,9 +385,9 @@ class ScreenedSearch(Search):
         return next((row for row in self._queue(self.view()) if left >= share * self._judgement_s(row)), None)
 
     def _overdue(self) -> Experiment | None:
-        """The best so far, where half of a budget with room for it has passed and nothing was FASTER: from then on there is a result,
+        """The best so far, where half of a budget with room for it has passed and nothing was judged: from then on there may be a result,
         whatever ends the run, and it is known what a judgement takes."""
-        if next(iter(self.best()), None) is not None or self.budget.used_s() < self.budget.total_s / 2:
+        if self.budget.used_s() < self.budget.total_s / 2 or any(row.verdict is not None for row in self.rows()):
             return None
         row = self._hopeful()
         return row if row is not None and self.budget.total_s >= ROOMY * self._judgement_s(row) else None
@@ -454,12 +456,13 @@ class ScreenedSearch(Search):
         name = file_name(self.ledger.next_index() + 1 + others, item.name)
         return self.write(self.row(item).model_copy(update={"candidate_file": name}))
 
-    def _judge_one(self, screened: Experiment) -> Experiment:
-        """Judge a finalist; its row. What the budget or the original ends says nothing of it: it stays a screened one."""
+    def _judge_one(self, screened: Experiment, limit_s: float = math.inf) -> Experiment:
+        """Judge a finalist; its row. limit_s: the longest that it may take, where there is something else to do. What that, the budget or
+        the original ends says nothing of it: it stays a screened one."""
         row = screened.model_copy(update={"index": self.ledger.next_index(), "status": "judged", "reason": "", "started_utc": utc_now(),
                                           "tags": {name: value for name, value in screened.tags.items() if name != CAUSE}})
         self.say(f"judging {row.name}")
-        row = self.judge_file(self.folder / row.candidate_file, row, self.left_s())
+        row = self.judge_file(self.folder / row.candidate_file, row, min(self.left_s(), limit_s))
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
             status = "screened" if row.screen is not None else "out_of_budget"
             (self._cut_short if status == "screened" else self._unproven).add(row.name)

@@ -34,7 +34,7 @@ NOT_APPLICABLE = "not applicable: "
 ENDING_S = 1.0
 """Kept of the time for a judgement: one that is ended for want of time takes a moment to end (0.5 s on two busy cores)."""
 UNDECIDABLE = "ill_conditioned"
-"""Code of the judge's error that holds for every candidate alike: one such judgement ends the search."""
+"""Code of the judge's error that holds for every candidate alike: where nothing was judged before, it ends the search."""
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
@@ -114,7 +114,7 @@ class Search:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:
             self.failure, self._failures = error, self._failures + 1
-            if error.code == UNDECIDABLE:
+            if error.code == UNDECIDABLE and not any(one.verdict is not None for one in self.rows()):
                 self.stopped = error.message
             elif self._failures >= MAX_FAILURES_OF_ORIGINAL:
                 self.stopped = f"{self._failures} judgements in a row could not be made: {error.message}"

@@ -32,6 +32,8 @@ compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
 RESCUE = "rescue"
+FOR_REWRITES = ("freeze_weights", "cudnn_benchmark", "blas_library")
+"""Settings that change what later rewrites see (frozen weights are constants), or which kernels they are measured against."""
 IDLE = "found nothing to change in the compiled graphs"
 """In the reason of such a candidate (probe/rewrites/graphs.py)."""
 NO_PRIOR = 1e-6
@@ -47,7 +49,7 @@ def untried_ladder(view: View) -> list[Candidate]:
     names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.training)),
                    key=lambda name: (name == CHEAPEST and _compiles_anew(view), _COSTS.index(CATALOGUE[name].cost)))
     cast = _best_cast(view)
-    return _open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
+    return still_open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
                         for also in ([[cast], []] if cast is not None else [[]]) for name in names])
 
 
@@ -67,15 +69,15 @@ def _best_cast(view: View) -> str | None:
 def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     """Everything that may be tried now, in no order that matters but for equals. whole: also where the search looks no further."""
     warm = [candidate(names, view.context, origin=WARM) for names in view.winners if set(names) <= CATALOGUE.keys()]
-    found = _open(view, warm)
+    found = still_open(view, warm)
     ladder = untried_ladder(view)
     found += ladder
     if not whole and (settled(view) or exhausted(view)):
         return _distinct(found)
     passes = _usable(view)
-    found += _open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
-    found += _open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += _open(view, [*_casts_in_graph(view), *_own_graphs(view)])
+    found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
+    found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
+    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)])
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -272,11 +274,11 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
             found += _step(view, base, item, level)
         if on_graph is not None and item.precision == level:
             found += _step(view, on_graph, item, level)
-    return _open(view, found)
+    return still_open(view, found)
 
 
 def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Candidate]:
-    if item.name in base.passes or _gives_up_graph(base, item):
+    if item.name in base.passes or _gives_up_graph(base.passes, item.name):
         return []
     if item.in_graph and carrier_of(base.passes) is None:
         compiled = candidate([*base.passes, CARRIER], view.context).name
@@ -290,10 +292,9 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
             if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
 
 
-def _gives_up_graph(base: Experiment, item: Pass) -> bool:
-    """Whether a pass that is no capture itself, and no compile mode, would take the place of the call's CUDA graph."""
-    excluded = [CATALOGUE[name] for name in base.passes if not compatible([name, item.name])]
-    return not item.carrier and not item.one_launch and any(one.one_launch for one in excluded)
+def _gives_up_graph(passes: Iterable[str], name: str) -> bool:
+    """Whether a pass that only spares the host would take the place of the call's CUDA graph, which spares it all of the launches."""
+    return CATALOGUE[name].dimension == "host" and any(CATALOGUE[one].one_launch and not compatible([one, name]) for one in passes)
 
 
 def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) -> bool:
@@ -336,12 +337,13 @@ def _rescues(view: View) -> list[Candidate]:
             added += [name] if compatible([*best.passes, *added, name]) else []
         if len(added) > 1:
             found.append(_rescue(view, [*best.passes, *added], best))
-        for name in [name for name in missing if not compatible([*best.passes, name])][:MOST_SWAPS]:
+        excluded = [name for name in missing if not compatible([*best.passes, name]) and not _gives_up_graph(best.passes, name)]
+        for name in excluded[:MOST_SWAPS]:
             swapped = joined(best.passes, name)
             for other in missing:
                 swapped += [other] if other not in swapped and compatible([*swapped, other]) else []
             found.append(_rescue(view, swapped, best))
-    return _open(view, found)
+    return still_open(view, found)
 
 
 def _rescue(view: View, names: Iterable[str], best: Experiment) -> Candidate:
@@ -356,7 +358,7 @@ def joined(passes: Iterable[str], new: str) -> list[str]:
     return [*kept, *bare, new]
 
 
-def _open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
+def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
     """Those that were not measured, can be put together and apply."""
     done = {row.name for row in view.rows if row.status != "out_of_budget"}
     idle = {_rewrites(row.passes) for row in view.rows if row.status == "not_applicable" and IDLE in row.reason} - {frozenset()}
@@ -365,12 +367,12 @@ def _open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _rewrites(passes: Iterable[str]) -> frozenset[str]:
-    """The passes that decide what the compiler is given. Where one of them found nothing to change, it finds nothing under another compile
-    mode or another of Inductor's settings either; beside another rewrite it may (batch norms that are folded away bring a convolution
-    and its ReLU together)."""
+    """The passes that decide what a rewrite is given, and what its measurements are. Where one of them found nothing to change, it finds
+    nothing under another compile mode or other settings of Inductor either; beside another rewrite it may (batch norms that are folded
+    away bring a convolution and its ReLU together)."""
     items = [CATALOGUE[name] for name in passes if name in CATALOGUE and name != UNWRAP]
-    return frozenset(item.name for item in items
-                     if not item.carrier and (item.level in ("module", "functional", "aten") or item.precision != "equal"))
+    return frozenset(item.name for item in items if not item.carrier and (
+        item.level in ("module", "functional", "aten") or item.precision != "equal" or item.name in FOR_REWRITES))
 
 
 def _distinct(items: Iterable[Candidate]) -> list[Candidate]:

@@ -32,6 +32,7 @@ _NO_HOOKS = [guard for guard in (getattr(torch._C, name, None) for name in ("Dis
 POISON_BYTES = {"cuda": 2 << 30, "cpu": 1 << 26}
 POISON_BLOCKS = 2
 POISON_MAX_BLOCKS = 256
+DIRTY_BYTES = 2 << 30
 M_PERTURB = -6
 """glibc's malloc.h. With byte b, malloc fills what it gives with b ^ 0xFF, and free what it takes with b (mallopt(3))."""
 
@@ -191,7 +192,8 @@ def dirty_malloc(device: str) -> Iterator[None]:
     """CPU: every block that malloc gives is filled with 0x7F (3.4e38 in a float32, 1.4e306 in a float64), whatever was in it before.
 
     poison() leaves NaN, and misses a block that comes from elsewhere in the heap, a page fresh from the system (all zero) say. This
-    misses none that malloc gives, but for those below 1 KiB from a thread's cache. Only with glibc; it slows every allocation.
+    misses none that malloc gives, but for those below 1 KiB from a thread's cache. Only with glibc. It slows every allocation, and makes
+    all of a block resident: see may_be_dirty.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device == "cpu" and os.name == "posix" else None
     if mallopt is None:
@@ -202,6 +204,21 @@ def dirty_malloc(device: str) -> Iterator[None]:
         yield
     finally:
         mallopt(M_PERTURB, 0)
+
+
+def address_space_peak() -> int:
+    """Bytes of address space that this process had at most (Linux); 0 elsewhere."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith("VmPeak:")), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def may_be_dirty(before: int, after: int) -> bool:
+    """Whether a call that took the peak from `before` to `after` when memory was clean may be run with dirty memory: what it allocates and
+    never touches (a cache for the longest sequence) would become resident, in the candidate alone."""
+    return after - before <= DIRTY_BYTES
 
 
 def _free_sizes(device: str) -> list[int]:

@@ -39,7 +39,20 @@ from . import (
 )
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import RING_BYTES, Program, Timer, refill, unwrap
-from .judge_tensors import WRITTEN, Leaf, TensorProblem, checksum, clone_like, dirty_malloc, layout, poison, read_leaves, write_leaves
+from .judge_tensors import (
+    WRITTEN,
+    Leaf,
+    TensorProblem,
+    address_space_peak,
+    checksum,
+    clone_like,
+    dirty_malloc,
+    layout,
+    may_be_dirty,
+    poison,
+    read_leaves,
+    write_leaves,
+)
 from .loaders import Inputs
 
 Message = dict[str, Any]
@@ -59,6 +72,8 @@ class Worker:
         self.outputs: list[Leaf] = []
         self.previous: list[Leaf] = []
         """The outputs of the checked call before, where they were asked to be kept."""
+        self.clean_calls_fit: bool | None = None
+        """Whether all calls with clean memory so far took so little of it that one may be made with dirty memory. None: there was none."""
         self.timer: Timer | None = None
         self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
@@ -171,11 +186,16 @@ class Worker:
         self.previous, self.outputs = self.outputs if message.get("keep") else [], []
         if message.get("poison"):
             poison(sizes, self.workload.device)
-        dirty = bool(message.get("poison")) and message["round"] % 2 == 0  # by turns: not every error shows with either garbage
+        # By turns: not every error shows with either garbage. Never the first call, in which a candidate may compile and tune.
+        dirty = bool(message.get("poison")) and message["round"] % 2 == 1 and bool(self.clean_calls_fit)
+        peak = address_space_peak()
         start = time.perf_counter()
         with dirty_malloc(self.workload.device) if dirty else contextlib.nullcontext():
             self.outputs, drew = self.program.call(self.called, message["seed"])
-        return {"call_s": time.perf_counter() - start, "drew_random_numbers": drew,
+        call_s = time.perf_counter() - start
+        if not dirty:
+            self.clean_calls_fit = may_be_dirty(peak, address_space_peak()) and self.clean_calls_fit is not False
+        return {"call_s": call_s, "drew_random_numbers": drew,
                 "buffers_changed": self._buffers_changed(), "written": self._written(wanted)}
 
     def op_layout(self, _message: Message) -> Message:
