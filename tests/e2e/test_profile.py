@@ -70,7 +70,8 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
     assert attributed == timeline["attributed_ns"] and unattributed == timeline["unattributed_ns"]
     # Inference runs its operators on one thread: what was measured is the steps' wall time, taken from other events.
     assert attributed + unattributed == timeline["measured_ns"] == sum(timeline["step_wall_ns"])
-    assert attributed > 0.2 * timeline["measured_ns"], "the rest is between operators: few steps on a busy machine had 62% there"
+    outside = [k["duration_ns"] / (k["end_ns"] - k["start_ns"]) for k in profile["unattributed_kernels"]]
+    assert len(outside) == len(timeline["step_wall_ns"]) and min(outside) < 0.5, "of the step that the machine disturbed least"
     assert any(op["source"] and f"{example}.py:" in op["source"] for op in profile["operators"])
     assert any(op["module"] for op in profile["operators"])
     exact = [op for op in profile["operators"] if op["source_kind"] == "line"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import strategy
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate
+from kernelwright.probe.rewrites import graphs
 from optimizing import CONVOLUTIONAL, context
 
 HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu"))
@@ -36,6 +39,10 @@ def test_what_found_nothing_to_change_is_not_tried_again_under_another_compile_m
     left = [names for names in proposed(*done, idle) if both <= names]
     beside = [{name for name in names - both if CATALOGUE[name].level in ("module", "functional", "aten")} for names in left]
     assert all(beside), "beside another rewrite it may find something"
+
+
+def test_the_words_are_those_of_the_rewrite():
+    assert f"not applicable: {strategy.IDLE}" in Path(graphs.__file__).read_text()
 
 
 def test_no_pass_for_the_hosts_launches_is_put_on_a_cuda_graph_or_in_its_place():

@@ -55,7 +55,7 @@ LADDER_MARGIN = 1.5
 SHOWN_SHARE = 0.2
 """In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
 ROOMY = 10.0
-"""A budget of so many judgements has its first by half time."""
+"""A budget with room for so many judgements has its first at half time."""
 MOST_NAMED = 40
 """Candidates that one row lists by name."""
 

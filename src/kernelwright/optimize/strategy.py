@@ -50,7 +50,7 @@ def untried_ladder(view: View) -> list[Candidate]:
                    key=lambda name: (name == CHEAPEST and _compiles_anew(view), _COSTS.index(CATALOGUE[name].cost)))
     cast = _best_cast(view)
     return still_open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
-                        for also in ([[cast], []] if cast is not None else [[]]) for name in names])
+                             for also in ([[cast], []] if cast is not None else [[]]) for name in names])
 
 
 def _compiles_anew(view: View) -> bool:
