@@ -30,19 +30,38 @@ def answer(given: dict[str, Any]) -> dict[str, Any] | None:
     if sub and given.get("agent_type") == "kernelwright:profiler":
         reason = _no_contract(text)
     until = time.monotonic() + WRITTEN_S
-    reason = reason or _once_written(lambda: _altered(text, given, sub), until) or _once_written(lambda: _unproved(text, given, sub), until)
+    for look in (_altered, _unproved):
+        reason = reason or _once_written(lambda look=look: look(text, given, sub), given, until)
     if not reason and not sub and not given.get("background_tasks"):
         reason = _clocks_left(given)
     return {"decision": "block", "reason": "kernelwright: " + reason} if reason else None
 
 
-def _once_written(look: Callable[[], tuple[str, bool]], until: float) -> str:
-    """The objection of (objection, whether the transcript may lack what speaks otherwise), once nothing can be missing or at `until`."""
+def _once_written(look: Callable[[], tuple[str, bool]], given: dict[str, Any], until: float) -> str:
+    """The objection of (objection, whether the transcript may lack what speaks otherwise), once nothing can be missing or at `until`. A
+    transcript is read again only when it has grown."""
+    seen = _state(given)
     objection, doubtful = look()
     while doubtful and time.monotonic() < until:
         time.sleep(POLL_S)
-        objection, doubtful = look()
+        now = _state(given)
+        if now != seen:
+            seen = now
+            objection, doubtful = look()
     return objection
+
+
+def _state(given: dict[str, Any]) -> list[tuple[int, int]]:
+    """Size and time of change of the session's transcripts."""
+    found = []
+    for key in ("transcript_path", "agent_transcript_path"):
+        path = given.get(key)
+        try:
+            status = os.stat(os.path.expanduser(path)) if isinstance(path, str) else None
+        except (OSError, ValueError):
+            status = None
+        found.append((status.st_size, status.st_mtime_ns) if status else (-1, -1))
+    return found
 
 
 def _no_contract(text: str) -> str:

@@ -6,11 +6,10 @@ import glob
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -533,9 +532,17 @@ def test_hooks_leave_the_plugin_as_it_was(tmp_path: Path) -> None:
     assert sorted(path for path in HOOKS.rglob("*") if path not in before) == []
 
 
+def cpu_s(run: Callable[[], object]) -> float:
+    """User and system time of the processes that `run` starts and waits for, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
 @pytest.mark.parametrize("event", EVENTS)
-def test_a_hook_costs_less_than_its_share(tmp_path: Path, event: str) -> None:
-    """CPU time of one run, the median of five, whatever else the machine does. A user is promised 200 ms of wall time."""
+def test_a_hook_costs_no_more_than_a_few_readings_of_the_transcript(tmp_path: Path, event: str) -> None:
+    """CPU time, against a bare interpreter that parses the same transcript in turns with it: so on a slow machine too."""
     transcript = session_of(tmp_path, *['{"verdict": "SAME", "speedup": 1.0}' + "x" * 2000] * 300)
     given = {
         **bash(
@@ -546,10 +553,7 @@ def test_a_hook_costs_less_than_its_share(tmp_path: Path, event: str) -> None:
         "last_assistant_message": "It is 3x faster.",
         "cwd": str(tmp_path),
     }
-    costs = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start(event, json.dumps(given), tmp_path)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        costs.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert statistics.median(costs) < 0.4, costs  # seen: 0.04 to 0.09 s
+    parse = [sys.executable, "-I", "-S", "-c", "import json, sys; [json.loads(line) for line in open(sys.argv[1])]", transcript]
+    pairs = [(cpu_s(lambda: start(event, json.dumps(given), tmp_path)), cpu_s(lambda: subprocess.run(parse, check=True))) for _ in range(5)]
+    costs, readings = zip(*pairs, strict=True)
+    assert min(costs) < 6 * min(readings), pairs  # seen: 1.4 to 2.2

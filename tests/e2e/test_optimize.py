@@ -16,10 +16,9 @@ import pytest
 from processes import soon
 
 ROOT = Path(__file__).resolve().parents[2]
-# It waits where a graph for gradients would be recorded: without gradients it is many times faster on the busiest machine.
+# Where a graph for gradients would be recorded it does its work several times: without gradients it is several times faster on the busiest
+# machine. No waiting instead: a side that sleeps and one that works are not slowed alike by others, and the judge's own clock doubts that.
 WORKLOAD = '''
-import time
-
 import torch
 from torch import nn
 
@@ -30,10 +29,10 @@ class Chain(nn.Module):
         self.w = nn.ParameterList([nn.Parameter(torch.randn(16)) for _ in range(n)])
 
     def forward(self, x):
-        if torch.is_grad_enabled():
-            time.sleep(0.01)
-        for w in self.w:
-            x = torch.tanh(x * w + w)
+        for w in list(self.w) * 4:
+            for _ in range(6 if torch.is_grad_enabled() else 1):
+                y = torch.tanh(x * w + w)
+            x = y
         return x
 
 
@@ -132,15 +131,17 @@ def processes_of(place: Path) -> list[str]:
 
 
 def test_ctrl_c_leaves_the_best_so_far_and_no_process(place):
-    process = subprocess.Popen(argv("--budget", "5m", "--out", str(place / "cut")), cwd=place, env=environment(place),
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    said = place / "said.txt"
+    with said.open("w") as err:
+        process = subprocess.Popen(argv("--budget", "5m", "--out", str(place / "cut")), cwd=place, env=environment(place),
+                                   stdout=subprocess.PIPE, stderr=err, text=True, start_new_session=True)
     ledger, give_up = place / "cut" / "ledger.jsonl", time.monotonic() + 200
-    while not (ledger.is_file() and '"verdict":"FASTER"' in ledger.read_text()) and time.monotonic() < give_up:
+    while not (ledger.is_file() and '"verdict":"FASTER"' in ledger.read_text()) and time.monotonic() < give_up and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     answer = json.loads(out)
-    assert process.returncode == 130 and answer["error"]["code"] == "interrupted"
+    assert process.returncode == 130 and answer["error"]["code"] == "interrupted", said.read_text()
     verdicts = [row["verdict"]["verdict"] for row in map(json.loads, ledger.read_text().splitlines()) if row["verdict"]]
     assert "FASTER" in verdicts and Path(answer["optimized"]).is_file() and Path(answer["report"]).is_file()
     assert soon(lambda: not processes_of(place)), processes_of(place)

@@ -3,6 +3,8 @@
 import argparse
 import importlib
 import json
+import sys
+import time
 
 import pytest
 
@@ -71,6 +73,20 @@ def test_an_interrupt_exits_130(monkeypatch, capsys):
     monkeypatch.setattr(EDGE, "_run", lambda argv: (_ for _ in ()).throw(KeyboardInterrupt))
     assert main(["doctor", "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
+
+
+class Dropped:
+    """Its end is interrupted, where Python drops every exception."""
+
+    def __del__(self):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_that_python_drops_exits_130_too(monkeypatch, capsys):
+    monkeypatch.setattr(EDGE, "_run", lambda argv: [Dropped(), time.sleep(0.01)].clear() or time.sleep(10))
+    before = sys.unraisablehook
+    assert main(["doctor"]) == 130 and sys.unraisablehook is before
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_fault_of_our_own_is_still_one_line(monkeypatch, capsys):

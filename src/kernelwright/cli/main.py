@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -56,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _interrupt)
     try:
-        answer = _run(argv)
+        with _every_interrupt():
+            answer = _run(argv)
         _print(answer, as_json)
     except KernelwrightError as error:
         return _fail(error, as_json)
@@ -232,3 +234,22 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def _every_interrupt() -> Iterator[None]:
+    """An interrupt that comes amid a destructor or a weak reference's callback, whose exceptions Python drops, comes again."""
+    before = sys.unraisablehook
+
+    def hook(error: sys.UnraisableHookArgs) -> None:
+        if issubclass(error.exc_type, KeyboardInterrupt):
+            main_thread = threading.main_thread().ident or 0
+            again = threading.Timer(0.01, signal.pthread_kill, (main_thread, signal.SIGTERM))  # what is raised in here is dropped too
+            again.daemon = True
+            again.start()
+        else:
+            before(error)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
