@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import optimize_page as page
 import optimize_rows as rows
 
 PROBLEMS = {
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     bench = rows.Bench(args, "kernelbench_table")
     bench.run([rows.WorkloadRef(path=file.resolve(), name=f"{file.parent.name}_{file.stem}") for file in files])
     bench.write()
-    print(rows.table(bench.document["rows"]))
+    print(page.table(bench.document["rows"]))
     return 0
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import optimize_page as page
 import optimize_rows as rows
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     bench = rows.Bench(args, "optimize_table")
     bench.run([_workload(name, args) for name in args.workloads])
     bench.write()
-    print(rows.table(bench.document["rows"]))
+    print(page.table(bench.document["rows"]))
     return 1 if args.check and not _reached(bench.document["rows"], args) else 0
 
 
@@ -78,7 +79,7 @@ def _reached(found: list[dict], args: argparse.Namespace) -> bool:
     groups = [[row for row in good if (row["precision"], row["budget_s"]) == key]
               for key in {(row["precision"], row["budget_s"]) for row in good}]  # a mean over several precisions would hide one of them
     return (len(good) == len(found) > 0 and all(row["speedup"] >= 1.0 and row["over"] is not None for row in good)
-            and all(rows.geometric_mean(row[key] for row in group) >= least
+            and all(page.geometric_mean(row[key] for row in group) >= least
                     for group in groups for key, least in (("speedup", args.least), ("over", args.least_over))))
 
 

@@ -22,6 +22,7 @@ from kernelwright.optimize import (
     screening,
     strategy,
     summary,
+    timed,
     view,
     waiting,
 )
@@ -42,7 +43,7 @@ FACTS = {
     ],
     "docs/search.md": [
         (r"From a budget of (\d+) s on, on a GPU", (COUNTED_BUDGET_S,)),
-        (r"\(at least (\d+) s, and (\d+) of the original", (screening.LEAST_LIMIT_S, screening.LEAST_CALLS)),
+        (r"\(at least (\d+) s, and (\d+) of the original", (timed.LEAST_LIMIT_S, timed.LEAST_CALLS)),
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),
         (r"when the time left is ([\d.]+) times what those of them need", (screening.LADDER_MARGIN,)),
         (r"trials in a row without a gain of (\d+)%", (round(100 * (view.STEP - 1)),)),
@@ -63,7 +64,7 @@ FACTS = {
 """Page -> phrases with numbers, and what the code has."""
 WORDS = [
     ("docs/search.md", "After twelve trials in a row", strategy.PATIENCE, 12),
-    ("docs/search.md", "that takes five times what its kind took", screening.LIMIT_FACTOR, 5),
+    ("docs/search.md", "that takes five times what its kind took", timed.LIMIT_FACTOR, 5),
     ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),
     ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),
     ("docs/search.md", "(three at most)", finalists.MOST_JUDGED, 3),

@@ -36,6 +36,7 @@ def load(name: str):
     return module
 
 
+pages = load("optimize_page")
 rows = load("optimize_rows")
 predictions = load("predictions")
 
@@ -49,13 +50,13 @@ def result(workload: str, speedup: float, rung: float, **changes: object) -> dic
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
 def test_the_geometric_mean_scales_with_its_values_and_lies_between_them(values, factor):
-    mean = rows.geometric_mean(values)
+    mean = pages.geometric_mean(values)
     assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
-    assert rows.geometric_mean(value * factor for value in values) == pytest.approx(mean * factor)
+    assert pages.geometric_mean(value * factor for value in values) == pytest.approx(mean * factor)
 
 
 def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
-    page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 2.0, ladder_missing=["x"]),
+    page = pages.table([result("one", 2.0, 1.0), result("two", 8.0, 2.0, ladder_missing=["x"]),
                        {"workload": "three", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no | torch"},
                        result("one", 4.0, 2.0, precision="bf16")])
     assert "| geometric mean of 2 | | | 4.00x | | 1.41x | 2.83x |" in page and "three | failed: no / torch" in page
@@ -66,7 +67,7 @@ def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
 
 
 def test_each_row_names_the_ceiling_that_its_bound_is_at():
-    page = rows.table([result("new", 2.0, 1.0, bound_after="at most 60.0%", bound_ceiling="tensor pipe, bfloat16"),
+    page = pages.table([result("new", 2.0, 1.0, bound_after="at most 60.0%", bound_ceiling="tensor pipe, bfloat16"),
                        result("old", 4.0, 1.0, bound_after="318.2%"), result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
     assert "| at most 60.0% (tensor pipe, bfloat16) |" in page and "| 318.2% (the original's) |" in page and "| n/a | 5.00x |" in page
     assert "\"the original's\", the row is from before" in page
@@ -139,19 +140,19 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert predictions.main([str(tmp_path / "ledgers"), "--out", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
-    assert rows.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
+    assert pages.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
     whole, short, lower, middle = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
                                    for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0), ("tf32", 120.0)))
     said = (ROOT / "docs" / "search.md").read_text()
     gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
     assert len(whole) == 7 and len(short) == 5 and None not in over
-    means = [f"{rows.geometric_mean(values):.2f}x" for values in (gains, over)]
+    means = [f"{pages.geometric_mean(values):.2f}x" for values in (gains, over)]
     assert f"geometric mean {means[0]} over the original\nand {means[1]} over the best row" in said
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
-    assert f"60 s give {rows.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
+    assert f"60 s give {pages.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
     assert sum("split_" in row["kept"] for row in whole) == 4
     assert (len(lower), len(middle)) == (7, 6)
-    means = [[f"{rows.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
+    means = [[f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
     assert f"geometric mean {means[0][0]} over the original and {means[0][1]} over the best row of that ladder" in said
     assert f"{means[0][1]} over the best row of that ladder, the least {min(row['speedup'] for row in lower):.2f}x and " \
         f"{min(row['over'] for row in lower):.2f}x." in said
@@ -167,11 +168,11 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
 def test_what_is_said_of_kernelbench_is_what_was_measured():
     folder = ROOT / "docs" / "search-runs"
     found = json.loads((folder / "kernelbench-h200.json").read_text())["rows"]
-    assert rows.table(found) == (folder / "kernelbench-h200.md").read_text()
+    assert pages.table(found) == (folder / "kernelbench-h200.md").read_text()
     assert (len(found), {row["budget_s"] for row in found}, {row["asked"] for row in found}) == (18, {60.0}, {"equal"})
     levels = [sum(row["workload"].startswith(f"level{level}_") for row in found) for level in (1, 2, 3)]
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
-    means = [f"{rows.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")]
+    means = [f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")]
     assert levels == [10, 5, 3] and "ten of level 1, five of level 2, three of level 3" in said
     assert f"geometric mean {means[0]} over the original and {means[1]} over the best row of the ladder" in said
     split = [row for row in found if "split_" in row["kept"]]
@@ -181,13 +182,13 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
     below = [f"{row['over']:.2f}x" for row in found if row["over"] < 1.0]
     assert below == ["0.96x", "0.77x", "0.95x"] and "Three are below their ladder" in said and all(f", {share}" in said for share in below)
     shares = [row["warm"]["share"] for row in found if row.get("warm") and row["warm"]["share"] is not None]
-    assert len(shares) == 10 and f"came again in {rows.geometric_mean(shares):.2f} of the time after the baseline" in said
+    assert len(shares) == 10 and f"came again in {pages.geometric_mean(shares):.2f} of the time after the baseline" in said
 
 
 def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_path):
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found, problems, earlier = (json.loads((folder / f"{name}.json").read_text())["rows"] for name in ("h100", "kernelbench-h100", "h200"))
-    assert rows.table(found) == (folder / "h100.md").read_text() and rows.table(problems) == (folder / "kernelbench-h100.md").read_text()
+    assert pages.table(found) == (folder / "h100.md").read_text() and pages.table(problems) == (folder / "kernelbench-h100.md").read_text()
     assert {row["device_name"] for row in (*found, *problems)} == {"NVIDIA H100 80GB HBM3"}
     short = {row["budget_s"]: row["speedup"] for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
     assert f"{short[60.0]:.2f}x in 60 s and {short[120.0]:.2f}x in 120 s on the H200" in said
@@ -398,12 +399,12 @@ def test_a_budget_that_is_none_is_refused(budget, tmp_path, monkeypatch):
 def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_them():
     run = {"candidates": 30, "used_s": 50.0, "wall_s": 58.0, "per_minute": 31.0}
     over = {"used_s": 180.6, "wall_s": 200.0}
-    page = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | over),
+    page = pages.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | over),
                        result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
     assert "| one | equal | 60 | 50.0 | yes | 58.0 | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
     assert "| one | equal | 180 | 180.6 | NO | 200.0 | 8.00x" in page
     assert "Within the budget: 1 of 2 searches, 1 of 2 in all." in page
-    mixed = rows.table([result("one", 2.0, 1.0, budget_s=60.0, **run),
+    mixed = pages.table([result("one", 2.0, 1.0, budget_s=60.0, **run),
                         result("one", 8.0, 1.0, asked="bf16", precision="bf16", budget_s=60.0, **run)])
     assert "Geometric means: equal 60 s 2.00x (of 1), bf16 60 s 8.00x (of 1)." in mixed
 
@@ -500,7 +501,7 @@ def test_a_run_again_without_the_ladder_adds_its_warm_run_to_a_row_that_has_it(t
 
 
 def test_a_row_without_its_ladder_is_over_nothing():
-    page = rows.table([result("one", 2.0, 1.0), result("two", 8.0, 1.0, over=None)])
+    page = pages.table([result("one", 2.0, 1.0), result("two", 8.0, 1.0, over=None)])
     assert "| geometric mean of 2 | | | 4.00x | | 1.00x | 2.00x of 1 |" in page
 
 
@@ -508,10 +509,10 @@ def test_only_what_the_first_run_found_can_be_reached_again():
     def warm(cold_s, warm_s):
         return {"warm": {"speedup": 2.0, "cold_s": cold_s, "warm_s": warm_s, "share": warm_s / cold_s if warm_s else None}}
 
-    page = rows.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
+    page = pages.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
                        result("three", 1.0, 1.0, **warm(None, None))])
     assert "in 0.25 of the time after the baseline's profile (geometric mean of 1 of 2)." in page
     one = warm(40.0, 10.0)
     one["warm"]["whole_share"] = 0.4
-    assert "(geometric mean of 1 of 1), in 0.40 of it with that profile (1)." in rows.table([result("one", 2.0, 1.0, **one)])
-    assert "Again" not in rows.table([result("three", 1.0, 1.0, **warm(None, None))])
+    assert "(geometric mean of 1 of 1), in 0.40 of it with that profile (1)." in pages.table([result("one", 2.0, 1.0, **one)])
+    assert "Again" not in pages.table([result("three", 1.0, 1.0, **warm(None, None))])

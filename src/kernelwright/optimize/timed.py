@@ -1,0 +1,166 @@
+"""What a search that screens has time for: how the seconds left are shared among screens, judgements, the confirmation and ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..model.verdict import Experiment
+from . import ablation, finalists
+from .ahead import Ahead
+from .budget import (
+    ABLATION_SHARE,
+    JUDGEMENT,
+    JUDGING_SHARE,
+    LAST_TRY_SHARE,
+    PLENTY,
+    UNSEEN_SHARE,
+    compiled_estimate_s,
+    judge_estimate_s,
+    judgements_s,
+    screen_estimate_s,
+)
+from .confirm import refuted
+from .expected import as_screened
+from .ledger import CAUSE, ORIGINAL
+from .passes.conditions import call_ns
+from .plan import WARM, Candidate
+from .search import Search
+from .view import View
+
+LEAST_LIMIT_S = 30.0
+LEAST_WARM_S = 10.0
+"""What won before may take so long at least: the rest of a short budget is for its judgement."""
+LIMIT_FACTOR = 5.0
+"""A candidate is ended after so many times the expected seconds: a hang must not take the budget."""
+LEAST_CALLS = 40
+"""It may take so many of the original's calls at least: a screen makes 12 of a slow one, 26 of a training step, more where inputs are
+several."""
+ROOMY = 10.0
+"""A budget with room for so many judgements has its first at half time."""
+
+
+@dataclass
+class TimedSearch(Search):
+    """A search that knows what it has seen, what that took, and what there is time for."""
+
+    winners: Sequence[tuple[str, ...]] = ()
+    """Passes that won for this very workload before."""
+    won: float | None = None
+    searched_s: float = 0.0
+    """Budget of the search that found them; see View.won."""
+    priors: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that things took in earlier runs on this machine."""
+    _ahead: Ahead | None = field(default=None, init=False)
+    _cut_short: set[str] = field(default_factory=set, init=False)
+    """Candidates whose judgement the budget or the original ended: not again in this run."""
+
+    def rows(self) -> list[Experiment]:
+        """See Search; in the order in which they were first screened."""
+        first: dict[str, int] = {}
+        for place, row in enumerate(self.ledger.rows):
+            if row.screen is not None and row.screen.status != "out_of_budget":
+                first.setdefault(row.name, place)
+        return sorted(super().rows(), key=lambda row: first.get(row.name, len(self.ledger.rows)))
+
+    def view(self) -> View:
+        """What the strategy may know. Where the confirmation of a candidate was no gain, that is its verdict."""
+        said = refuted(self.ledger.rows)
+        rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
+                for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
+        return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs)
+
+    def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
+        """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what
+        was compiled ahead."""
+        if item.origin == WARM:
+            return screen_estimate_s((), rows, self.costs)
+        if self._is_compiled(item):
+            return compiled_estimate_s(rows), True
+        return screen_estimate_s(item.passes, rows, self.costs)
+
+    def _is_compiled(self, item: Candidate) -> bool:
+        return self._ahead is not None and self._ahead.is_compiled(item)
+
+    def _screening_left_s(self) -> float:
+        """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
+        confirmation, in a longer budget another judgement beside them."""
+        rows = self.rows()
+        top = next(iter(self.best()), None)
+        queue = self._queue(self.view())
+        if top is None:
+            one = self._judgement_s(queue[0] if queue else None)
+            held, most = 2.0 * one, JUDGING_SHARE * self.budget.total_s
+            return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
+        judging = sum(self._judgement_s(row) for row in queue[:1])
+        open_ = self._ablation()
+        ablating = sum(screen_estimate_s(top.passes, rows, self.costs)[0] for _ in (open_[1] if open_ is not None else ()))
+        return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
+
+    def _but_one_judgement_s(self) -> float:
+        """Seconds for screens while nothing is worth judging: one judgement is all that is held back, half of it where none was seen."""
+        return self.left_s() - self._judgement_share() * self._judgement_s(None)
+
+    def _judgement_share(self) -> float:
+        """Of the seconds that a judgement is expected to take, what must be left for it to begin."""
+        return 1.0 if judgements_s(self.rows()) or JUDGEMENT in self.costs else UNSEEN_SHARE
+
+    def _judgement_s(self, row: Experiment | None) -> float:
+        return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu)
+
+    def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
+        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
+
+    def _judgeable(self) -> Experiment | None:
+        """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
+        left = self.left_s()
+        return self._hopeful() or next(
+            (row for row in self._queue(self.view(), plenty=True) if left >= PLENTY * self._judgement_s(row)), None)
+
+    def _hopeful(self) -> Experiment | None:
+        """The next finalist that may change what is kept, where the time left has room for its judgement."""
+        left, share = self.left_s(), self._judgement_share()
+        return next((row for row in self._queue(self.view()) if left >= share * self._judgement_s(row)), None)
+
+    def _overdue(self) -> Experiment | None:
+        """The best so far, where half of a budget with room for it has passed and nothing was judged: from then on there may be a result,
+        whatever ends the run, and it is known what a judgement takes."""
+        if self.budget.used_s() < self.budget.total_s / 2 or any(row.verdict is not None for row in self.rows()):
+            return None
+        row = self._hopeful()
+        return row if row is not None and self.budget.total_s >= ROOMY * self._judgement_s(row) else None
+
+    def _to_judge(self) -> Experiment | None:
+        """The next finalist that there is time for."""
+        return self._judgeable() or self._last_judgeable()
+
+    def _last_judgeable(self) -> Experiment | None:
+        """The next finalist where nothing was FASTER and the time left may do for its judgement: it would pass unused otherwise."""
+        if next(iter(self.best()), None) is not None:
+            return None
+        left = self.left_s()
+        return next((row for row in self._queue(self.view()) if left >= LAST_TRY_SHARE * self._judgement_s(row)), None)
+
+    def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
+        """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
+        expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
+        left = self._screening_left_s() if self._queue(self.view()) else self._but_one_judgement_s()
+        calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
+        least = LEAST_WARM_S if warm else 1.0
+        return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
+
+    def _most_s(self) -> float:
+        """The longest that a screen may take with the loading of the workload, where a process must load it first: while nothing is worth
+        judging all that is left."""
+        left = self._screening_left_s() if self._queue(self.view()) else 0.0
+        return left if left > 0 else self.left_s()
+
+    def _ablation(self) -> tuple[Experiment, list[str]] | None:
+        """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
+        winner = next(iter(self.best()), None)
+        if winner is None or winner.origin == "ablation" or (winner.screen is None and winner.origin != WARM):
+            return None
+        found = ablation.rows_of(self.ledger.rows, winner.name)
+        left = [name for name in ablation.to_drop(winner) if name not in found]
+        return (winner, left) if left else None
