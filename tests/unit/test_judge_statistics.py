@@ -133,6 +133,15 @@ def test_a_longer_timing_has_more_quads_of_the_same_length():
     assert plan_of(1, 4e-4, 4e-4, 3600.0, "cuda").looks[-1] == 200 and plan_of(1, 4e-4, 4e-4, 6.0, "cuda").looks[-1] == 40
 
 
+@pytest.mark.parametrize("speedup", [1.0, 6.0, 40.0, 300.0])
+def test_on_a_cpu_the_faster_side_has_long_blocks_too_where_there_is_time_for_them(speedup):
+    for call_s in (2e-5, 5e-4, 3e-3):
+        plan = plan_of(max(1, round(4e-4 / call_s)), speedup * call_s, call_s, 6.0, "cpu")
+        quad_s = 2 * plan.ring * (1 + speedup) * call_s * (plan.samples + plan.lead_in)
+        assert plan.samples == 1 or 30 * quad_s <= 6.001
+        assert plan.samples * plan.ring * call_s >= 2.4e-3 or 30 * quad_s * (plan.samples + 2) / (plan.samples + 1) > 6.0
+
+
 @pytest.mark.parametrize(("block_s", "noise", "stopped", "pairs"), [
     (0.04, 0.5, "timing used up its 30 s", range(360, 380)),
     (0.001, 0.5, "all 400 pairs that it allows were made", range(400, 401)),
@@ -151,7 +160,7 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing, "one_block", block)
     monkeypatch.setattr(timing, "cut_short", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None))
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args: SimpleNamespace(doubt=None, cheat=None, counts=False))
     timed = timing._run(sides, plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
                         lambda: draws.append(clock[0]))
     assert len(draws) == math.ceil(timed.comparison.pairs / 2 / timing.SAME_CORES_QUADS), "another core every few quads"

@@ -211,11 +211,10 @@ def _run(
     counting = _only(blocks, kept)
     mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in counting)
     clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
-    seen = found
-    method = _method(plan, blocks, use_host, kept)
+    seen, method = found, _method(plan, blocks, use_host, kept)
+    if clock.doubt or clock.counts:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
+        seen, decision, method = clock.seen, decide(clock.seen), f"{method}; speed-up by the judge's own clock"
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
-    if clock.doubt:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
-        seen, method = clock.seen, f"{method}; speed-up by the judge's own clock"
     return Timed(_comparison(counting, seen, method, use_host, alpha), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes,
                  alpha, stopped, checks.taken, plan.ring)
 
