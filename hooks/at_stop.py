@@ -39,7 +39,7 @@ def answer(given: dict[str, Any]) -> dict[str, Any] | None:
 
 def _once_written(look: Callable[[], tuple[str, bool]], given: dict[str, Any], until: float) -> str:
     """The objection of (objection, whether the transcript may lack what speaks otherwise), once nothing can be missing or at `until`. A
-    transcript is read again only when it has grown."""
+    transcript is read again only when it has changed."""
     seen = _state(given)
     objection, doubtful = look()
     while doubtful and time.monotonic() < until:

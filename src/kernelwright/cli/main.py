@@ -237,13 +237,14 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @contextlib.contextmanager
 def _every_interrupt() -> Iterator[None]:
     """An interrupt that comes amid a destructor or a weak reference's callback, whose exceptions Python drops, comes again."""
-    before = sys.unraisablehook
+    before, waiting = sys.unraisablehook, []
 
     def hook(error: sys.UnraisableHookArgs) -> None:
         if issubclass(error.exc_type, KeyboardInterrupt):
             main_thread = threading.main_thread().ident or 0
             again = threading.Timer(0.01, signal.pthread_kill, (main_thread, signal.SIGTERM))  # what is raised in here is dropped too
             again.daemon = True
+            waiting.append(again)
             again.start()
         else:
             before(error)
@@ -253,3 +254,5 @@ def _every_interrupt() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+        for again in waiting:
+            again.cancel()

@@ -30,9 +30,10 @@ MAX_SAMPLES = 50
 MIN_BLOCK_S = {"cuda": 5e-3, "cpu": 2.5e-3}
 """A block of the slower side lasts this long where MAX_SAMPLES allow it: against it the judge's own clock (0.1 ms a command) is sharp."""
 FASTER_BLOCK_S = {"cuda": 0.0, "cpu": 2.5e-3}
-"""A block of the faster side lasts this long where FASTER_QUADS fit: on cores that others use, the long blocks of one side are interrupted
-amid a sample and the short ones of the other between two (two cores, two busy loops beside it: 7.3x, and 6.0x by the judge's own clock)."""
-FASTER_QUADS = 30
+"""A block of the faster side lasts this long too where it is faster by half and FASTER_QUADS fit: others that use the cores interrupt the
+long blocks of one side amid a sample and the short ones of the other between two (two cores, two busy loops: 7.3x, and 6.0x by the
+judge's own clock)."""
+FASTER_BY, FASTER_QUADS = 1.5, 30
 LEAD_IN_BELOW_S = 0.05
 """Each block starts with one untimed pass over the inputs (the other process had the caches), where that costs less than this."""
 
@@ -117,8 +118,9 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
     sample_s, max_quads = ring * max(reference_s, candidate_s), MAX_QUADS[device]
     lead_in = sample_s < LEAD_IN_BELOW_S
     block_s = min(max_timing_s, USUAL_TIMING_S) / (4 * max_quads)
-    faster = min(math.ceil(FASTER_BLOCK_S[device] / (ring * min(reference_s, candidate_s))),
-                 int(min(max_timing_s, USUAL_TIMING_S) / (2 * ring * (reference_s + candidate_s) * FASTER_QUADS)) - lead_in)
+    fast_s, slow_s = sorted((reference_s, candidate_s))
+    fit = int(min(max_timing_s, USUAL_TIMING_S) / (2 * ring * (fast_s + slow_s) * FASTER_QUADS)) - lead_in
+    faster = min(math.ceil(FASTER_BLOCK_S[device] / (ring * fast_s)), fit) if slow_s >= FASTER_BY * fast_s else 1
     samples = min(MAX_SAMPLES, max(1, math.ceil(MIN_BLOCK_S[device] / sample_s), int(block_s / sample_s), faster))
     quad_s = 2 * ring * (reference_s + candidate_s) * (samples + lead_in)
     most = int(max_quads * min(MAX_LONGER, max(1.0, max_timing_s / USUAL_TIMING_S)))

@@ -10,7 +10,7 @@ import statistics as order
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .statistics import ALPHA, PROCESS_DIFFERENCE, Decision, Estimate, decide, estimate, quad_values
+from .statistics import ALPHA, PROCESS_DIFFERENCE, Decision, Estimate, Floats, decide, estimate, quad_values
 
 OVERHEAD_SHARE = 0.2
 OVERHEAD_S = 50e-6
@@ -21,6 +21,9 @@ HIDDEN_SHARE = 0.7
 OVERHEAD_NOISE = 0.1
 """A gain is doubted when 0.7 of it, and more than a tenth of the overhead and 50 us, is time that the candidate's blocks miss and the
 reference's do not: a timer that lies gains exactly what is missing, however large the overhead of a busy machine."""
+BUSY = 2.0
+"""A CPU is shared where a tenth of the reference's blocks miss so many times what the quietest tenth does (idle cores: 1.2; two busy loops
+on two cores: 4 to 12)."""
 CLEAR_SHARE = 0.15
 CLEAR_S = 0.5e-3
 """A timer lies when, block after block, time is missing beyond all overhead: more than 15% of the block and 0.5 ms."""
@@ -51,29 +54,34 @@ class Confirmation:
     doubt: str | None
     """Why a speed-up cannot be believed although nobody is accused."""
     counts: bool = False
-    """What counts is what this clock says: the samples say more, and no time is missing that the reference's blocks don't miss too."""
+    """What counts is what this clock says: the cores are shared, the samples say more, and no time is missing for that."""
+    values: Floats | None = None
+    """The log ratio of each quad by this clock."""
 
 
 def confirm(
-    reference: Sequence[Block], candidate: Sequence[Block], reported: Estimate, decision: Decision, looks: int, alpha: float = ALPHA
+    reference: Sequence[Block], candidate: Sequence[Block], reported: Estimate, decision: Decision, looks: int, alpha: float = ALPHA,
+    *, on_cpu: bool = False,
 ) -> Confirmation:
-    """Compare the reported speed-up with the one by the parent's clock. Blocks in the order run, two a quad."""
+    """Compare the reported speed-up with the one by the parent's clock. Blocks in the order run, two a quad. on_cpu: both sides run on
+    cores that others may use."""
     overhead = max(order.median(block.missing_s for block in reference), 0.0)
     allowed = overhead * (1 + OVERHEAD_SHARE) + OVERHEAD_S
     trusted = [sum(block.times_ns) / 1e9 for block in reference]
     net = [max(block.wall_s - allowed, sum(block.times_ns) / 1e9) for block in candidate]  # this clock can only lengthen
-    seen = estimate(quad_values(trusted, net), looks, alpha)
+    values = quad_values(trusted, net)
+    seen = estimate(values, looks, alpha)
     apart = seen.high * (1 + TOLERANCE) < reported.low
     words = (f"it reports a speed-up of {reported.speedup:.3g}x, and by the judge's own clock it is at most {seen.speedup:.3g}x "
              f"[{seen.low:.3g}, {seen.high:.3g}]")
     if apart and _missing(reference, candidate, allowed):
         return Confirmation(seen, f"timer disagrees: {words}", None)
     confirmed = seen.low > 1 and seen.speedup > 1 + PROCESS_DIFFERENCE and not _gain_is_missing(reference, candidate, overhead)
-    if apart and confirmed and decide(seen) == "FASTER" and _no_more_is_missing(reference, candidate, allowed):
-        return Confirmation(seen, None, None, counts=True)
+    if apart and confirmed and on_cpu and decision == decide(seen) == "FASTER" and _is_only_interrupted(reference, candidate, allowed):
+        return Confirmation(seen, None, None, counts=True, values=values)
     if apart or (decision == "FASTER" and not confirmed):
-        return Confirmation(seen, None, f"not confirmed by the judge's own clock: {words}")
-    return Confirmation(seen, None, None)
+        return Confirmation(seen, None, f"not confirmed by the judge's own clock: {words}", values=values)
+    return Confirmation(seen, None, None, values=values)
 
 
 def _gain_is_missing(reference: Sequence[Block], candidate: Sequence[Block], overhead_s: float) -> bool:
@@ -83,11 +91,13 @@ def _gain_is_missing(reference: Sequence[Block], candidate: Sequence[Block], ove
     return excess > OVERHEAD_NOISE * overhead_s + OVERHEAD_S and excess > HIDDEN_SHARE * (reported_s[0] - reported_s[1])
 
 
-def _no_more_is_missing(reference: Sequence[Block], candidate: Sequence[Block], allowed_s: float) -> bool:
-    """Neither in the median block of the candidate nor over all of them. On a machine that others use the clocks disagree all the same:
-    they interrupt most of one side's long samples and few of the other's short ones, and the median sample shows only the former."""
-    mine, theirs = ([block.missing_s for block in side] for side in (reference, candidate))
-    return order.median(theirs) <= allowed_s and order.fmean(theirs) <= order.fmean(mine) * (1 + OVERHEAD_SHARE) + OVERHEAD_S
+def _is_only_interrupted(reference: Sequence[Block], candidate: Sequence[Block], allowed_s: float) -> bool:
+    """Others use the cores, and the candidate misses no more time than the reference, a fifth and 50 us aside, in the median block and over
+    all. They interrupt most of one side's long samples and few of the other's short ones, and a median sample shows only the former."""
+    mine, theirs = (sorted(max(block.missing_s, 0.0) for block in side) for side in (reference, candidate))
+    tenth = len(mine) // 10
+    is_busy = mine[-1 - tenth] > BUSY * mine[tenth]
+    return is_busy and order.median(theirs) <= allowed_s and order.fmean(theirs) <= order.fmean(mine) * (1 + OVERHEAD_SHARE) + OVERHEAD_S
 
 
 def _missing(reference: Sequence[Block], candidate: Sequence[Block], allowed_s: float) -> bool:

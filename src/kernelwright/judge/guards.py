@@ -32,7 +32,7 @@ def independent_timer(timed: Timed, *, asked: bool, on_gpu: bool) -> Audit:
     """How the timer compares with what torch.profiler recorded of the kernels."""
     name = "independent timer"
     if not on_gpu:
-        return Audit(name=name, result="not_applicable", detail="a second timer needs a GPU; the judge's own clock has confirmed the times")
+        return Audit(name=name, result="not_applicable", detail="a second timer needs a GPU; the judge's own clock checks the times")
     if not asked:
         return Audit(name=name, result="not_applicable", detail="not asked for")
     if timed.windows is None or timed.windows[0].busy_ns <= 0:

@@ -202,21 +202,25 @@ def _run(
         if settled(found, alone=alone) or time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
     assert found is not None
+    used_s = time.monotonic() - begin
     if export is not None:
         _closing(sides[1], plan, first, checks)
-    stopped = _why_stopped(settled(found, alone=alone), plan, time.monotonic() - begin, max_timing_s)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     notes += [kept.note] if kept.note else []
     decision = decide(found)
     counting = _only(blocks, kept)
     mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in counting)
-    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha)
-    seen, method = found, _method(plan, blocks, use_host, kept)
+    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha, on_cpu=not blocks[0][0].events_ns)
+    seen, method, ratios = found, _method(plan, blocks, use_host, kept), None
     if clock.doubt or clock.counts:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
-        seen, decision, method = clock.seen, decide(clock.seen), f"{method}; speed-up by the judge's own clock"
+        seen, ratios, method = clock.seen, clock.values, f"{method}; speed-up by the judge's own clock"
+    if clock.counts:
+        notes.append(f"others use these cores: the median samples say {found.speedup:.3g}x, the judge's own clock, which counts, "
+                     f"{seen.speedup:.3g}x")
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
-    return Timed(_comparison(counting, seen, method, use_host, alpha), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes,
-                 alpha, stopped, checks.taken, plan.ring)
+    stopped = _why_stopped(settled(seen, alone=alone), plan, used_s, max_timing_s)
+    return Timed(_comparison(counting, seen, method, use_host, alpha, ratios), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt,
+                 notes, alpha, stopped, checks.taken, plan.ring)
 
 
 def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:
@@ -268,11 +272,13 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
 
 def _comparison(
     blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool, alpha: float,
+    ratios: Floats | None,
 ) -> Comparison:
+    """ratios: of the quads' logarithms, where not the median samples give them."""
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
     sides = [Measurement.of([value for block in side for value in block.per_call_ns(use_host)], timer=timer) for side in blocks]
     return Comparison(
         reference=sides[0], candidate=sides[1], speedup=found.speedup, interval=(found.low, found.high),
         smallest_detectable_effect_pct=found.smallest_effect_pct, pairs=2 * found.quads, blocks=4 * found.quads,
-        method=f"{found.method}; {method}", level_pct=100 * (1 - alpha), log_ratios=tuple(round(float(value), 6) for value in quad_values(
-            *(block_times(side, use_host) for side in blocks))))
+        method=f"{found.method}; {method}", level_pct=100 * (1 - alpha), log_ratios=tuple(round(float(value), 6) for value in (
+            quad_values(*(block_times(side, use_host) for side in blocks)) if ratios is None else ratios)))

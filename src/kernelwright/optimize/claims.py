@@ -93,7 +93,9 @@ def _drift(comparison: Comparison | None) -> str:
         return ""
     ratio = comparison.reference.median_ns / comparison.candidate.median_ns
     apart = max(ratio, comparison.speedup) / min(ratio, comparison.speedup)
-    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them" if apart > NOTABLE_DRIFT else ""
+    if apart <= NOTABLE_DRIFT:
+        return ""
+    return f"; the medians' ratio is {ratio:.2f}: the machine's speed changed between them, or others interrupted one side's samples"
 
 
 def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
