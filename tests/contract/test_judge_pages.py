@@ -7,6 +7,7 @@ import pytest
 import judge_exploits
 import judge_honest
 import judge_runs
+from kernelwright.judge import blocks, clocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {"judge-exploits.md": judge_exploits.page, "judge-honest.md": judge_honest.page}
@@ -37,3 +38,13 @@ def test_each_exploit_was_stopped_under_a_tier_that_is_meant_for_it():
     run = judge_runs.read("exploits", "cpu")
     for exploit in judge_exploits.EXPLOITS:
         assert tiers.index(run.rows[exploit.name].tier) >= tiers.index(exploit.tier), exploit.name
+
+
+@pytest.mark.parametrize(("said", "numbers", "in_words"), [
+    ("that is faster by half or more last 2.5 ms", (blocks.FASTER_BY, blocks.FASTER_BLOCK_S["cpu"]), (1.5, 2.5e-3)),
+    ("where 30 quads of them fit", (blocks.FASTER_QUADS,), (30,)),
+    ("misses over twice what the quietest tenth does", (clocks.BUSY,), (2,)),
+    ("(a fifth and 50 us aside)", (clocks.OVERHEAD_SHARE, clocks.OVERHEAD_S), (0.2, 50e-6)),
+])
+def test_the_page_on_timing_says_what_shared_cores_are_held_to(said, numbers, in_words):
+    assert said in " ".join((DOCS / "judge-timing.md").read_text(encoding="utf-8").split()) and numbers == in_words

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge import blocks, conditions, timing, undisturbed, window
+from kernelwright.judge import blocks, clocks, conditions, timing, undisturbed, window
 from kernelwright.judge.channel import WorkerFailed
 from kernelwright.judge.replies import ConditionReady, Done, Prepared, Times
 from kernelwright.judge.sm_clocks import MAX_DROPPED_SHARE, Reading, SmClocks, kept_quads
-from kernelwright.judge.statistics import MIN_QUADS
+from kernelwright.judge.statistics import MIN_QUADS, estimate
 from kernelwright.model.verdict import ConditionTiming
 
 CALL_NS = 1e6
@@ -81,6 +81,18 @@ def test_outputs_of_random_timed_calls_are_asked_for_after_their_blocks(walls):
     for (index, (op, fields)), checked in zip(exported, timed.checked, strict=True):
         last = fields["first"] + (fields["samples"] - 1) * candidate.ring + fields["last_calls"] - 1
         assert op == "time" and index == checked.pool_index == last % 3
+
+
+def test_where_the_judges_own_clock_counts_the_verdict_has_its_figures_and_a_note(walls, monkeypatch):
+    values = np.log(np.linspace(1.19, 1.21, 12))
+    seen = estimate(values, 1)
+    own = clocks.Confirmation(seen, values, None, None, counts=True)
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args, on_cpu: own if on_cpu else pytest.fail("not on a CPU"))
+    timed = compared(StandIn("reference", 2 * CALL_NS), StandIn("candidate"))
+    assert (timed.decision, timed.doubt, timed.found) == ("FASTER", None, seen)
+    assert (timed.comparison.speedup, timed.comparison.interval) == (seen.speedup, (seen.low, seen.high))
+    assert timed.comparison.log_ratios == pytest.approx(values, abs=1e-6) and "own clock" in timed.comparison.method
+    assert any("2x" in note and "which counts, 1.2x" in note for note in timed.notes), timed.notes
 
 
 def test_the_checked_blocks_differ_in_length_from_one_judgement_to_the_next_and_both_sides_get_the_same(walls):

@@ -57,8 +57,8 @@ def test_the_geometric_mean_scales_with_its_values_and_lies_between_them(values,
 
 def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
     page = pages.table([result("one", 2.0, 1.0), result("two", 8.0, 2.0, ladder_missing=["x"]),
-                       {"workload": "three", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no | torch"},
-                       result("one", 4.0, 2.0, precision="bf16")])
+                        {"workload": "three", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no | torch"},
+                        result("one", 4.0, 2.0, precision="bf16")])
     assert "| geometric mean of 2 | | | 4.00x | | 1.41x | 2.83x |" in page and "three | failed: no / torch" in page
     assert "compile_default (ladder incomplete)" in page and "a/b" in page
     assert page.index("### equal, budget 120 s") < page.index("### bf16, budget 120 s")
@@ -68,7 +68,7 @@ def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
 
 def test_each_row_names_the_ceiling_that_its_bound_is_at():
     page = pages.table([result("new", 2.0, 1.0, bound_after="at most 60.0%", bound_ceiling="tensor pipe, bfloat16"),
-                       result("old", 4.0, 1.0, bound_after="318.2%"), result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
+                        result("old", 4.0, 1.0, bound_after="318.2%"), result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
     assert "| at most 60.0% (tensor pipe, bfloat16) |" in page and "| 318.2% (the original's) |" in page and "| n/a | 5.00x |" in page
     assert "\"the original's\", the row is from before" in page
 
@@ -400,12 +400,12 @@ def test_what_the_budgets_bought_is_a_row_a_run_with_the_wall_time_that_held_the
     run = {"candidates": 30, "used_s": 50.0, "wall_s": 58.0, "per_minute": 31.0}
     over = {"used_s": 180.6, "wall_s": 200.0}
     page = pages.table([result("one", 2.0, 1.0, budget_s=60.0, **run), result("one", 8.0, 1.0, budget_s=180.0, **run | over),
-                       result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
+                        result("one", 3.0, 1.0, asked="bf16", budget_s=60.0, **run)])
     assert "| one | equal | 60 | 50.0 | yes | 58.0 | 2.00x [1.90, 2.10] | a/b | 30 | 31.0 |" in page
     assert "| one | equal | 180 | 180.6 | NO | 200.0 | 8.00x" in page
     assert "Within the budget: 1 of 2 searches, 1 of 2 in all." in page
     mixed = pages.table([result("one", 2.0, 1.0, budget_s=60.0, **run),
-                        result("one", 8.0, 1.0, asked="bf16", precision="bf16", budget_s=60.0, **run)])
+                         result("one", 8.0, 1.0, asked="bf16", precision="bf16", budget_s=60.0, **run)])
     assert "Geometric means: equal 60 s 2.00x (of 1), bf16 60 s 8.00x (of 1)." in mixed
 
 
@@ -510,7 +510,7 @@ def test_only_what_the_first_run_found_can_be_reached_again():
         return {"warm": {"speedup": 2.0, "cold_s": cold_s, "warm_s": warm_s, "share": warm_s / cold_s if warm_s else None}}
 
     page = pages.table([result("one", 2.0, 1.0, **warm(40.0, 10.0)), result("two", 2.0, 1.0, **warm(40.0, None)),
-                       result("three", 1.0, 1.0, **warm(None, None))])
+                        result("three", 1.0, 1.0, **warm(None, None))])
     assert "in 0.25 of the time after the baseline's profile (geometric mean of 1 of 2)." in page
     one = warm(40.0, 10.0)
     one["warm"]["whole_share"] = 0.4

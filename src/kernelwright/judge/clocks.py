@@ -50,13 +50,13 @@ class Confirmation:
 
     seen: Estimate
     """The speed-up by that clock, its doubts counted for the candidate."""
+    values: Floats
+    """The log ratio of each quad by that clock."""
     cheat: str | None
     doubt: str | None
     """Why a speed-up cannot be believed although nobody is accused."""
     counts: bool = False
     """What counts is what this clock says: the cores are shared, the samples say more, and no time is missing for that."""
-    values: Floats | None = None
-    """The log ratio of each quad by this clock."""
 
 
 def confirm(
@@ -75,13 +75,13 @@ def confirm(
     words = (f"it reports a speed-up of {reported.speedup:.3g}x, and by the judge's own clock it is at most {seen.speedup:.3g}x "
              f"[{seen.low:.3g}, {seen.high:.3g}]")
     if apart and _missing(reference, candidate, allowed):
-        return Confirmation(seen, f"timer disagrees: {words}", None)
+        return Confirmation(seen, values, f"timer disagrees: {words}", None)
     confirmed = seen.low > 1 and seen.speedup > 1 + PROCESS_DIFFERENCE and not _gain_is_missing(reference, candidate, overhead)
     if apart and confirmed and on_cpu and decision == decide(seen) == "FASTER" and _is_only_interrupted(reference, candidate, allowed):
-        return Confirmation(seen, None, None, counts=True, values=values)
+        return Confirmation(seen, values, None, None, counts=True)
     if apart or (decision == "FASTER" and not confirmed):
-        return Confirmation(seen, None, f"not confirmed by the judge's own clock: {words}", values=values)
-    return Confirmation(seen, None, None, values=values)
+        return Confirmation(seen, values, None, f"not confirmed by the judge's own clock: {words}")
+    return Confirmation(seen, values, None, None)
 
 
 def _gain_is_missing(reference: Sequence[Block], candidate: Sequence[Block], overhead_s: float) -> bool:

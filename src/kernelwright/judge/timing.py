@@ -271,10 +271,9 @@ def _events_miss_work(blocks: tuple[list[Block], list[Block]]) -> bool:
 
 
 def _comparison(
-    blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool, alpha: float,
-    ratios: Floats | None,
+    blocks: tuple[list[Block], list[Block]], found: Estimate, method: str, use_host: bool, alpha: float, ratios: Floats | None,
 ) -> Comparison:
-    """ratios: of the quads' logarithms, where not the median samples give them."""
+    """ratios: the logarithm of each quad's, where the median samples do not give it."""
     timer = "perf_counter" if use_host or not blocks[0][0].events_ns else "cuda_events"
     sides = [Measurement.of([value for block in side for value in block.per_call_ns(use_host)], timer=timer) for side in blocks]
     return Comparison(
