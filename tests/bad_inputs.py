@@ -14,8 +14,9 @@ import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
+
+import torch
 
 import builders
 from kernelwright.optimize import state as states
@@ -141,7 +142,7 @@ def optimisation(ledger: str = "", state: str | None = None, **changes: object) 
         (opt / "baseline" / "raw").mkdir()
         (opt / "baseline" / "raw" / "result.json").write_bytes(capture.read_bytes())
         values = {"workload": str(folder / "w.py"), "workload_sha256": states.digest_of(folder / "w.py"), "version": None, "params": {},
-                  "precision": "equal", "device": "cpu", "device_name": "cpu", "torch_version": metadata.version("torch"), "seed": 0,
+                  "precision": "equal", "device": "cpu", "device_name": "cpu", "torch_version": torch.__version__, "seed": 0,
                   "budget_s": 60.0, "started_utc": states.utc_now()}
         states.save(opt, states.State.model_validate({**values, **changes}))
         (opt / "ledger.jsonl").write_text(ledger)
