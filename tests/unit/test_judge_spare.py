@@ -192,7 +192,8 @@ def test_what_was_prepared_is_stopped_while_the_baseline_is_measured_and_screens
 
 def test_a_prepared_process_imports_what_compilers_need_and_the_cache_of_graphs_is_on(monkeypatch):
     asked = []
-    monkeypatch.setattr(screen, "Worker", lambda *_, **how: (asked.append(how), SimpleNamespace(close=lambda: None))[1])
+    fake = SimpleNamespace(close=lambda: None, tell_to_end=lambda: None)
+    monkeypatch.setattr(screen, "Worker", lambda *_, **how: (asked.append(how), fake)[1])
     with Screener(WORKLOAD, OPTIONS) as screener:
         screener.prepare()
     assert asked and all(how["ahead"] and how["variables"]["TORCHINDUCTOR_FX_GRAPH_CACHE"] == "1" for how in asked)

@@ -192,7 +192,7 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     assert {row["device_name"] for row in (*found, *problems)} == {"NVIDIA H100 80GB HBM3"}
     short = {row["budget_s"]: row["speedup"] for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
     assert f"{short[60.0]:.2f}x in 60 s and {short[120.0]:.2f}x in 120 s on the H200" in said
-    middle, long = found
+    middle, long, embedding, convolutions = found
     assert f"{middle['speedup']:.2f}x in 180 s and {long['speedup']:.2f}x in 480 s" in said
     assert f"{middle['per_minute']:.1f} and {long['per_minute']:.1f} candidates a minute" in said
     assert f"took {middle['after_us']:.0f} us after 180 s and {long['after_us']:.0f} us after 480 s" in said
@@ -206,7 +206,32 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     assert f"Of its {long['candidates']} candidates {len(idle)} found nothing to change, {len(idle) - len(set(idle))} of them as" in said
     warm = middle["warm"]
     assert f"{warm['share']:.2f} of the time: {warm['warm_s']:.1f} s" in said and f"took {warm['cold_s']:.1f} s" in said
-    assert [row["kept"] for row in problems] == ["nothing"] and max(row["speedup"] for row in problems) == 1.0
+    own = f"{embedding['speedup']:.2f}x, {embedding['over']:.2f}x over that"
+    assert f"in a tf32 search of its own [on an H100](search-runs/h100.md): {own}" in said
+    assert (embedding["asked"], convolutions["asked"], convolutions["kept"]) == ("tf32", "tf32", "nothing")
+    judged = [row for row in Ledger(tmp_path / "ledgers" / "h100d_conv_block_tf32-120s" / "ledger.jsonl").rows if row.verdict is not None]
+    assert [row.verdict.verdict for row in judged if row.verdict is not None] == ["FASTER", "WRONG"]
+    assert f"was judged FASTER, {judged[0].verdict.speedup:.2f}x, and its confirmation WRONG" in said
+    first, second = (row.verdict.correctness.errors[0] for row in judged)
+    for error in (first, second):
+        own, theirs = (f"{value:.1e}".replace("e-0", "e-") for value in (error.reference_error, error.candidate_error))
+        assert own in said and theirs in said
+
+
+def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured():
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
+    short, whole = ({row["workload"].split("_")[-1]: row for row in found if row["budget_s"] == budget_s} for budget_s in (60.0, 120.0))
+    assert set(short) == {"LeNet5", "AlexNet"} and {row["kept"] for row in short.values()} == {"nothing"} and len(whole) == 4
+    means = [f"{pages.geometric_mean(row[key] for row in whole.values()):.2f}x" for key in ("speedup", "over")]
+    assert f"geometric mean {means[0]} over the original, {means[1]} over the ladder" in said
+    for words, name in (("GPT block comes to {0:.2f}x, {1:.2f}x over it", "MiniGPTBlock"),
+                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"), ("best row itself, {0:.2f}x", "kernel"), ("cross entropy to {0:.2f}x, {1:.2f}x", "CrossEntropyLoss")):
+        assert words.format(whole[name]["speedup"], whole[name]["over"]) in said, words
+    alone, with_it = (pages.geometric_mean(row["warm"][key] for row in whole.values()) for key in ("share", "whole_share"))
+    assert max(alone, with_it) < 1 / 3
+    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (all four)" in said
+    assert f"took the search to {short['AlexNet']['used_s']:.1f}" in said
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):

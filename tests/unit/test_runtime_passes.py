@@ -138,6 +138,12 @@ def test_every_inductor_option_exists_and_none_sets_what_another_sets_otherwise(
         assert all(theirs[option] == value for option, value in own.items() if option in theirs)
 
 
+def test_planned_buffers_and_reductions_over_blocks_are_never_in_one_candidate() -> None:
+    """torch 2.11's planner lays a reduction's semaphores over its workspace: the call never ends."""
+    both = ("inductor_memory_planning", "inductor_cooperative_reductions", "compile_default")
+    assert not compatible(both) and compatible(both[1:]) and compatible((both[0], both[2]))
+
+
 @pytest.mark.parametrize("name", INDUCTOR)
 def test_no_inductor_setting_for_what_is_compiled_already(name: str) -> None:
     assert why_not(name, context(MATMUL, already_compiled=True, compiled_inside=True)) == "the workload is already compiled, from inside"

@@ -33,6 +33,7 @@ class Bench:
         self.takes = {"load": 5.0, "prepare": 4.0, "time": 2.0, "drop": 0.1, "lock": 0.0}
         self.replies = dict(REPLIES)
         self.events: list[str] = []
+        self.ends: list[str] = []
         self.asked: list[tuple[str, float, float]] = []
         self.waits: list[float] = []
         self.workers: list[FakeWorker] = []
@@ -112,8 +113,12 @@ class FakeWorker:
         self.bench.events.append({signal.SIGSTOP: "compiler stops", signal.SIGCONT: "compiler goes on"}[number])
         return True
 
+    def tell_to_end(self) -> None:
+        self.bench.ends.append("told")
+
     def close(self) -> None:
         self.closed = True
+        self.bench.ends.append("ended")
 
 
 @pytest.fixture
@@ -282,6 +287,15 @@ def test_a_process_that_can_not_be_stopped_is_ended(bench):
         compiler.worker.is_known = False
         with screener.quiet():
             assert compiler.worker.closed and screener._ahead == [] and bench.events == []
+
+
+def test_all_processes_are_told_to_end_before_one_is_waited_for(bench):
+    with bench.screener() as screener:
+        screener.prepare()
+        screener.screen(Ask(FILE, "equal", 30.0))
+        screener.compile_ahead([FILE], 30.0)
+        assert screener._worker is not None and screener._ahead and len(bench.workers) == 2
+    assert bench.ends == ["told"] * 2 + ["ended"] * 2 and all(worker.closed for worker in bench.workers)
 
 
 def test_what_was_compiled_ahead_is_known_and_none_is_begun_twice(bench):

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..capture.process import spawn, terminate
+from ..capture.process import spawn, tell_to_end, terminate
 from ..model.workload import Device
 from .confine import MAX_LOG_BYTES, Confinement
 from .options import Deadline, OutOfTime
@@ -156,6 +156,11 @@ class Worker:
         """`send` and `receive`."""
         self.send(op, **fields)
         return self.receive(timeout_s=timeout_s, deadline=deadline)
+
+    def tell_to_end(self) -> None:
+        """Have its process end while others are; `close` waits for it."""
+        self.resume()
+        tell_to_end(self.process, signal.SIGTERM if self._supervised else signal.SIGKILL)
 
     def close(self) -> None:
         """End the process group and the pipes. Safe to repeat."""

@@ -105,6 +105,8 @@ class ReferenceSession:
     def rest(self) -> None:
         """End the reference's process, and with it the memory it holds; `ready` starts another."""
         if self._spare is not None:
+            if self.worker is not None:
+                self.worker.tell_to_end()
             self._spare.end()
             self._spare = None
         if self.worker is not None:

@@ -315,12 +315,13 @@ class Screener:
         return Unusable(verdict_of(error)[1])
 
     def _end_all(self) -> None:
+        others = [*(compiler.worker for compiler in self._ahead), *self._spares]
+        for worker in ([self._worker] if self._worker is not None else []) + others:
+            worker.tell_to_end()
         self._rest()
-        for compiler in self._ahead:
-            compiler.worker.close()
+        for worker in others:
+            worker.close()
         self._ahead.clear()
-        for spare in self._spares:
-            spare.close()
         self._spares.clear()
 
     def _rest(self) -> None:

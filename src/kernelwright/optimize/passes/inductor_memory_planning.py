@@ -18,5 +18,7 @@ def _predict(_context: Context) -> Prediction:
 PASS = Pass(
     name="inductor_memory_planning", layer=LAYER_COMPILE, level="inductor", dimension="host", cost="compile",
     refuse=_refuse, predict=_predict,
+    # torch 2.11's planner gives the semaphores of a reduction and its workspace one place: its blocks wait for each other for ever.
+    conflicts=frozenset({"inductor_cooperative_reductions"}),
     why="Intermediate results share buffers that are planned when compiling: fewer allocations, and memory that is warm in the cache.",
 )
