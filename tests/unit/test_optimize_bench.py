@@ -226,7 +226,8 @@ def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured():
     means = [f"{pages.geometric_mean(row[key] for row in whole.values()):.2f}x" for key in ("speedup", "over")]
     assert f"geometric mean {means[0]} over the original, {means[1]} over the ladder" in said
     for words, name in (("GPT block comes to {0:.2f}x, {1:.2f}x over it", "MiniGPTBlock"),
-                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"), ("best row itself, {0:.2f}x", "kernel"), ("cross entropy to {0:.2f}x, {1:.2f}x", "CrossEntropyLoss")):
+                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"),
+                        ("best row itself, {0:.2f}x", "kernel"), ("cross entropy to {0:.2f}x, {1:.2f}x", "CrossEntropyLoss")):
         assert words.format(whole[name]["speedup"], whole[name]["over"]) in said, words
     alone, with_it = (pages.geometric_mean(row["warm"][key] for row in whole.values()) for key in ("share", "whole_share"))
     assert max(alone, with_it) < 1 / 3
