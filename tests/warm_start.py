@@ -14,6 +14,7 @@ import gc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -32,6 +33,8 @@ from kernelwright.capture import process
 
 INHERITED = ("kernelwright", "tests", "_pytest", "pytest", "xdist", "execnet")
 FIRST_FREE = 3
+TRIAL_S = 20
+"""A backward pass that has not ended by then never does."""
 
 
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
@@ -110,17 +113,25 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
 
 
 def lost_autograd() -> bool:
-    """Whether no backward pass can be made in this fork, since the test run's own process has started threads for those. Seen only with a
-    torch that is built for CUDA, on a machine without a GPU."""
+    """Whether no backward pass can be made in this fork, since the test run's own process has started threads: it raises, or aborts the
+    process, so a fork of its own tries it. Seen only with a torch that is built for CUDA, on a machine without a GPU."""
     import torch
 
     if torch.version.cuda is None:
         return False
-    try:
-        torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return True
-    return False
+    trial = os.fork()
+    if trial == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(TRIAL_S)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(trial, 0)[1] != 0
 
 
 def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:

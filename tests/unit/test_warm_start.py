@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,13 +32,20 @@ def test_a_fork_in_which_no_backward_pass_can_be_made_becomes_a_fresh_interprete
     assert started(tmp_path) == f"{how} ['one', 'two']"
 
 
-def test_a_torch_that_is_built_for_cuda_is_asked_for_a_backward_pass(monkeypatch):
-    def refuse(_tensor: torch.Tensor) -> None:
-        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing")
+def refuse(_tensor: torch.Tensor) -> None:
+    raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing")
 
+
+def abort(_tensor: torch.Tensor) -> None:
+    os.abort()
+
+
+@pytest.mark.parametrize("backward", [refuse, abort])
+def test_a_torch_that_is_built_for_cuda_is_asked_for_a_backward_pass(monkeypatch, backward):
     monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="13.0"))
+    monkeypatch.setattr(torch.Tensor, "backward", lambda _tensor: None)
     assert not warm_start.lost_autograd()
-    monkeypatch.setattr(torch.Tensor, "backward", refuse)
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
     assert warm_start.lost_autograd()
     monkeypatch.setattr(torch, "version", SimpleNamespace(cuda=None))
     assert not warm_start.lost_autograd(), "there no process starts threads for it"
