@@ -123,6 +123,7 @@ def lost_autograd() -> bool:
     if trial == 0:
         status = 1
         try:
+            faulthandler.disable()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(TRIAL_S)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
