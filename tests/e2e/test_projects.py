@@ -21,10 +21,12 @@ HERE = pathlib.Path(__file__).parent
 def get_model_and_input():
     tuner = autotuner.Autotuner()
     assert tuner._bench(config="BLOCK: 64") == 1.5
-    if not (HERE / "crashed").exists():
-        (HERE / "crashed").touch()
+    with open(HERE / "runs", "a") as runs:
+        runs.write("x")
+        run = runs.tell()
+    if run == 1:
         os.abort()
-    assert not tuner.benched, "the second run measured anew"
+    assert run > 2 or not tuner.benched, "the second run measured anew"  # a third measures the machine's peaks, where it must
     return torch.nn.Identity(), torch.ones(4)
 """
 AUTOTUNER = """
