@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from kernelwright.probe.rewrites import conv_places
 from kernelwright.probe.rewrites import separable_convolutions as rewrite
 from kernelwright.probe.rewrites.batch_norms import fold_batch_norms
 from kernelwright.probe.rewrites.separable_convolutions import Convolutions, chains_of, replace_chains, stage_of
@@ -291,7 +292,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "triton", object())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(rewrite, "computable", lambda _x, _weight: True)
+    monkeypatch.setattr(conv_places, "computable", lambda _x, _weight: True)
 
 
 @pytest.mark.usefixtures("on_a_gpu")

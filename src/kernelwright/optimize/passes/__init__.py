@@ -65,6 +65,7 @@ NAMES = (
     "selective_bf16",
     "selective_fp16",
     "separable_convolutions",
+    "few_channel_convolutions",
     "persistent_lstm",
     "split_attention",
 )

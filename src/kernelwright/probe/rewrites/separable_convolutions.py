@@ -6,8 +6,6 @@ convolution not at all. Each place is measured on this call's inputs, and stays 
 
 from __future__ import annotations
 
-import copy
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,18 +14,24 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .batch_norms import fold_batch_norms
 from .choices import Choices, machine_of
 from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
+from .conv_places import (
+    FASTER,
+    Place,
+    Stage,
+    activation_after,
+    convolved_size,
+    exactness,
+    is_plain,
+    is_watched,
+    left_to_library,
+    put_in_place,
+    traced_convolutions,
+)
 from .float32_flags import convolutions_are_tf32, float32_flags
-from .measuring import errors, seconds
-from .side_calls import on_the_side
-from .tracing import traced_call
+from .measuring import seconds
 
-FASTER = 1.03
-"""A kernel must be this much faster than the library's to take its place: the timing's own noise."""
-AS_EXACT = 1.1
-"""Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
 BLOCKS = (512, 1024)
 """Places a program of the depthwise kernel; fewer where a plane has fewer."""
 ROWS = 14
@@ -48,53 +52,17 @@ MATRIX_NUMBERS = 6
 CONVOLUTION_CHOICES = Choices("separable_convolutions", SPANS, (1, 4, MATRIX_NUMBERS))
 LARGEST_WINDOW = 49
 """Of a depthwise kernel a row of the window is unrolled."""
-LARGEST_IMAGE = 2**31
-"""Numbers of an image, which kernels count in 32 bits."""
 LIMIT_S = 20.0
 """No further place is tried after so long: each tile is compiled where it has not been yet, in one to two seconds."""
-TYPES_TAKEN = (torch.float32, torch.bfloat16, torch.float16)
-
-
-class Stage:
-    """One convolution with what follows it, as numbers: how it lies in memory, and its activation."""
-
-    def __init__(self, conv: torch.nn.Conv2d, activation: str) -> None:
-        self.conv, self.activation = conv, activation
-        self.depthwise = conv.groups == conv.in_channels == conv.out_channels and conv.in_channels > 1
-
-    def library(self, x: torch.Tensor) -> torch.Tensor:
-        """The library's own operators."""
-        y = self.conv(x)
-        return y if self.activation == "none" else F.relu_(y) if self.activation == "relu" else F.hardtanh_(y, 0.0, 6.0)
-
-    def geometry(self) -> list[int]:
-        """Window, stride, padding, dilation: two numbers each."""
-        conv = self.conv
-        return [*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation]
 
 
 def stage_of(conv: Any, activation: str) -> Stage | None:
     """A convolution that the kernels can compute; None for any other."""
-    if type(conv) is not torch.nn.Conv2d or conv._forward_hooks or conv._forward_pre_hooks or isinstance(conv.padding, str):
+    if not is_plain(conv):
         return None
     stage = Stage(conv, activation)
-    window = conv.kernel_size[0] * conv.kernel_size[1]
     plain = conv.groups == 1 and stage.geometry() == [1, 1, 1, 1, 0, 0, 1, 1]
-    fits = (plain or (stage.depthwise and window <= LARGEST_WINDOW)) and conv.weight.dtype in TYPES_TAKEN
-    return stage if fits and conv.padding_mode == "zeros" and conv.weight.is_contiguous() and bool(conv.weight.isfinite().all()) else None
-
-
-def computable(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether the kernels take this input."""
-    alike = x.is_cuda and x.device == weight.device and x.dtype == weight.dtype
-    return bool(alike and x.dim() == 4 and x.is_contiguous() and 0 < x[:1].numel() < LARGEST_IMAGE)
-
-
-def convolved_size(x: torch.Tensor, geometry: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of the result (torch.nn.Conv2d's formula)."""
-    rows, columns = ((x.shape[2 + axis] + 2 * geometry[4 + axis] - geometry[6 + axis] * (geometry[axis] - 1) - 1) // geometry[2 + axis] + 1
-                     for axis in (0, 1))
-    return rows, columns
+    return stage if plain or (stage.depthwise and conv.kernel_size[0] * conv.kernel_size[1] <= LARGEST_WINDOW) else None
 
 
 def convolve(
@@ -173,6 +141,8 @@ torch.library.custom_op(
 class Convolutions(torch.nn.Module):  # type: ignore[misc]
     """A depthwise convolution, a 1x1 one, or one after the other; other layouts, autocast and calls with gradients go to the library."""
 
+    is_one_operator = True  # for tracing.CallTracer
+
     def __init__(self, stages: Sequence[Stage], tile: Sequence[int]) -> None:
         super().__init__()
         self.stages, self.tile = list(stages), list(tile)
@@ -194,34 +164,12 @@ class Convolutions(torch.nn.Module):  # type: ignore[misc]
         return parts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(weight.requires_grad for weight in self.parameters()))
-        own = self.layers[0].weight
-        if (x.dtype != own.dtype or x.device != own.device or x.dim() != 4 or not x.is_contiguous() or wants_gradient
-                or torch.is_autocast_enabled(x.device.type)):
+        if left_to_library(x, self.layers[0].weight, self):
             for stage in self.stages:
                 x = stage.library(x)
             return x
-        # Past torch's dispatcher where nobody looks on: an operator costs the host more than the kernel does.
-        watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor
-        compute: Any = torch.ops.separable_convolutions.convolve if watched else convolve
+        compute: Any = torch.ops.separable_convolutions.convolve if is_watched(x) else convolve
         return compute(x, *self.weights(), self.geometry, *self.activations, self.tile)
-
-
-def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
-    """The activation that alone uses a node's result, and the node that it ends with."""
-    user = next(iter(node.users)) if len(node.users) == 1 else None
-    if user is None or user.all_input_nodes != [node]:
-        return "none", node
-    module = modules.get(str(user.target)) if user.op == "call_module" else None
-    if module is not None and not (module._forward_hooks or module._forward_pre_hooks):
-        name = {torch.nn.ReLU: "relu", torch.nn.ReLU6: "relu6"}.get(type(module), "none")
-    else:
-        name = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6", "relu": "relu"}.get(user.target, "none")
-    return (name, user) if name != "none" else ("none", node)
-
-
-Place = tuple[Stage, torch.fx.Node, torch.fx.Node]
-"""A convolution with its first and its last node."""
 
 
 def chains_of(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> list[list[Place]]:
@@ -270,22 +218,6 @@ def tiles_of(stages: Sequence[Stage], x: torch.Tensor, tf32: bool) -> list[list[
     else:
         fitting = [tile for tile in TILES if wide // 2 <= tile[0] <= wide]
     return [[*tile, int(tf32)] for tile in fitting]
-
-
-def exactness(stages: Sequence[Stage], x: torch.Tensor) -> Callable[[Convolutions], bool]:
-    """What says whether a kernel errs by no more than the library, on some of these images."""
-    sample = x[: max(1, min(len(x), 2**22 // max(1, x[0].numel())))]
-    expected, exact = sample, sample.double()
-    for stage in stages:
-        expected = stage.library(expected)
-        wide = copy.deepcopy(stage.conv).double()
-        exact = Stage(wide, stage.activation).library(exact)
-    most = errors(expected, exact)
-
-    def as_exact(module: Convolutions) -> bool:
-        return all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
-
-    return as_exact
 
 
 def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[float, Convolutions] | None:
@@ -397,35 +329,11 @@ def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torc
     return count
 
 
-def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: Convolutions) -> None:
-    """The module stands where the first convolution stood: what it reads may be written over before the last one's turn."""
-    first, last = chain[0][1], chain[-1][2]
-    name = next(name for name in (f"convolutions_{number}" for number in itertools.count()) if not hasattr(graph, name))
-    graph.add_submodule(name, module)
-    with graph.graph.inserting_before(first):
-        new = graph.graph.call_module(name, (first.args[0],))
-    last.replace_all_uses_with(new)
-    for _stage, node, end in reversed(chain):
-        for gone in dict.fromkeys((end, node)):
-            graph.graph.erase_node(gone)
-
-
 def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its depthwise and 1x1 convolutions in Triton kernels where that pays."""
     if triton is None or not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
         raise NotImplementedError("not applicable: needs Triton and a GPU with TF32 tensor cores (compute capability 8.0)")
-    calls: dict[torch.nn.Module, list[tuple[Any, ...]]] = {}
-    with on_the_side(model):
-        twin = traced_call(model, args, kwargs)
-        fold_batch_norms(twin)
-        watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
-                   for module in twin.modules() if stage_of(module, "none") is not None]
-        with torch.no_grad():
-            twin(*args, **kwargs)
-    for watch in watches:
-        watch.remove()
-    seen = {module: given[0][0] for module, given in calls.items()
-            if len(given) == 1 and len(given[0]) == 1 and computable(given[0][0], module.weight)}
+    twin, seen = traced_convolutions(model, args, kwargs, lambda module: stage_of(module, "none") is not None)
     if not replace_chains(twin, seen):
         raise NotImplementedError("not applicable: no depthwise or 1x1 convolution is faster and as exact in a kernel of its own")
     return twin

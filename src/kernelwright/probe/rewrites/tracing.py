@@ -14,6 +14,13 @@ from torch.overrides import TorchFunctionMode
 from .trees import leaves
 
 
+class CallTracer(torch.fx.Tracer):  # type: ignore[misc]
+    """Takes a module that launches a kernel of its own as one operator: it looks at what it is given, of which tracing knows nothing."""
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return getattr(m, "is_one_operator", False) or super().is_leaf_module(m, module_qualified_name)
+
+
 def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.GraphModule:
     """A torch.fx copy of the model that shares its weights. Raises NotImplementedError where the model can't be traced.
 
@@ -24,7 +31,7 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     devices = {leaf.device for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
 
     state = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    tracer = torch.fx.Tracer()
+    tracer = CallTracer()
 
     class Constants(TorchFunctionMode):  # type: ignore[misc]
         """What needs no input runs while tracing, and its result is a constant of the graph. Not so uploads, and random numbers."""

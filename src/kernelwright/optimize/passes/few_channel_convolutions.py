@@ -1,0 +1,67 @@
+"""Convolutions of few input channels in a Triton kernel that takes over bias, activation and pooling."""
+
+from __future__ import annotations
+
+import re
+
+from ...diagnose.common import matching
+from ...model.profile import Operator
+from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from .conditions import CONVOLUTIONS, first, needs_convolution, needs_gpu, not_yet_compiled
+from .shares import worth
+
+MOST_CHANNELS = 16
+"""Of the input, as in the rewrite."""
+AFTER = re.compile(r"batch_norm|^aten::((relu|clamp_min|clamp|hardtanh|add)_?|max_pool.*)$")
+"""What the kernel takes over of what follows; add_ is the bias on a GPU."""
+LEFT = 0.14
+"""Part of that time that stays at best (H100: 1 channel to 6, 5 x 5, ReLU and pooling, 4096 images: 77 us, the library's 552)."""
+WHAT = f"convolutions of at most {MOST_CHANNELS} input channels"
+
+
+def _taken(context: Context) -> list[Operator] | None:
+    """Such convolutions and what stands right after them; None where the profile holds no shapes."""
+    operators = context.seen.operators
+    convolutions = matching(operators, "|".join(CONVOLUTIONS))
+    if any(len(one.input_shapes) < 2 for one in convolutions):
+        return None
+    few = {id(one) for one in convolutions if _has_few_channels(one)}
+    found, follows = [], False
+    for one in operators:
+        follows = id(one) in few or (follows and AFTER.search(one.operator_name) is not None)
+        found += [one] if follows else []
+    return found
+
+
+def _has_few_channels(convolution: Operator) -> bool:
+    """By its input's and its weight's shape: in groups, a weight has fewer channels than the input."""
+    given, weight = convolution.input_shapes[:2]
+    return len(given) == len(weight) == 4 and weight[1] == given[1] <= MOST_CHANNELS
+
+
+def _share_pct(context: Context) -> float | None:
+    taken = _taken(context)
+    return None if taken is None else context.share_of_pct(one.aggregated.total_duration_ns for one in taken)
+
+
+def _refuse(context: Context) -> str | None:
+    return first(needs_gpu(context), needs_convolution(context), not_yet_compiled(context),
+                 f"the profile shows no {WHAT}" if _taken(context) == [] else worth(_share_pct(context), WHAT))
+
+
+def _predict(context: Context) -> Prediction:
+    share_pct = _share_pct(context)
+    if share_pct is None:
+        return Prediction(f"{WHAT}: share not measured")
+    fused = any(AFTER.search(one.operator_name) for one in _taken(context) or [])
+    return Prediction(f"{WHAT} and what stands right after them hold {share_pct:.0f}% {context.whole}",
+                      (1.0, 100.0 / (100.0 - share_pct * (1.0 - LEFT))),
+                      (Move("launches", 0.0, 0.99), Move("DRAM bytes", 0.0, 0.99)) if fused else ())
+
+
+PASS = Pass(
+    name="few_channel_convolutions", layer=LAYER_FOLD, level="module", dimension="algorithms", cost="compile",
+    training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
+    conflicts=frozenset({"fold_conv_bn", "channels_last", "bf16_autocast", "split_attention"}),
+    why="Convolutions of few input channels, with bias, activation and pooling, in one kernel wherever that measured faster and as exact.",
+)

@@ -1,0 +1,157 @@
+"""Convolutions of a traced model that kernels of one's own may take over. Copied into files that have such kernels."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+from .batch_norms import fold_batch_norms
+from .measuring import errors
+from .side_calls import on_the_side
+from .tracing import traced_call
+
+FASTER = 1.03
+"""A kernel must be this much faster than the library's to take its place: the timing's own noise."""
+AS_EXACT = 1.1
+"""Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
+LARGEST_IMAGE = 2**31
+"""Numbers of an image, which kernels count in 32 bits."""
+TYPES_TAKEN = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Stage:
+    """One convolution with what follows it, as numbers: how it lies in memory, its activation, and the window of a max pooling whose
+    windows touch and do not overlap (1: none)."""
+
+    def __init__(self, conv: torch.nn.Conv2d, activation: str, pool: int = 1) -> None:
+        self.conv, self.activation, self.pool = conv, activation, pool
+        self.depthwise = conv.groups == conv.in_channels == conv.out_channels and conv.in_channels > 1
+
+    def library(self, x: torch.Tensor) -> torch.Tensor:
+        """The library's own operators."""
+        y = self.conv(x)
+        y = y if self.activation == "none" else F.relu_(y) if self.activation == "relu" else F.hardtanh_(y, 0.0, 6.0)
+        return y if self.pool == 1 else F.max_pool2d(y, self.pool)
+
+    def geometry(self) -> list[int]:
+        """Window, stride, padding, dilation: two numbers each."""
+        conv = self.conv
+        return [*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation]
+
+
+Place = tuple[Stage, torch.fx.Node, torch.fx.Node]
+"""A convolution with its first and its last node."""
+
+
+def is_plain(conv: Any) -> bool:
+    """Whether it is a convolution as torch has it, with zeros around the image and finite weights that lie as they were made."""
+    if type(conv) is not torch.nn.Conv2d or conv._forward_hooks or conv._forward_pre_hooks or isinstance(conv.padding, str):
+        return False
+    weight = conv.weight
+    return bool(conv.padding_mode == "zeros" and weight.dtype in TYPES_TAKEN and weight.is_contiguous() and weight.isfinite().all())
+
+
+def computable(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether the kernels take this input."""
+    alike = x.is_cuda and x.device == weight.device and x.dtype == weight.dtype
+    return bool(alike and x.dim() == 4 and x.is_contiguous() and 0 < x[:1].numel() < LARGEST_IMAGE)
+
+
+def left_to_library(x: torch.Tensor, weight: torch.Tensor, layers: torch.nn.Module) -> bool:
+    """Whether a call is one that the kernels were not chosen for: another layout or type, autocast, a gradient that is wanted."""
+    wants_gradient = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in layers.parameters()))
+    return bool(x.dtype != weight.dtype or x.dtype not in TYPES_TAKEN or x.device != weight.device or x.dim() != 4 or not x.is_contiguous()
+                or wants_gradient or torch.is_autocast_enabled(x.device.type))
+
+
+def is_watched(x: torch.Tensor) -> bool:
+    """Whether somebody looks on who must see one operator. Past torch's dispatcher else: an operator costs the host more than a kernel."""
+    return bool(torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor)
+
+
+def convolved_size(x: torch.Tensor, geometry: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of the result (torch.nn.Conv2d's formula)."""
+    rows, columns = ((x.shape[2 + axis] + 2 * geometry[4 + axis] - geometry[6 + axis] * (geometry[axis] - 1) - 1) // geometry[2 + axis] + 1
+                     for axis in (0, 1))
+    return rows, columns
+
+
+def sole_reader(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What alone uses a node's result, and nothing else with it."""
+    user = next(iter(node.users)) if len(node.users) == 1 else None
+    return user if user is not None and user.all_input_nodes == [node] else None
+
+
+def called_module(node: torch.fx.Node, modules: dict[str, Any]) -> Any:
+    """The module that a node calls, where nothing hooks into it."""
+    module = modules.get(str(node.target)) if node.op == "call_module" else None
+    return module if module is not None and not (module._forward_hooks or module._forward_pre_hooks) else None
+
+
+def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
+    """The activation that alone uses a node's result, and the node that it ends with."""
+    user = sole_reader(node)
+    if user is None:
+        return "none", node
+    module = called_module(user, modules)
+    if module is not None:
+        name = {torch.nn.ReLU: "relu", torch.nn.ReLU6: "relu6"}.get(type(module), "none")
+    else:
+        name = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6", "relu": "relu"}.get(user.target, "none")
+    return (name, user) if name != "none" else ("none", node)
+
+
+def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: torch.nn.Module) -> None:
+    """The module stands where the first convolution stood: what it reads may be written over before the last one's turn."""
+    first, last = chain[0][1], chain[-1][2]
+    name = next(name for name in (f"convolutions_{number}" for number in itertools.count()) if not hasattr(graph, name))
+    graph.add_submodule(name, module)
+    with graph.graph.inserting_before(first):
+        new = graph.graph.call_module(name, (first.args[0],))
+    last.replace_all_uses_with(new)
+    gone = last
+    while gone is not first:
+        before = gone.all_input_nodes[0]
+        graph.graph.erase_node(gone)
+        gone = before
+    graph.graph.erase_node(first)
+
+
+def exactness(stages: Sequence[Stage], x: torch.Tensor) -> Callable[[torch.nn.Module], bool]:
+    """What says whether a kernel errs by no more than the library, on some of these images."""
+    sample = x[: max(1, min(len(x), 2**22 // max(1, x[0].numel())))]
+    expected, exact = sample, sample.double()
+    for stage in stages:
+        expected = stage.library(expected)
+        exact = Stage(copy.deepcopy(stage.conv).double(), stage.activation, stage.pool).library(exact)
+    most = errors(expected, exact)
+
+    def as_exact(module: torch.nn.Module) -> bool:
+        return all(error <= AS_EXACT * limit for error, limit in zip(errors(module(sample), exact), most, strict=True))
+
+    return as_exact
+
+
+def traced_convolutions(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], takes: Callable[[Any], bool],
+) -> tuple[torch.fx.GraphModule, dict[torch.nn.Module, torch.Tensor]]:
+    """(a copy of the model that shares its weights, batch norms folded; the input of each module that `takes` accepts and that kernels can
+    read, of those that this call calls once)."""
+    calls: dict[torch.nn.Module, list[tuple[Any, ...]]] = {}
+    with on_the_side(model):
+        twin = traced_call(model, args, kwargs)
+        fold_batch_norms(twin)
+        watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
+                   for module in twin.modules() if takes(module)]
+        with torch.no_grad():
+            twin(*args, **kwargs)
+    for watch in watches:
+        watch.remove()
+    return twin, {module: given[0][0] for module, given in calls.items()
+                  if len(given) == 1 and len(given[0]) == 1 and computable(given[0][0], module.weight)}
