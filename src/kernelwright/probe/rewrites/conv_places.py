@@ -20,6 +20,8 @@ FASTER = 1.03
 """A kernel must be this much faster than the library's to take its place: the timing's own noise."""
 AS_EXACT = 1.1
 """Errors of one size: which of two sums in float32 (or of two roundings to TF32) is off by some per cent more is chance."""
+LIMIT_S = 20.0
+"""No further place is tried after so long: each tile is compiled where it has not been yet, in one to three seconds."""
 LARGEST_IMAGE = 2**31
 """Numbers of an image, which kernels count in 32 bits."""
 TYPES_TAKEN = (torch.float32, torch.bfloat16, torch.float16)

@@ -20,6 +20,7 @@ from .conv_kernels import CLAMPS, few_channel_kernel, triton
 from .conv_places import (
     FASTER,
     LARGEST_IMAGE,
+    LIMIT_S,
     Place,
     Stage,
     activation_after,
@@ -29,8 +30,8 @@ from .conv_places import (
     is_plain,
     is_watched,
     left_to_library,
-    sole_reader,
     put_in_place,
+    sole_reader,
     traced_convolutions,
 )
 from .float32_flags import convolutions_are_tf32, float32_flags
@@ -47,8 +48,6 @@ PROGRAMS = 264
 """Two for each multiprocessor of an H100 or H200: larger tiles, which make fewer, leave some without work."""
 MOST_SUMMED = 4096
 """Numbers that one number of the result is summed of; the sums go one after the other."""
-LIMIT_S = 20.0
-"""No further place is tried after so long."""
 FEW_CHANNEL_CHOICES = Choices("few_channel_convolutions", ("kernel",), (3,))
 
 

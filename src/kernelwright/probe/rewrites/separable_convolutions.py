@@ -18,6 +18,7 @@ from .choices import Choices, machine_of
 from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
 from .conv_places import (
     FASTER,
+    LIMIT_S,
     Place,
     Stage,
     activation_after,
@@ -52,8 +53,6 @@ MATRIX_NUMBERS = 6
 CONVOLUTION_CHOICES = Choices("separable_convolutions", SPANS, (1, 4, MATRIX_NUMBERS))
 LARGEST_WINDOW = 49
 """Of a depthwise kernel a row of the window is unrolled."""
-LIMIT_S = 20.0
-"""No further place is tried after so long: each tile is compiled where it has not been yet, in one to two seconds."""
 
 
 def stage_of(conv: Any, activation: str) -> Stage | None:
