@@ -39,11 +39,12 @@ from .measuring import seconds
 
 MOST_CHANNELS = 16
 """Of the input. With 64 the library's tensor cores take a seventh of this kernel's time (H100, 5 x 5, TF32)."""
-WIDE = ((32, 512), (32, 256), (16, 256), (16, 128))
-NARROW = ((8, 512), (8, 256), (16, 512), (8, 128))
-"""Channels x places of a program, for more than 16 channels of the result and for fewer: the sums are 16 to 128 a thread."""
-MOST_TILES = 3
-"""Tried at one place: each is compiled in 2 to 3 s."""
+WIDE = ((32, 512), (16, 256), (32, 256), (16, 128))
+NARROW = ((8, 512), (8, 256), (8, 128))
+"""Channels x places of a program, for more channels of the result than ENOUGH and for fewer: the sums are 8 to 128 a thread."""
+ENOUGH = 16
+MOST_TILES = 2
+"""Tried at one place: each is compiled in 2 to 3 s. Of three layers, one would be 10% faster with a third (H100)."""
 PROGRAMS = 264
 """Two for each multiprocessor of an H100 or H200: larger tiles, which make fewer, leave some without work."""
 MOST_SUMMED = 4096
@@ -183,7 +184,7 @@ def few_channel_tiles(stage: Stage, x: torch.Tensor) -> list[list[int]]:
     rows, columns = pooled_size(x, stage.geometry(), stage.pool)
     enough = 1 << (rows * columns - 1).bit_length()
     found = []
-    for channels, places in WIDE if stage.conv.out_channels > NARROW[2][0] else NARROW:
+    for channels, places in WIDE if stage.conv.out_channels > ENOUGH else NARROW:
         part = min(places, enough)
         programs = -(-len(x) // (places // part)) * -(-rows * columns // part) * -(-stage.conv.out_channels // channels)
         found.append((programs, [channels, places // part, part]))
