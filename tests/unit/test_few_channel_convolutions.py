@@ -164,6 +164,12 @@ def test_tiles_give_every_multiprocessor_work() -> None:
     assert tiles(6, 16, 8, 10, pool=2) == [[8, 4, 32]]
 
 
+@pytest.mark.parametrize(("images", "numbers", "expected"), [
+    (4096, 6 * 14 * 14, 3552), (256, 3 * 224 * 224, 16), (100, 3 * 224 * 224, 27), (100, 2**18, 15), (10, 2**22, 1), (12, 100, 12)])
+def test_a_sample_is_as_many_images_as_let_one_compilation_do_for_both(images: int, numbers: int, expected: int) -> None:
+    assert len(conv_places.sampled(torch.empty(images, 1, 1, numbers, device="meta"))) == expected
+
+
 def kept_tile(monkeypatch: pytest.MonkeyPatch, library_s: float = 1.0) -> list[int] | None:
     torch.manual_seed(0)
     stage = few_channel_stage(nn.Conv2d(3, 12, 3), "relu")
