@@ -126,8 +126,8 @@ def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: to
 
 
 def sampled(x: torch.Tensor) -> torch.Tensor:
-    """Images to compare on, 4 M numbers or one image. Their count is a multiple of 16 where that of all is, and else is not: Triton compiles
-    a kernel anew for a size that is."""
+    """Images to compare on, 4 M numbers or one image. Their count is a multiple of 16 where that of all is, else it is not: for a size that
+    is, Triton compiles a kernel of its own."""
     count = max(1, min(len(x), 2**22 // max(1, x[0].numel())))
     if 16 <= count < len(x):
         count -= count % 16 if len(x) % 16 == 0 else count % 16 == 0
