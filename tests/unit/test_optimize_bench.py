@@ -218,21 +218,36 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
         assert own in said and theirs in said
 
 
-def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured():
+def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured(tmp_path):
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
     short, whole = ({row["workload"].split("_")[-1]: row for row in found if row["budget_s"] == budget_s} for budget_s in (60.0, 120.0))
-    assert set(short) == {"LeNet5", "AlexNet"} and {row["kept"] for row in short.values()} == {"nothing"} and len(whole) == 4
+    assert {name: row["kept"] for name, row in short.items()} == {
+        "LeNet5": "few_channel_convolutions+cuda_graph", "AlexNet": "nothing", "2D": "nothing"} and len(whole) == 5
+    assert all(row["used_s"] <= row["budget_s"] for row in found), "each within its budget"
     means = [f"{pages.geometric_mean(row[key] for row in whole.values()):.2f}x" for key in ("speedup", "over")]
     assert f"geometric mean {means[0]} over the original, {means[1]} over the ladder" in said
     for words, name in (("GPT block comes to {0:.2f}x, {1:.2f}x over it", "MiniGPTBlock"),
-                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"),
-                        ("best row itself, {0:.2f}x", "kernel"), ("cross entropy to {0:.2f}x, {1:.2f}x", "CrossEntropyLoss")):
+                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"), ("convolution to {0:.2f}x, {1:.2f}x over it", "2D"),
+                        ("best row itself, {0:.2f}x", "kernel"), ("so is the cross entropy, {0:.2f}x", "CrossEntropyLoss")):
         assert words.format(whole[name]["speedup"], whole[name]["over"]) in said, words
-    alone, with_it = (pages.geometric_mean(row["warm"][key] for row in whole.values()) for key in ("share", "whole_share"))
-    assert max(alone, with_it) < 1 / 3
-    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (all four)" in said
-    assert f"took the search to {short['AlexNet']['used_s']:.1f}" in said
+    assert whole["kernel"]["kept"] == whole["CrossEntropyLoss"]["kept"] == whole["kernel"]["rung"] == whole["CrossEntropyLoss"]["rung"]
+    again = [row["warm"] for row in whole.values() if row.get("warm") and row["warm"]["share"] is not None]
+    alone, with_it = (pages.geometric_mean(row[key] for row in again) for key in ("share", "whole_share"))
+    assert len(again) == 3 and max(alone, with_it) < 1 / 3
+    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (three of four)" in said
+    assert f"Those searches took {short['AlexNet']['used_s']:.1f} and {short['2D']['used_s']:.1f} s." in said
+    assert f"on an H100](search-runs/kernelbench-h100.md): {short['LeNet5']['speedup']:.2f}x in 60 s" in said
+    assert f"The same came again in {short['LeNet5']['warm']['share']:.2f} of the time" in said
+    assert f"mended since, and {whole['2D']['speedup']:.2f}x on an H100, below" in said
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    judged = {name: [row for row in Ledger(tmp_path / "ledgers" / f"{name}s" / "ledger.jsonl").rows if row.verdict is not None]
+              for name in ("h100e2_kb_level3_5_equal-60", "h100e_kb_level1_95_equal-120", "h100e_kb_level1_86_equal-120")}
+    alexnet, entropy, convolution = judged.values()
+    assert f"AlexNet was judged within 60 s: {alexnet[0].verdict.speedup:.2f}x." in said
+    assert "two judgements of it, {:.2f}x and {:.2f}x,".format(*(row.verdict.speedup for row in entropy[-2:])) in said
+    assert f"judged once, in {convolution[0].elapsed_s:.0f} s: 1 GiB of inputs" in said and len(convolution) == 1
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
