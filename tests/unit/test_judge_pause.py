@@ -3,11 +3,13 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from kernelwright.judge import channel
 from kernelwright.judge.channel import Worker
 
 
@@ -26,7 +28,7 @@ def becomes(process: int, *states: str) -> bool:
 def worker():
     """A worker without a supervisor whose program has a child of its own, as Inductor's compile workers are."""
     found = Worker.__new__(Worker)
-    found._supervised, found._paused, found.confinement = False, False, None
+    found._supervised, found._paused, found.confinement, found._status = False, False, None, -1  # it has begun
     found.process = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True)
     yield found
     os.killpg(found.process.pid, signal.SIGKILL)
@@ -58,3 +60,19 @@ def test_an_interrupt_while_it_is_stopped_does_not_leave_it_so(worker, monkeypat
     assert becomes(worker.process.pid, "T")
     worker.resume()
     assert becomes(worker.process.pid, "S")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_process_that_has_not_begun_is_not_stopped(tmp_path, monkeypatch):
+    """It does not leave with the judge yet: were that killed now, it would stay stopped for ever."""
+    slow = tmp_path / "slow_python"
+    slow.write_text(f'#!/bin/sh\nwhile ! [ -e {tmp_path / "go"} ]; do sleep 0.05; done\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setattr(channel, "BEGUN_S", 0.1)
+    with Worker("reference", slow, tmp_path, device="cpu") as worker:
+        worker.pause()
+        assert not worker.reported(0.0) and state(worker.pid) != "T"
+        (tmp_path / "go").touch()
+        assert worker.reported(30.0)
+        worker.pause()
+        assert becomes(worker.pid, "T")

@@ -30,6 +30,8 @@ EXIT_GRACE_S = 0.5
 """After the process has ended, what it wrote before may still arrive for this long."""
 SUPERVISED_GRACE_S = 12.0
 """A supervisor takes at most 10 s to end all that the candidate started (probe/confine_watch.py)."""
+BEGUN_S = 1.0
+"""An interpreter has begun by then, but on a machine that has no time for it."""
 LOG_TAIL_CHARACTERS = 300
 STEADY_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 """glibc raises both thresholds by itself after large blocks were freed, in one process and not in the other: on the CPU that made
@@ -82,8 +84,8 @@ class Worker:
             self.process = spawn(
                 interpreter, ["judge", "--role", role, "--request-fd", str(request_read), "--reply-fd", str(reply_write),
                               *(["--ahead"] if ahead else [])],
-                device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, *([status_write] if plan else [])),
-                variables={**STEADY_MEMORY, **(variables or {}), **plan})
+                device=device, cwd=Path.cwd(), log_path=self.log, pass_fds=(request_read, reply_write, status_write),
+                variables={**STEADY_MEMORY, **(variables or {}), **(plan or {"KERNELWRIGHT_BEGUN_FD": str(status_write)})})
             _write_all(self._request, self._key.hex().encode() + b"\n")
         except BaseException:
             self._close_pipes("_request", "_reply", "_status")
@@ -109,14 +111,20 @@ class Worker:
         return report.pid if report is not None else self.process.pid
 
     def reported(self, within_s: float) -> bool:
-        """Whether it is known which process runs the program: below a supervisor that process reports itself 0.2 s after its start."""
+        """Whether it is known which process runs the program, and that this process leaves with ours, however that ends. Below a supervisor
+        it reports itself 0.2 s after its start; any other closes its end of the status pipe (probe/start.py)."""
         until = time.monotonic() + within_s
-        while self._supervised and self.confinement is not None and self.confinement.report is None:
-            if self.process.poll() is not None or time.monotonic() > until:
-                return False
+        while not self._is_known():
             self.hear()
+            if self.process.poll() is not None or time.monotonic() > until:
+                return self._is_known()
             time.sleep(0.01)
         return True
+
+    def _is_known(self) -> bool:
+        if self._supervised and self.confinement is not None:
+            return self.confinement.report is not None
+        return self._status < 0
 
     def send(self, op: str, **fields: Any) -> None:
         """Give a command without waiting for its reply. Raises WorkerFailed when the worker is gone."""
@@ -173,9 +181,9 @@ class Worker:
     def pause(self) -> None:
         """Stop it until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes nothing from the
         other side meanwhile. With its group, but never its supervisor, which ends both when this process is killed; where there is no
-        supervisor, it alone: its children, compile workers say, would stay stopped for ever."""
-        known = not self._supervised or (self.confinement is not None and self.confinement.report is not None)
-        if not self._paused and known and self.process.poll() is None:
+        supervisor, it alone: its children, compile workers say, would stay stopped for ever. So would one that does not leave with this
+        process yet: it goes on."""
+        if not self._paused and self.reported(0.0 if self._supervised else BEGUN_S) and self.process.poll() is None:
             self._paused = True  # before it is: an interrupt between the two must not leave it stopped
             self.signal(signal.SIGSTOP, alone=not self._supervised)
 
@@ -237,16 +245,14 @@ class Worker:
 
     def hear(self) -> None:
         """What came over the status pipe so far: the worker's report, and why its supervisor ended it."""
-        if self.confinement is None or self._status < 0:
-            return
-        while select.select([self._status], [], [], 0)[0]:
+        while self._status >= 0 and select.select([self._status], [], [], 0)[0]:
             chunk = os.read(self._status, 65536)
             if not chunk:
                 os.close(self._status)
                 self._status = -1
                 break
             self._told += chunk
-        while b"\n" in self._told:
+        while self.confinement is not None and b"\n" in self._told:
             line, _, rest = bytes(self._told).partition(b"\n")
             self._told = bytearray(rest)
             over = self.confinement.take(line)

@@ -110,9 +110,11 @@ def load_package(folder: str) -> None:
 def die_with_parent() -> None:
     """Linux: SIGKILL this process when its parent dies, however it dies (PR_SET_PDEATHSIG = 1, prctl(2)).
 
-    A parent that died before this line sends no signal any more: its number is then none of this process's ancestors.
+    A parent that died before this line sends no signal any more: its number is then none of this process's ancestors. KERNELWRIGHT_BEGUN_FD
+    names a pipe's end that is closed once this holds: before, to stop this process would leave it stopped for ever if its parent died.
     """
     number, _, namespace = os.environ.pop("KERNELWRIGHT_STARTER", "").partition(" ")
+    begun = os.environ.pop("KERNELWRIGHT_BEGUN_FD", "")
     if os.environ.pop("KERNELWRIGHT_UNDER", "") and number:
         threading.Thread(target=leave_with, args=(int(number), namespace), daemon=True).start()
         return
@@ -120,6 +122,8 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
         if number and not is_ancestor(int(number), namespace):
             os._exit(1)
+    if begun:
+        os.close(int(begun))
 
 
 def leave_with(number: int, namespace: str) -> None:
