@@ -165,6 +165,22 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
         assert words.format(known[name]["speedup"], known[name]["over"]) in " ".join(said.split()), words
 
 
+@pytest.mark.parametrize(("runs", "precision", "budget_s"), [
+    ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("kernelbench-h200", "equal", 60.0),
+    ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
+def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
+    found = [row for row in rows_of if (row["precision"], row["budget_s"]) == (precision, budget_s)]
+    over = [row["over"] for row in found if row["over"] is not None]
+    card, named = runs.split("-")[-1].upper(), "KernelBench" if "kernelbench" in runs else "examples"
+    assert {row["device_name"].split()[1] for row in found} == {card}
+    cells = [f"[{named}](search-runs/{runs}.md)", precision, f"{budget_s:g}", card, str(len(found)),
+             f"{pages.geometric_mean(row['speedup'] for row in found):.2f}x, {min(row['speedup'] for row in found):.2f}x",
+             f"{pages.geometric_mean(over):.2f}x, {min(over):.2f}x" + ("" if len(over) == len(found) else f" (of {len(over)})"),
+             f"{sum(row['used_s'] <= row['budget_s'] for row in found)} of {len(found)}"]
+    assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
+
+
 def test_what_is_said_of_kernelbench_is_what_was_measured():
     folder = ROOT / "docs" / "search-runs"
     found = json.loads((folder / "kernelbench-h200.json").read_text())["rows"]
