@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import builders
@@ -10,6 +12,7 @@ from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import stages as stage_module
 from kernelwright.optimize.hypothesis import check
 from kernelwright.optimize.stages import COUNTED_BUDGET_S, OptimizeOptions, RealStages
+from kernelwright.pipeline import profile as profile_module
 
 
 class Asked(Exception):
@@ -46,6 +49,29 @@ def test_a_resume_with_another_budget_does_as_the_baseline_did(tmp_path, monkeyp
         RealStages(OptimizeOptions(budget_s=budget_s), lambda _line: None).profile(
             WorkloadRef(path=tmp_path / "net.py", name="net"), tmp_path / "after", baseline, 50.0)
     assert found[0].counters.choice == ("default" if had else "none")
+
+
+def test_optimized_py_is_profiled_by_the_interpreter_that_the_workload_was(tmp_path, monkeypatch):
+    """The nearest .venv of an --out elsewhere may have another torch."""
+    asked = []
+
+    def found(python, near, device, say):
+        asked.append(near)
+        if len(asked) > 1:
+            raise Asked
+        return SimpleNamespace(torch_build="cpu", torch_version="2.11.0")
+
+    for module in (stage_module, profile_module):
+        monkeypatch.setattr(module, "find_interpreter", found)
+    workload, optimized = tmp_path / "project" / "net.py", tmp_path / "out" / "optimized.py"
+    for file in (workload, optimized):
+        file.parent.mkdir()
+        file.write_text("def get_model_and_input():\n    pass\n")
+    stages = RealStages(OptimizeOptions(device="cpu"), lambda _line: None)
+    assert stages.where(WorkloadRef(path=workload, name="net")) == {"device": "cpu", "torch": "2.11.0"}
+    with pytest.raises(Asked):
+        stages.profile(WorkloadRef(path=optimized, name="net"), tmp_path / "after", builders.gpu_annotation(), 50.0)
+    assert asked == [workload, workload]
 
 
 def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():

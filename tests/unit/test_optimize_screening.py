@@ -884,3 +884,16 @@ def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead(
     long = [file_name(7, "+".join(["a_long_pass_name"] * 12 + [end])) for end in ("x", "y")]
     assert len(set(long)) == 2 and all(len(name) < 160 for name in long) and file_name(1, "a+b") == "candidates/01_a__b.py"
     assert [compilers(cores) for cores in (1, 2, 7, 8, 16, 128)] == [0, 0, 0, 1, 3, 3]
+
+
+@pytest.mark.parametrize(("answer", "remembered"), [(verdict("AMBIGUOUS", 1.2, 0.3), True), (verdict("SAME", 1.0), False)])
+def test_a_run_that_kept_nothing_takes_away_what_won_before_only_where_it_refuted_it(workload, answer, remembered):
+    """One noisy run is no reason to start cold ever after."""
+    first = run(workload, Stages(), budget_s=2000.0)
+    stages = Stages(gains=dict.fromkeys(GAINS, 1.0))
+    winner = "+".join(name for name in first.kept if name != "no_grad")
+    stages.speedups |= {winner: answer, f"optimized:{', '.join(first.kept)}": answer}
+    second = run(workload, stages, budget_s=2000.0)
+    third = json.loads((run(workload, Stages(), budget_s=2000.0).out_dir / "state.json").read_text())
+    assert second.kept == () and (list(first.kept) in third["winners"]) == remembered
+    assert (third["won"] == json.loads((second.out_dir / "state.json").read_text())["won"]) == remembered

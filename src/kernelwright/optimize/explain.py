@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.profile import Profile
 from ..model.trial import Hypothesis
-from ..model.verdict import Experiment
+from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import ablation, memory
 from .budget import costs_of, usual_costs
@@ -88,9 +88,11 @@ def won_before(workload: WorkloadRef, precision: Precision, budget_s: float, tor
 
 
 def learn(
-    workload: WorkloadRef, state: State, context: Context, rows: Sequence[Experiment], kept: Experiment | None, searched_s: float,
+    workload: WorkloadRef, state: State, context: Context, rows: Sequence[Experiment], said: Mapping[str, Verdict], kept: Experiment | None,
+    searched_s: float,
 ) -> None:
-    """Keep what this run found for later ones; where the cache folder can't be written to, nothing. searched_s: see memory.Lesson."""
+    """Keep what this run found for later ones; where the cache folder can't be written to, nothing. What won before stays where this run
+    kept nothing and did not refute it. said: confirmations that were no gain (confirm.refuted). searched_s: see memory.Lesson."""
     screened = [row for row in rows if row.screen is not None]
     if not screened:
         return
@@ -102,6 +104,24 @@ def learn(
         catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s, costs=costs_of(screened),
         trials=tuple(memory.trials_of(screened)[:1000]))
     try:
-        memory.remember(memory.store_for(state.device_name, state.torch_version), lesson)
+        store = memory.store_for(state.device_name, state.torch_version)
+        memory.remember(store, lesson if kept is not None else _with_earlier(lesson, memory.recall(store), _refuted(rows, said)))
     except (OSError, RuntimeError):
         return
+
+
+def _with_earlier(lesson: memory.Lesson, known: Sequence[memory.Lesson], gone: set[tuple[str, ...]]) -> memory.Lesson:
+    """With what won for this workload before, less what is gone."""
+    earlier = next((one for one in reversed(known) if (one.workload, one.precision) == (lesson.workload, lesson.precision)), None)
+    left = tuple(passes for passes in earlier.winners if passes not in gone) if earlier is not None else ()
+    if earlier is None or not left:
+        return lesson
+    return lesson.model_copy(update={"winners": left, "speedup": earlier.speedup, "catalogue": earlier.catalogue,
+                                     "searched_s": earlier.searched_s})
+
+
+def _refuted(rows: Sequence[Experiment], said: Mapping[str, Verdict]) -> set[tuple[str, ...]]:
+    """Passes of candidates that this run found wrong, failing or no faster; one that was too noisy to tell is none."""
+    last = {row.name: row.verdict for row in rows if row.verdict is not None} | dict(said)
+    return {row.passes for row in rows if (row.screen is not None and row.screen.status in ("wrong", "failed", "not_applicable"))
+            or (row.name in last and last[row.name].verdict not in ("FASTER", "AMBIGUOUS"))}

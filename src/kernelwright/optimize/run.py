@@ -37,6 +37,7 @@ from .confirm import (
     last_hope,
     next_attempt,
     noisy,
+    refuted,
     refutes,
 )
 from .ending import Ending, Kept
@@ -168,8 +169,8 @@ class _Run:
             kept = after = None
             self.shipped.remove()
         if not self.interrupted:
-            learn(self.workload, self.state, self.context, self.search.rows(), kept.row if kept is not None else None,
-                  self.search.depth_s())
+            learn(self.workload, self.state, self.context, self.search.rows(), refuted(self.search.ledger.rows),
+                  kept.row if kept is not None else None, self.search.depth_s())
         outcome = self._documents(kept, after, used_s)
         if self.fatal is not None:
             raise self.fatal

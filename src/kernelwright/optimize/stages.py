@@ -112,12 +112,15 @@ class RealStages:
     """The next judge's, while nobody judges."""
     screeners: list[Screener] = dataclasses.field(default_factory=list, init=False, compare=False)
     """The next screen, while there is none."""
+    originals: list[Path] = dataclasses.field(default_factory=list, init=False, compare=False)
+    """The workload's own file, once it is known: the nearest .venv of optimized.py's folder may have another torch."""
     lifetimes: list[contextlib.ExitStack] = dataclasses.field(default_factory=list, init=False, compare=False)
     """Inside `preparing`: what ends with it."""
 
     def where(self, workload: WorkloadRef) -> dict[str, str]:
         """See Stages."""
         interpreter = find_interpreter(self.options.python, workload.path, self.options.device, self.say)
+        self.originals[:] = [workload.path]
         on_gpu = self.options.device == "cuda" or (self.options.device == "auto" and interpreter.torch_build != "cpu" and gpu_visible())
         return {"device": "cuda" if on_gpu else "cpu", "torch": interpreter.torch_version}
 
@@ -127,6 +130,7 @@ class RealStages:
         """See Stages."""
         options = ProfileOptions(
             device=self.options.device, clocks=self.options.clocks, python=self.options.python, seed=self.options.seed,
+            near=next(iter(self.originals), None),
             timeout_s=min(timeout_s, self.options.timeout_s or timeout_s), command=self.options.command or tuple(sys.argv),
             variation=baseline is None, uncompiled=baseline is None,
             counters=self._counters(timeout_s, baseline), when_begun=self._prepare if baseline is None else ignore,

@@ -46,7 +46,7 @@ def _outcome(end: Ending) -> str:
             return f"Nothing was kept: {_refused(audit)} ({where})."
         tried = sum(row.verdict is not None for row in end.rows)
         if tried == 0:
-            return f"Nothing was kept: no candidate could be judged{_hoped(end)} ({where})."
+            return f"Nothing was kept: {_none_judged(end)} ({where})."
         noise = sum(noisy(row) for row in end.rows)
         if noise == tried:
             return f"Nothing could be decided: {noise} of {tried} candidate{'' if tried == 1 else 's'} judged too noisy to tell ({where})."
@@ -72,10 +72,14 @@ def _refused(audit: Experiment) -> str:
     return f"{audit.tags[OF]} was FASTER, not in the way that was predicted, and its audit said {verdict.verdict} ({said})"
 
 
-def _hoped(end: Ending) -> str:
-    """"; the best of the screens, X at 2.70x, is no verdict", or nothing."""
+def _none_judged(end: Ending) -> str:
+    """Why no candidate has a verdict, with the best of the screens."""
+    timed = sum(row.screen is not None and row.screen.status in ("timed", "hopeless") for row in end.rows)
     best_ = next(iter(unjudged(end)), None)
-    return f"; the best of the screens, {best_.name} at {gain_of(best_).removeprefix('screen ')}, is no verdict" if best_ else ""
+    if best_ is not None:
+        return (f"no candidate could be judged; the best of the screens, {best_.name} at {gain_of(best_).removeprefix('screen ')}, is no"
+                " verdict")
+    return f"by the screens none was faster ({timed} timed), so none was judged" if timed else "no candidate could be judged"
 
 
 def _unconfirmed(end: Ending) -> str:

@@ -59,6 +59,8 @@ class ProfileOptions:
     device: Device = "auto"
     clocks: str = "none"
     python: str | None = None
+    near: Path | None = None
+    """The file whose nearest .venv is looked for; None: the workload's."""
     timeout_s: float | None = None
     warmup: int | None = None
     steps: int | None = None
@@ -127,7 +129,7 @@ def profile(
     if workload.script is not None:
         check_script(workload, compile_mode=options.compile_mode, flush_l2=options.flush_l2, warmup=options.warmup,
                      steps_from=options.steps_from)
-    interpreter = find_interpreter(options.python, workload.path, options.device, say)
+    interpreter = find_interpreter(options.python, options.near or workload.path, options.device, say)
     source = fingerprint(workload) if workload.script is None else None
     commit = commit_of(workload.path.parent, own_files(workload))
     folder = working_folder(workload, mode, out_dir)
