@@ -51,7 +51,7 @@ def _budgets(rows: Sequence[dict[str, Any]]) -> str:
         lines.append(f"| {row['workload']} | {row['asked']} | {row['budget_s']:g} | {row['used_s']:.1f} | "
                      f"{'yes' if row['used_s'] <= row['budget_s'] else 'NO'} | {row['wall_s']:.1f} | "
                      f"{_x(row['speedup'], row['interval'])} | "
-                     f"{_cell(row['kept'])} | {row['candidates']} | {row['per_minute']:.1f} |")
+                     f"{_kept(row)} | {row['candidates']} | {row['per_minute']:.1f} |")
     held, whole = (sum(row[key] <= row["budget_s"] for row in runs) for key in ("used_s", "wall_s"))
     means = [f"{precision} {budget_s:g} s {_x(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
              for precision in PRECISION_ORDER for budget_s in sorted({row["budget_s"] for row in runs})
@@ -73,7 +73,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
-                     f"{row['most'] or 'n/a'} | {_cell(row['kept'])} |")
+                     f"{row['most'] or 'n/a'} | {_kept(row)} |")
     if good:
         means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}
         whole = [row["over"] for row in good if row["over"] is not None]  # without its ladder a row is over nothing
@@ -89,6 +89,11 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
                   f"after the baseline's profile (geometric mean of {len(shares)} of {len(warm)}){with_it}."
                   if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
+
+
+def _kept(row: dict[str, Any]) -> str:
+    """What was kept, and whether a second judgement confirmed it; older rows don't say."""
+    return _cell(row["kept"]) + (" (judged once)" if row.get("confirmed") is False else "")
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -206,6 +206,7 @@ class Bench:
             beyond, beyond_interval = None, None
         return {
             "workload": workload.name, "asked": asked, "precision": level, "kept": name,
+            "confirmed": None if verdict is None else outcome.confirmed if level == asked else True,  # else judged anew for this row
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
             "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
             "rung": rung.name + (f" (errs as {lower[rung.name]})" if rung.name in lower else "")

@@ -55,6 +55,11 @@ def test_the_geometric_mean_scales_with_its_values_and_lies_between_them(values,
     assert pages.geometric_mean(value * factor for value in values) == pytest.approx(mean * factor)
 
 
+def test_what_was_judged_once_is_marked():
+    page = pages.table([result("one", 2.0, 1.0, confirmed=False), result("two", 2.0, 1.0, confirmed=True), result("three", 2.0, 1.0)])
+    assert page.count("a/b (judged once) |") == 1 and page.count("| a/b |") == 2
+
+
 def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
     page = pages.table([result("one", 2.0, 1.0), result("two", 8.0, 2.0, ladder_missing=["x"]),
                         {"workload": "three", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no | torch"},
@@ -177,6 +182,7 @@ def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     cells = [f"[{named}](search-runs/{runs}.md)", precision, f"{budget_s:g}", card, str(len(found)),
              f"{pages.geometric_mean(row['speedup'] for row in found):.2f}x, {min(row['speedup'] for row in found):.2f}x",
              f"{pages.geometric_mean(over):.2f}x, {min(over):.2f}x" + ("" if len(over) == len(found) else f" (of {len(over)})"),
+             str(sum(row.get("confirmed") is False for row in found)),
              f"{sum(row['used_s'] <= row['budget_s'] for row in found)} of {len(found)}"]
     assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
 

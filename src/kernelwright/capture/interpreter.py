@@ -53,7 +53,7 @@ def find_interpreter(
     python: str | None, workload: Path | None, device: Device, say: Say = silent, *,
     patience_s: float = CHECK_TIMEOUT_S,
 ) -> Interpreter:
-    """The first interpreter with torch, in the documented order; installs a CPU torch of our own as the last resort.
+    """The first interpreter with torch, in the documented order; installs one of our own, for the CPU, as the last resort.
 
     Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, python3, kernelwright's own. patience_s: the longest that
     one of them, or nvidia-smi, may take to answer.
@@ -165,7 +165,7 @@ def gpu_visible(patience_s: float = SMI_TIMEOUT_S) -> bool:
 
 
 def _install_own(say: Say) -> Interpreter:
-    say("no Python here has torch, and no GPU is visible: installing a CPU torch into kernelwright's own environment")
+    say("no Python here has torch, and no GPU is visible: installing one into kernelwright's own environment")
     last = ""
     with subprocess.Popen([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True) as run:
