@@ -6,6 +6,7 @@ import copy
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 from kernelwright.model.capture import ProbeResult
 from kernelwright.optimize.passes import CATALOGUE, Context
-from kernelwright.optimize.passes.few_channel_convolutions import MOST_CHANNELS
+from kernelwright.optimize.passes.few_channel_convolutions import MOST_CHANNELS, MOST_SUMMED
 from kernelwright.probe.rewrites import conv_places
 from kernelwright.probe.rewrites import few_channel_convolutions as rewrite
 from kernelwright.probe.rewrites.conv_places import traced_convolutions
@@ -118,10 +119,11 @@ def test_it_goes_together_with_separable_convolutions(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("pooling", "window"), [
     (nn.MaxPool2d(2), 2), (nn.MaxPool2d((3, 3), stride=3), 3), (nn.MaxPool2d(3, 2), 1), (nn.MaxPool2d((2, 1)), 1),
     (nn.MaxPool2d(2, padding=1), 1), (nn.MaxPool2d(2, dilation=2), 1), (nn.MaxPool2d(2, ceil_mode=True), 1), (nn.AvgPool2d(2), 1),
-    (nn.MaxPool2d(1), 1), (lambda y: F.max_pool2d(y, 2), 2), (lambda y: F.max_pool2d(y, [4, 4], [4, 4]), 4),
+    (nn.MaxPool2d(1), 1), (lambda y: F.max_pool2d(y, 2), 2), (lambda y: F.max_pool2d(y, [3, 3], [3, 3]), 3),
     (lambda y: F.max_pool2d(y, 2, stride=None, padding=0), 2), (lambda y: F.max_pool2d(y, 2, 1), 1),
     (lambda y: F.max_pool2d(y, 2, ceil_mode=True), 1), (lambda y: F.max_pool2d(y, kernel_size=2) + y.mean(), 1),
-    (lambda y: F.max_pool2d(y, 2, return_indices=True)[0], 1),
+    (lambda y: F.max_pool2d(y, 2, return_indices=True)[0], 1), (nn.MaxPool2d((2,)), 2), (lambda y: F.max_pool2d(y, (2,), [2]), 2),
+    (nn.MaxPool2d(4), 1),
 ])
 @pytest.mark.usefixtures("on_a_gpu")
 def test_a_pooling_is_taken_over_where_its_windows_touch_and_do_not_overlap(pooling: Callable[..., torch.Tensor], window: int) -> None:
@@ -146,7 +148,8 @@ def test_a_pooling_is_taken_over_where_its_windows_touch_and_do_not_overlap(pool
 @pytest.mark.parametrize(("conv", "why"), [
     (nn.Conv2d(MOST_CHANNELS + 1, 8, 3), "many channels"), (nn.Conv2d(8, 8, 3, groups=2), "groups"),
     (nn.Conv2d(3, 8, 3, padding="same"), "padding in words"), (nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect"), "not zeros"),
-    (nn.ConvTranspose2d(3, 8, 3), "transposed"), (nn.Conv2d(16, 8, 17), "a sum of more than 4096"), (nn.Conv1d(3, 8, 3), "rows")])
+    (nn.ConvTranspose2d(3, 8, 3), "transposed"), (nn.Conv2d(16, 8, 17), "a sum of more than 4096"), (nn.Conv1d(3, 8, 3), "rows"),
+    (nn.Conv2d(3, 8, (1, 33)), "33 columns unrolled")])
 def test_other_convolutions_are_left_to_the_library(conv: nn.Module, why: str) -> None:
     assert few_channel_stage(conv, "none") is None, why
     assert few_channel_stage(nn.Conv2d(MOST_CHANNELS, 8, 3), "none") is not None
@@ -164,10 +167,15 @@ def test_tiles_give_every_multiprocessor_work() -> None:
     assert tiles(6, 16, 8, 10, pool=2) == [[8, 4, 32]]
 
 
-@pytest.mark.parametrize(("images", "numbers", "expected"), [
-    (4096, 6 * 14 * 14, 3552), (256, 3 * 224 * 224, 16), (100, 3 * 224 * 224, 27), (100, 2**18, 15), (10, 2**22, 1), (12, 100, 12)])
-def test_a_sample_is_as_many_images_as_let_one_compilation_do_for_both(images: int, numbers: int, expected: int) -> None:
-    assert len(conv_places.sampled(torch.empty(images, 1, 1, numbers, device="meta"))) == expected
+@pytest.mark.parametrize(("images", "channels", "columns", "out", "expected"), [
+    (4096, 6, 196, 1, 3552), (256, 3, 224 * 224, 1, 16), (100, 3, 224 * 224, 1, 27), (100, 1, 2**18, 1, 15), (10, 1, 2**22, 1, 1),
+    (12, 1, 100, 1, 12), (4096, 1, 1024, 64, 64), (4096, 1, 1024, 512, 8)])
+def test_a_sample_is_as_many_images_as_let_one_compilation_do_for_both(
+    images: int, channels: int, columns: int, out: int, expected: int,
+) -> None:
+    stage = few_channel_stage(nn.Conv2d(channels, out, 1), "none")
+    assert stage is not None
+    assert len(conv_places.sampled(torch.empty(images, channels, 1, columns, device="meta"), [stage])) == expected
 
 
 def kept_tile(monkeypatch: pytest.MonkeyPatch, library_s: float = 1.0) -> list[int] | None:
@@ -223,6 +231,52 @@ def test_the_places_where_the_library_takes_longest_come_first_while_there_is_ti
     assert rewrite.replace_few_channels(graph, seen) == 0 and tried == [3.0, 2.0]
 
 
+class Named(nn.Module):
+    """Its activation is an attribute of this name."""
+
+    def __init__(self, relu: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(3, 8, 3), relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.conv(x))
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_forward_hook(lambda _module, _given, result: result + 1)
+    return module
+
+
+def with_forward(module: nn.Module) -> nn.Module:
+    module.forward = lambda x: x + 1  # type: ignore[method-assign]
+    return module
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize("relu", [hooked(nn.LeakyReLU()), hooked(nn.ReLU()), with_forward(nn.ReLU()), nn.GELU()], ids=str)
+def test_a_module_that_is_more_than_its_name_or_type_says_is_no_activation(relu: nn.Module) -> None:
+    graph, seen = traced(Named(relu).eval(), torch.randn(2, 3, 9, 9))
+    assert [stage.activation for stage, _first, _last in few_channel_places(graph, seen)] == ["none"]
+    conv = with_forward(nn.Conv2d(3, 8, 3))
+    assert few_channel_stage(conv, "none") is None
+
+
+def test_a_kept_tile_that_no_longer_runs_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(rewrite, "seconds", lambda call: 0.1)
+    assert kept_tile(monkeypatch) == [8, 1, 64]
+    plain, failures = rewrite.few_channels_in_torch, [RuntimeError("out of resource: shared memory")]
+
+    def once(*given: object) -> torch.Tensor:
+        if failures:
+            raise failures.pop()
+        return plain(*given)
+
+    monkeypatch.setattr(rewrite, "few_channels_in_torch", once)
+    monkeypatch.setattr(rewrite, "triton", SimpleNamespace(errors=SimpleNamespace(TritonError=OSError)))
+    assert kept_tile(monkeypatch) == [8, 1, 64] and not failures
+
+
 def test_without_a_gpu_it_says_so() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
@@ -243,12 +297,18 @@ def test_what_it_promises_is_the_share_of_such_convolutions_and_of_what_stands_r
     said = item.prediction(context)
     assert item.refusal(context) is None and said.gain == pytest.approx((1.0, 1.083), abs=0.001)
     assert said.words == "convolutions of at most 16 input channels and what stands right after them hold 9% of the measured time"
-    assert rewrite.MOST_CHANNELS == MOST_CHANNELS == 16
+    assert (rewrite.MOST_CHANNELS, rewrite.MOST_SUMMED) == (MOST_CHANNELS, MOST_SUMMED) == (16, 4096)
     profile = context.profile
     wide = [one.model_copy(update={"input_shapes": ((16, 32, 64, 64), (64, 32, 3, 3))}) if one.input_shapes[0][1:2] == (3,) else one
             for one in profile.operators]
     other = Context(facts=context.facts, environment=context.environment, profile=profile.model_copy(update={"operators": tuple(wide)}))
     assert item.refusal(other) == "the profile shows no convolutions of at most 16 input channels"
+    for changes in ({"parents": ("aten::conv1d",)}, {"operator_name": "aten::cudnn_convolution_transpose"},
+                    {"input_shapes": ((16, 3, 64, 64), (64, 3, 37, 37))}):
+        strange = [one.model_copy(update=changes) if one.input_shapes[0][1:2] == (3,) else one for one in profile.operators]
+        changed = profile.model_copy(update={"operators": tuple(strange)})
+        other = Context(facts=context.facts, environment=context.environment, profile=changed)
+        assert item.refusal(other) == "the profile shows no convolutions of at most 16 input channels", changes
     bare = [one.model_copy(update={"input_shapes": ()}) for one in profile.operators]
     unknown = Context(facts=context.facts, environment=context.environment, profile=profile.model_copy(update={"operators": tuple(bare)}))
     assert item.refusal(unknown) is None and item.prediction(unknown).gain is None, "without shapes nothing is promised"

@@ -859,7 +859,8 @@ def test_rows_stand_in_the_order_of_their_first_screens_that_came_to_an_end(work
 
 
 @pytest.mark.parametrize(("speedup", "interval", "word"), [
-    (1.2, (1.1, 1.3), "yes"), (1.001, (0.999, 1.003), "no"), (1.003, (0.98, 1.03), "no"), (0.97, (0.9, 1.02), "no"), (1.02, (0.9, 1.1), "unknown"),
+    (1.2, (1.1, 1.3), "yes"), (1.001, (0.999, 1.003), "no"), (1.003, (0.98, 1.03), "no"),
+    (0.97, (0.9, 1.02), "no"), (1.02, (0.9, 1.1), "unknown"),
     (1.1, None, "unknown")])
 def test_a_pass_earns_its_place_only_by_evidence_and_loses_it_where_it_gains_less_than_half_a_percent(speedup, interval, word):
     assert ablation.earned(Screen(status="timed", speedup=speedup, interval=interval)) == word

@@ -30,8 +30,8 @@ EXIT_GRACE_S = 0.5
 """After the process has ended, what it wrote before may still arrive for this long."""
 SUPERVISED_GRACE_S = 12.0
 """A supervisor takes at most 10 s to end all that the candidate started (probe/confine_watch.py)."""
-BEGUN_S = 1.0
-"""An interpreter has begun by then, but on a machine that has no time for it."""
+REPORT_S = 1.0
+"""A worker below a supervisor reports 0.2 s after its start, any other has begun by then, but on a machine that has no time for it."""
 LOG_TAIL_CHARACTERS = 300
 STEADY_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 """glibc raises both thresholds by itself after large blocks were freed, in one process and not in the other: on the CPU that made
@@ -78,6 +78,7 @@ class Worker:
         self._status, status_write = os.pipe()
         self._key = secrets.token_bytes(32)
         self._told, self._over = bytearray(), ""
+        self._begins_by = time.monotonic() + REPORT_S
         try:
             plan = confinement.variables(status_write) if confinement is not None else {}
             self._supervised = bool(plan)
@@ -112,8 +113,11 @@ class Worker:
 
     def reported(self, within_s: float) -> bool:
         """Whether it is known which process runs the program, and that this process leaves with ours, however that ends. Below a supervisor
-        it reports itself 0.2 s after its start; any other closes its end of the status pipe (probe/start.py)."""
+        it reports itself 0.2 s after its start; any other closes its end of the status pipe (probe/start.py), or is not waited for again
+        once it had the time for that."""
         until = time.monotonic() + within_s
+        if not self._supervised:
+            until = min(until, self._begins_by)
         while not self._is_known():
             self.hear()
             if self.process.poll() is not None or time.monotonic() > until:
@@ -182,8 +186,8 @@ class Worker:
         """Stop it until the next command: what it left behind, a thread or OpenMP's, which spin for milliseconds, takes nothing from the
         other side meanwhile. With its group, but never its supervisor, which ends both when this process is killed; where there is no
         supervisor, it alone: its children, compile workers say, would stay stopped for ever. So would one that does not leave with this
-        process yet: it goes on."""
-        if not self._paused and self.reported(0.0 if self._supervised else BEGUN_S) and self.process.poll() is None:
+        process yet, or of which that is not known (below a program that keeps the status pipe open): it goes on."""
+        if not self._paused and self.reported(0.0 if self._supervised else REPORT_S) and self.process.poll() is None:
             self._paused = True  # before it is: an interrupt between the two must not leave it stopped
             self.signal(signal.SIGSTOP, alone=not self._supervised)
 

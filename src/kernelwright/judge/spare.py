@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.workload import WorkloadRef
-from .channel import Worker, WorkerFailed
+from .channel import REPORT_S, Worker, WorkerFailed
 from .confine import Confinement, available_bytes
 from .exchange import Exchange
 from .options import Deadline, JudgeOptions
@@ -25,8 +25,6 @@ from .untrusted import remove
 LEAST_CORES = 4
 LEAST_MEMORY_BYTES = 8 * 2**30
 """On a smaller machine the imports would slow down what goes on meanwhile."""
-REPORT_S = 1.0
-"""A worker reports 0.2 s after its start; only then is it known which process to stop."""
 SETS_VARIABLES = re.compile(rb"\b(environ|putenv)\b")
 LEAST_ABI = 6
 """Of Landlock (Linux 6.12): with an older one the candidate before could stop a spare's supervisor."""

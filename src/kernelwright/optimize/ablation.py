@@ -30,8 +30,8 @@ def to_drop(row: Experiment) -> list[str]:
 def earned(screen: Screen) -> str:
     """"yes", "no" or "unknown", from a screen of the whole against the rest: speed-up = time without the pass / time with it.
 
-    "no": less than half a percent, however sure that is: what is left is judged, and gives way to a whole that is clearly faster. "yes" needs
-    a lower end above 1.
+    "no": less than half a percent, however sure that is: what is left is judged, and gives way to a whole that is clearly faster. "yes"
+    needs a lower end above 1.
     A rest that is wrong, fails or does not apply shows that the pass is needed.
     """
     if screen.status in ("wrong", "failed", "not_applicable"):

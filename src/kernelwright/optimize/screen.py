@@ -24,14 +24,14 @@ from pydantic import Field, ValidationError
 from ..capture.byte_code import byte_code_variables
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
-from ..judge.channel import Worker, WorkerFailed
+from ..judge.channel import REPORT_S, Worker, WorkerFailed
 from ..judge.confine import Confinement
 from ..judge.options import Deadline, JudgeOptions, OutOfTime
 from ..judge.reasons import verdict_of
 from ..judge.replies import R, Reply, Seconds, Text
 from ..judge.scratch import Scratch
 from ..judge.session import ReferenceSession, sha256_of
-from ..judge.spare import REPORT_S, worthwhile
+from ..judge.spare import worthwhile
 from ..model.errors import MachineLacks
 from ..model.saying import Say, silent
 from ..model.trial import Screen

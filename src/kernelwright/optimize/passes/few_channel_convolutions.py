@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from ...diagnose.common import matching
@@ -12,8 +13,10 @@ from .shares import worth
 
 MOST_CHANNELS = 16
 """Of the input, as in the rewrite."""
-AFTER = re.compile(r"batch_norm|^aten::((relu|clamp_min|clamp|hardtanh|add)_?|max_pool.*)$")
-"""What the kernel takes over of what follows; add_ is the bias on a GPU."""
+MOST_SUMMED = 4096
+"""Numbers that one number of the result is summed of, as in the rewrite."""
+AFTER = re.compile(r"batch_norm|^aten::((relu|clamp_min|clamp|hardtanh)_?|add_|max_pool.*)$")
+"""What the kernel may take over of what follows; add_ is the bias on a GPU. Whether windows of a pooling overlap no profile tells."""
 LEFT = 0.14
 """Part of that time that stays at best (H100: 1 channel to 6, 5 x 5, ReLU and pooling, 4096 images: 77 us, the library's 552)."""
 WHAT = f"convolutions of at most {MOST_CHANNELS} input channels"
@@ -22,7 +25,7 @@ WHAT = f"convolutions of at most {MOST_CHANNELS} input channels"
 def _taken(context: Context) -> list[Operator] | None:
     """Such convolutions and what stands right after them; None where the profile holds no shapes."""
     operators = context.seen.operators
-    convolutions = matching(operators, "|".join(CONVOLUTIONS))
+    convolutions = [one for one in matching(operators, "|".join(CONVOLUTIONS)) if not _is_another(one)]
     if any(len(one.input_shapes) < 2 for one in convolutions):
         return None
     few = {id(one) for one in convolutions if _has_few_channels(one)}
@@ -33,10 +36,17 @@ def _taken(context: Context) -> list[Operator] | None:
     return found
 
 
+def _is_another(convolution: Operator) -> bool:
+    """Of one or three dimensions (torch makes two of one), or transposed."""
+    names = (convolution.operator_name, *convolution.parents)
+    return any(word in name for name in names for word in ("transpose", "conv1d", "conv3d"))
+
+
 def _has_few_channels(convolution: Operator) -> bool:
     """By its input's and its weight's shape: in groups, a weight has fewer channels than the input."""
     given, weight = convolution.input_shapes[:2]
-    return len(given) == len(weight) == 4 and weight[1] == given[1] <= MOST_CHANNELS
+    fits = len(given) == len(weight) == 4 and weight[1] == given[1] <= MOST_CHANNELS
+    return fits and math.prod(weight[1:]) <= MOST_SUMMED
 
 
 def _share_pct(context: Context) -> float | None:

@@ -16,6 +16,8 @@ from .measuring import errors
 from .side_calls import on_the_side
 from .tracing import traced_call
 
+CLAMPS = ("none", "relu", "relu6")
+"""What a convolution can end with."""
 FASTER = 1.03
 """A kernel must be this much faster than the library's to take its place: the timing's own noise."""
 AS_EXACT = 1.1
@@ -51,9 +53,14 @@ Place = tuple[Stage, torch.fx.Node, torch.fx.Node]
 """A convolution with its first and its last node."""
 
 
+def has_own_ways(module: Any) -> bool:
+    """Whether a module does more than its type says: hooks, or a forward of its own."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
 def is_plain(conv: Any) -> bool:
     """Whether it is a convolution as torch has it, with zeros around the image and finite weights that lie as they were made."""
-    if type(conv) is not torch.nn.Conv2d or conv._forward_hooks or conv._forward_pre_hooks or isinstance(conv.padding, str):
+    if type(conv) is not torch.nn.Conv2d or has_own_ways(conv) or isinstance(conv.padding, str):
         return False
     weight = conv.weight
     return bool(conv.padding_mode == "zeros" and weight.dtype in TYPES_TAKEN and weight.is_contiguous() and weight.isfinite().all())
@@ -91,9 +98,9 @@ def sole_reader(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def called_module(node: torch.fx.Node, modules: dict[str, Any]) -> Any:
-    """The module that a node calls, where nothing hooks into it."""
+    """The module that a node calls, where that does no more than its type says."""
     module = modules.get(str(node.target)) if node.op == "call_module" else None
-    return module if module is not None and not (module._forward_hooks or module._forward_pre_hooks) else None
+    return module if module is not None and not has_own_ways(module) else None
 
 
 def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str, torch.fx.Node]:
@@ -101,9 +108,8 @@ def activation_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[str,
     user = sole_reader(node)
     if user is None:
         return "none", node
-    module = called_module(user, modules)
-    if module is not None:
-        name = {torch.nn.ReLU: "relu", torch.nn.ReLU6: "relu6"}.get(type(module), "none")
+    if user.op == "call_module":  # whose target is an attribute's name: "relu" may be anything
+        name = {torch.nn.ReLU: "relu", torch.nn.ReLU6: "relu6"}.get(type(called_module(user, modules)), "none")
     else:
         name = {F.relu: "relu", torch.relu: "relu", F.relu6: "relu6", "relu": "relu"}.get(user.target, "none")
     return (name, user) if name != "none" else ("none", node)
@@ -125,18 +131,24 @@ def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: to
     graph.graph.erase_node(first)
 
 
-def sampled(x: torch.Tensor) -> torch.Tensor:
-    """Images to compare on, 4 M numbers or one image. Their count is a multiple of 16 where that of all is, else it is not: for a size that
-    is, Triton compiles a kernel of its own."""
-    count = max(1, min(len(x), 2**22 // max(1, x[0].numel())))
-    if 16 <= count < len(x):
-        count -= count % 16 if len(x) % 16 == 0 else count % 16 == 0
+def sampled(x: torch.Tensor, stages: Sequence[Stage]) -> torch.Tensor:
+    """Images to compare on: 4 M numbers of the input or of what a stage makes of it, or one image. Their count is a multiple of 16 where
+    that of all is, else it is not: for a size that is, Triton compiles a kernel of its own."""
+    shape, numbers = torch.empty(1, *x.shape[1:], device="meta"), x[0].numel()
+    for stage in stages:
+        shape = shape.new_empty(1, stage.conv.out_channels, *convolved_size(shape, stage.geometry()))
+        numbers = max(numbers, shape.numel())
+    count = max(1, min(len(x), 2**22 // max(1, numbers)))
+    if 16 <= count < len(x) and len(x) % 16 == 0:
+        count -= count % 16
+    elif 16 <= count < len(x) and count % 16 == 0:
+        count -= 1
     return x[:count]
 
 
 def exactness(stages: Sequence[Stage], x: torch.Tensor) -> Callable[[torch.nn.Module], bool]:
     """What says whether a kernel errs by no more than the library, on some of these images."""
-    sample = sampled(x)
+    sample = sampled(x, stages)
     expected, exact = sample, sample.double()
     for stage in stages:
         expected = stage.library(expected)

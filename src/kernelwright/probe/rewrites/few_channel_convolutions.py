@@ -1,8 +1,8 @@
 """Convolutions of few input channels, with bias, activation and max pooling, in one Triton kernel each.
 
-The first layer of most image networks: libraries have no tensor-core kernel for so few channels, and read and write the result once for
-the bias, once for the activation and once for the pooling. Each place is measured on this call's inputs, and stays as it is where the
-kernel is not faster and as exact.
+The first layer of most image networks. Libraries compute it in float32, or make little use of the tensor cores, and read and write the
+result once for the bias, once for the activation and once for the pooling. Each place is measured on this call's inputs, and stays as it
+is where the kernel is not faster and as exact.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch.fx
 import torch.nn.functional as F
 
 from .choices import Choices, machine_of
-from .conv_kernels import CLAMPS, few_channel_kernel, triton
 from .conv_places import (
+    CLAMPS,
     FASTER,
     LARGEST_IMAGE,
     LIMIT_S,
@@ -34,6 +34,7 @@ from .conv_places import (
     sole_reader,
     traced_convolutions,
 )
+from .few_channel_kernels import few_channel_kernel, triton
 from .float32_flags import convolutions_are_tf32, float32_flags
 from .measuring import seconds
 
@@ -49,13 +50,16 @@ PROGRAMS = 264
 """Two for each multiprocessor of an H100 or H200: larger tiles, which make fewer, leave some without work."""
 MOST_SUMMED = 4096
 """Numbers that one number of the result is summed of; the sums go one after the other."""
+MOST_UNROLLED = 32
+"""Columns of the window, times the members of a pooling's: the kernel holds so many steps. Larger ones are compiled in 5 s to minutes."""
 FEW_CHANNEL_CHOICES = Choices("few_channel_convolutions", ("kernel",), (3,))
 
 
 def few_channel_stage(conv: Any, activation: str, pool: int = 1) -> Stage | None:
     """A convolution that the kernel can compute; None for any other."""
-    few = is_plain(conv) and conv.groups == 1 and conv.in_channels <= MOST_CHANNELS and conv.weight[0].numel() <= MOST_SUMMED
-    return Stage(conv, activation, pool) if few else None
+    few = type(conv) is torch.nn.Conv2d and conv.groups == 1 and conv.in_channels <= MOST_CHANNELS
+    fits = few and conv.weight[0].numel() <= MOST_SUMMED and conv.kernel_size[1] <= MOST_UNROLLED
+    return Stage(conv, activation, pool) if fits and is_plain(conv) else None
 
 
 def pooling_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[int, torch.fx.Node]:
@@ -81,7 +85,8 @@ def pooling_after(node: torch.fx.Node, modules: dict[str, Any]) -> tuple[int, to
 
 def _pair(value: Any) -> tuple[Any, ...]:
     """A size as torch takes it, for rows and columns; () for none."""
-    return () if value is None or value == [] else tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    given = () if value is None else tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return 2 * given if len(given) == 1 else given
 
 
 def pooled_size(x: torch.Tensor, geometry: Sequence[int], pool: int) -> tuple[int, int]:
@@ -172,6 +177,8 @@ def few_channel_places(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, 
             continue
         activation, activated = activation_after(node, modules)
         pool, last = pooling_after(activated, modules)
+        if pool > 1 and isinstance(module, torch.nn.Conv2d) and pool**2 * module.kernel_size[1] > MOST_UNROLLED:
+            pool, last = 1, activated
         stage = few_channel_stage(module, activation, pool)
         if stage is not None:
             rows, columns = pooled_size(seen[stage.conv], stage.geometry(), pool)
@@ -214,14 +221,22 @@ def few_channel_key(stage: Stage, x: torch.Tensor) -> str:
     return "|".join([machine_of(x, triton), str(x.dtype), str(list(x.shape)), str(layer), str(convolutions_are_tf32(float32_flags()))])
 
 
+def still_exact(stage: Stage, x: torch.Tensor, tile: Sequence[int]) -> bool:
+    """Whether a tile that was chosen before runs, and errs by no more than the library on these numbers."""
+    try:
+        return exactness([stage], x)(FewChannelConvolution(stage, tile))
+    except (RuntimeError, triton.errors.TritonError):
+        return False
+
+
 def chosen_tile(stage: Stage, x: torch.Tensor, library_s: float) -> list[int] | None:
     """What an earlier process chose, where it is as exact on these numbers; else by timing. None: the library stays."""
     key = few_channel_key(stage, x)
     kept = FEW_CHANNEL_CHOICES.kept().get(key)
-    if kept is not None:
-        tile = kept[0][1] if kept else None
-        if tile is None or (tile in few_channel_tiles(stage, x) and exactness([stage], x)(FewChannelConvolution(stage, tile))):
-            return tile
+    if kept == []:
+        return None
+    if kept is not None and kept[0][1] in few_channel_tiles(stage, x) and still_exact(stage, x, kept[0][1]):
+        return kept[0][1]
     tile = fastest_tile(stage, x, library_s / FASTER)
     FEW_CHANNEL_CHOICES.keep(key, [] if tile is None else [("kernel", tile)])
     return tile

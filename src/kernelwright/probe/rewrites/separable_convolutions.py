@@ -15,8 +15,9 @@ import torch.fx
 import torch.nn.functional as F
 
 from .choices import Choices, machine_of
-from .conv_kernels import CLAMPS, depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
+from .conv_kernels import depthwise_kernel, depthwise_rows_kernel, pointwise_kernel, triton
 from .conv_places import (
+    CLAMPS,
     FASTER,
     LIMIT_S,
     Place,
