@@ -78,7 +78,7 @@ def test_what_is_replaced_gives_the_same_and_other_calls_go_to_the_library(monke
     model, x = stem()
     with torch.no_grad():
         expected, smaller = model(x), model(x[:1, :, :124])
-    monkeypatch.setattr(rewrite, "seconds", lambda call: 1.0)
+    monkeypatch.setattr(conv_places, "seconds", lambda call: 1.0)
     monkeypatch.setattr(rewrite, "chosen_tile", lambda stage, _x, _library_s: TILE if stage.pool == 2 else None)
     twin = rewrite.few_channel_convolutions(model, (x,), {})
     assert sum(isinstance(module, FewChannelConvolution) for module in twin.modules()) == 2
@@ -108,7 +108,7 @@ def test_it_goes_together_with_separable_convolutions(monkeypatch: pytest.Monkey
     x, stage = torch.randn(2, 3, 20, 20), stage_of(model[2], "relu6")
     assert stage is not None and not CATALOGUE["separable_convolutions"].conflicts & {"few_channel_convolutions"}
     both = nn.Sequential(model[0], model[1], Convolutions([stage], [64]))
-    monkeypatch.setattr(rewrite, "seconds", lambda call: 1.0)
+    monkeypatch.setattr(conv_places, "seconds", lambda call: 1.0)
     monkeypatch.setattr(rewrite, "chosen_tile", lambda *_: TILE)
     twin = rewrite.few_channel_convolutions(both, (x,), {})
     with torch.no_grad():
@@ -220,12 +220,12 @@ def test_a_choice_that_is_none_of_ours_is_measured_anew(monkeypatch: pytest.Monk
 def test_the_places_where_the_library_takes_longest_come_first_while_there_is_time(monkeypatch: pytest.MonkeyPatch, on_a_gpu: None) -> None:
     graph, seen = traced(*stem())
     clock, tried, times = [0.0], [], iter([1.0, 3.0, 2.0])
-    monkeypatch.setattr(rewrite.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(rewrite, "seconds", lambda call: next(times))
+    monkeypatch.setattr(conv_places.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(conv_places, "seconds", lambda call: next(times))
 
     def chosen(_stage: object, _x: object, library_s: float) -> None:
         tried.append(library_s)
-        clock[0] += 0.6 * rewrite.LIMIT_S
+        clock[0] += 0.6 * conv_places.LIMIT_S
 
     monkeypatch.setattr(rewrite, "chosen_tile", chosen)
     assert rewrite.replace_few_channels(graph, seen) == 0 and tried == [3.0, 2.0]

@@ -172,19 +172,38 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
 
 @pytest.mark.parametrize(("runs", "precision", "budget_s"), [
     ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("kernelbench-h200", "equal", 60.0),
-    ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
+    ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0), ("cpu", "equal", 60.0)])
 def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
     found = [row for row in rows_of if (row["precision"], row["budget_s"]) == (precision, budget_s)]
     over = [row["over"] for row in found if row["over"] is not None]
-    card, named = runs.split("-")[-1].upper(), "KernelBench" if "kernelbench" in runs else "examples"
-    assert {row["device_name"].split()[1] for row in found} == {card}
+    card = runs.split("-")[-1].upper()
+    named = "KernelBench" if "kernelbench" in runs else "small examples" if runs == "cpu" else "examples"
+    assert {row["device_name"].split()[1] for row in found} == {"EPYC" if runs == "cpu" else card}
     cells = [f"[{named}](search-runs/{runs}.md)", precision, f"{budget_s:g}", card, str(len(found)),
              f"{pages.geometric_mean(row['speedup'] for row in found):.2f}x, {min(row['speedup'] for row in found):.2f}x",
              f"{pages.geometric_mean(over):.2f}x, {min(over):.2f}x" + ("" if len(over) == len(found) else f" (of {len(over)})"),
              str(sum(row.get("confirmed") is False for row in found)),
              f"{sum(row['used_s'] <= row['budget_s'] for row in found)} of {len(found)}"]
     assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
+
+
+def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found = {row["workload"]: row for row in json.loads((folder / "cpu.json").read_text())["rows"]}
+    assert pages.table(found.values()) == (folder / "cpu.md").read_text()
+    assert len(found) == 7 and min(row["speedup"] for row in found.values()) == 1.0, "never slower than eager"
+    means = [f"{pages.geometric_mean(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
+    assert f"geometric mean {means[0]} over the original, {means[1]} over the best row of the ladder" in said
+    faster = [row for row in found.values() if row["kept"] != "nothing"]
+    assert len(faster) == 4 and all(row["confirmed"] for row in faster) and "four are faster, each confirmed" in said
+    for words, name in (("embedding example comes to {0:.2f}x, {1:.2f}x over the ladder", "embedding_projection"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it", "depthwise_separable_conv"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it", "conv_block"),
+                        ("the LSTM to {0:.2f}x, {1:.2f}x over it", "lstm_sequence_encoder")):
+        assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
+    paces = [row["per_minute"] for row in found.values()]
+    assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
 
 
 def test_what_is_said_of_kernelbench_is_what_was_measured():

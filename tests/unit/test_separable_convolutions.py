@@ -221,12 +221,12 @@ def test_the_places_where_the_library_takes_longest_come_first_while_there_is_ti
     model, x = blocks()
     graph, seen = traced(model, x)
     clock, tried = [0.0], []
-    monkeypatch.setattr(rewrite.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(conv_places.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(rewrite, "library_seconds", lambda chain, x: [float(chain[0][0].conv.kernel_size[0])])
 
     def replacements(chain, x, library_s):  # type: ignore[no-untyped-def]
         tried.append(library_s)
-        clock[0] += rewrite.LIMIT_S + 1
+        clock[0] += conv_places.LIMIT_S + 1
         return []
 
     monkeypatch.setattr(rewrite, "replacements", replacements)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch.fx
 import torch.nn.functional as F
 
 from .batch_norms import fold_batch_norms
-from .measuring import errors
+from .measuring import errors, seconds
 from .side_calls import on_the_side
 from .tracing import traced_call
 
@@ -129,6 +130,44 @@ def put_in_place(graph: torch.fx.GraphModule, chain: Sequence[Place], module: to
         graph.graph.erase_node(gone)
         gone = before
     graph.graph.erase_node(first)
+
+
+def library_seconds(chain: Sequence[Place], x: torch.Tensor) -> list[float]:
+    """What the library takes for each stage."""
+    found = []
+    for stage, _node, _last in chain:
+        source = x
+        found.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
+        x = stage.library(source)
+    return found
+
+
+def replace_slowest_first(
+    graph: torch.fx.GraphModule, chains: Sequence[Sequence[Place]], seen: dict[torch.nn.Module, torch.Tensor],
+    library_s: Callable[[Sequence[Place], torch.Tensor], list[float]],
+    replacements: Callable[[Sequence[Place], torch.Tensor, list[float]], Sequence[tuple[int, int, torch.nn.Module]]],
+) -> int:
+    """Put modules in the place of convolutions, those first that take the library longest, until LIMIT_S have passed. Returns how many.
+
+    replacements: (a chain, its input, the library's seconds for each stage) -> (first stage, one behind the last, what takes their place).
+    """
+    count, start, timed = 0, time.perf_counter(), []
+    for chain in chains:
+        x = seen[chain[0][0].conv]
+        with torch.no_grad(), torch.cuda.device_of(x):
+            timed.append((library_s(chain, x), chain, x))
+    for taken_s, chain, x in sorted(timed, key=lambda item: -sum(item[0])):
+        if time.perf_counter() - start > LIMIT_S:
+            break
+        with torch.no_grad(), torch.cuda.device_of(x):
+            chosen = replacements(chain, x, taken_s)
+        for begin, end, module in chosen:
+            put_in_place(graph, chain[begin:end], module)
+            count += 1
+    if count:
+        graph.delete_all_unused_submodules()
+        graph.recompile()
+    return count
 
 
 def sampled(x: torch.Tensor, stages: Sequence[Stage]) -> torch.Tensor:

@@ -7,7 +7,6 @@ is where the kernel is not faster and as exact.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from .conv_places import (
     CLAMPS,
     FASTER,
     LARGEST_IMAGE,
-    LIMIT_S,
     Place,
     Stage,
     activation_after,
@@ -30,7 +28,8 @@ from .conv_places import (
     is_plain,
     is_watched,
     left_to_library,
-    put_in_place,
+    library_seconds,
+    replace_slowest_first,
     sole_reader,
     traced_convolutions,
 )
@@ -242,25 +241,19 @@ def chosen_tile(stage: Stage, x: torch.Tensor, library_s: float) -> list[int] | 
     return tile
 
 
+def few_channel_replacements(
+    chain: Sequence[Place], x: torch.Tensor, library_s: Sequence[float],
+) -> list[tuple[int, int, FewChannelConvolution]]:
+    """What takes the place of a convolution: one kernel, or nothing."""
+    stage = chain[0][0]
+    tile = chosen_tile(stage, x, library_s[0])
+    return [] if tile is None else [(0, 1, FewChannelConvolution(stage, tile))]
+
+
 def replace_few_channels(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> int:
-    """Put the kernel in the place of convolutions where it is faster, those first that take the library longest. Returns how many."""
-    count, start, timed = 0, time.perf_counter(), []
-    for place in few_channel_places(graph, seen):
-        x, library = seen[place[0].conv], place[0].library
-        with torch.no_grad(), torch.cuda.device_of(x):
-            timed.append((seconds(lambda: library(x)), place, x))  # noqa: B023 called at once
-    for library_s, place, x in sorted(timed, key=lambda item: -item[0]):
-        if time.perf_counter() - start > LIMIT_S:
-            break
-        with torch.no_grad(), torch.cuda.device_of(x):
-            tile = chosen_tile(place[0], x, library_s)
-        if tile is not None:
-            put_in_place(graph, [place], FewChannelConvolution(place[0], tile))
-            count += 1
-    if count:
-        graph.delete_all_unused_submodules()
-        graph.recompile()
-    return count
+    """Put the kernel in the place of convolutions where it is faster. Returns how many."""
+    chains = [[place] for place in few_channel_places(graph, seen)]
+    return replace_slowest_first(graph, chains, seen, library_seconds, few_channel_replacements)
 
 
 def few_channel_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

@@ -6,7 +6,6 @@ convolution not at all. Each place is measured on this call's inputs, and stays 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from .conv_kernels import depthwise_kernel, depthwise_rows_kernel, pointwise_ker
 from .conv_places import (
     CLAMPS,
     FASTER,
-    LIMIT_S,
     Place,
     Stage,
     activation_after,
@@ -28,7 +26,8 @@ from .conv_places import (
     is_plain,
     is_watched,
     left_to_library,
-    put_in_place,
+    library_seconds,
+    replace_slowest_first,
     traced_convolutions,
 )
 from .float32_flags import convolutions_are_tf32, float32_flags
@@ -241,16 +240,6 @@ def best_of(stages: Sequence[Stage], x: torch.Tensor, limit_s: float) -> tuple[f
     return None
 
 
-def library_seconds(chain: Sequence[Place], x: torch.Tensor) -> list[float]:
-    """What the library takes for each stage."""
-    found = []
-    for stage, _node, _last in chain:
-        source = x
-        found.append(seconds(lambda: stage.library(source)))  # noqa: B023 called at once
-        x = stage.library(source)
-    return found
-
-
 def replacements(chain: Sequence[Place], x: torch.Tensor, library_s: Sequence[float]) -> list[tuple[int, int, Convolutions]]:
     """(first stage, one behind the last, what takes their place): the faster of both stages in one kernel and each for itself.
 
@@ -308,25 +297,8 @@ def fastest_replacements(stages: Sequence[Stage], x: torch.Tensor, library_s: Se
 
 
 def replace_chains(graph: torch.fx.GraphModule, seen: dict[torch.nn.Module, torch.Tensor]) -> int:
-    """Put kernels in the place of convolutions where they are faster, those first that take the library longest. Returns how many."""
-    count, start = 0, time.perf_counter()
-    timed = []
-    for chain in chains_of(graph, seen):
-        x = seen[chain[0][0].conv]
-        with torch.no_grad(), torch.cuda.device_of(x):
-            timed.append((chain, x, library_seconds(chain, x)))
-    for chain, x, library_s in sorted(timed, key=lambda item: -sum(item[2])):
-        if time.perf_counter() - start > LIMIT_S:
-            break
-        with torch.no_grad(), torch.cuda.device_of(x):
-            chosen = replacements(chain, x, library_s)
-        for begin, end, module in chosen:
-            put_in_place(graph, chain[begin:end], module)
-            count += 1
-    if count:
-        graph.delete_all_unused_submodules()
-        graph.recompile()
-    return count
+    """Put kernels in the place of convolutions where they are faster. Returns how many."""
+    return replace_slowest_first(graph, chains_of(graph, seen), seen, library_seconds, replacements)
 
 
 def separable_convolutions(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
