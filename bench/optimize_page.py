@@ -92,7 +92,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """What was kept, and whether a second judgement confirmed it; older rows don't say."""
+    """What was kept, and whether no second judgement confirmed it."""
     return _cell(row["kept"]) + (" (judged once)" if row.get("confirmed") is False else "")
 
 

@@ -188,6 +188,23 @@ def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
 
 
+def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
+    """A run's row has its confirmation's figure where there is one, else the candidate's."""
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    roles: dict[float, set[str]] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        for row in Ledger(file).rows:
+            if row.verdict is not None and row.verdict.speedup is not None:
+                roles.setdefault(row.verdict.speedup, set()).add(row.tags.get("role", "candidate"))
+    found = [row for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu")
+             for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]
+             if row["kept"] != "nothing" and row["asked"] == row["precision"]]
+    assert len(found) > 40
+    for row in found:
+        assert row["confirmed"] == ("confirmation" in roles[row["speedup"]]), (row["workload"], row["precision"], row["budget_s"])
+
+
 def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found = {row["workload"]: row for row in json.loads((folder / "cpu.json").read_text())["rows"]}

@@ -887,6 +887,14 @@ def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead(
     assert [compilers(cores) for cores in (1, 2, 7, 8, 16, 128)] == [0, 0, 0, 1, 3, 3]
 
 
+def test_where_every_screen_was_slower_the_first_sentence_says_so(workload):
+    outcome = run(workload, Stages(gains=dict.fromkeys(CATALOGUE, 0.8)), budget_s=600.0)
+    timed = sum(row.screen is not None and row.screen.status in ("timed", "hopeless") and "role" not in row.tags
+                for row in rows(outcome).values())
+    assert outcome.kept == () and timed > 3
+    assert outcome.line.startswith(f"Nothing was kept: by the screens none was faster ({timed} timed), so none was judged (")
+
+
 @pytest.mark.parametrize(("answer", "remembered"), [(verdict("AMBIGUOUS", 1.2, 0.3), True), (verdict("SAME", 1.0), False)])
 def test_a_run_that_kept_nothing_takes_away_what_won_before_only_where_it_refuted_it(workload, answer, remembered):
     """One noisy run is no reason to start cold ever after."""

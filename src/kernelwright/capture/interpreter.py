@@ -165,7 +165,7 @@ def gpu_visible(patience_s: float = SMI_TIMEOUT_S) -> bool:
 
 
 def _install_own(say: Say) -> Interpreter:
-    say("no Python here has torch, and no GPU is visible: installing one into kernelwright's own environment")
+    say("no Python here has torch, and no GPU is visible: installing torch into kernelwright's own environment")
     last = ""
     with subprocess.Popen([sys.executable, str(INSTALL_TORCH)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True) as run:

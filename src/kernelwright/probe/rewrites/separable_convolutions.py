@@ -57,11 +57,12 @@ LARGEST_WINDOW = 49
 
 def stage_of(conv: Any, activation: str) -> Stage | None:
     """A convolution that the kernels can compute; None for any other."""
-    if not is_plain(conv):
+    if type(conv) is not torch.nn.Conv2d:
         return None
     stage = Stage(conv, activation)
     plain = conv.groups == 1 and stage.geometry() == [1, 1, 1, 1, 0, 0, 1, 1]
-    return stage if plain or (stage.depthwise and conv.kernel_size[0] * conv.kernel_size[1] <= LARGEST_WINDOW) else None
+    fits = plain or (stage.depthwise and conv.kernel_size[0] * conv.kernel_size[1] <= LARGEST_WINDOW)
+    return stage if fits and is_plain(conv) else None
 
 
 def convolve(
