@@ -264,6 +264,7 @@ def test_a_module_that_is_more_than_its_name_or_type_says_is_no_activation(relu:
 def test_a_kept_tile_that_no_longer_runs_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(rewrite, "seconds", lambda call: 0.1)
+    monkeypatch.setattr(rewrite, "triton", SimpleNamespace(errors=SimpleNamespace(TritonError=OSError)))
     assert kept_tile(monkeypatch) == [8, 1, 64]
     plain, failures = rewrite.few_channels_in_torch, [RuntimeError("out of resource: shared memory")]
 
@@ -273,7 +274,6 @@ def test_a_kept_tile_that_no_longer_runs_is_measured_anew(monkeypatch: pytest.Mo
         return plain(*given)
 
     monkeypatch.setattr(rewrite, "few_channels_in_torch", once)
-    monkeypatch.setattr(rewrite, "triton", SimpleNamespace(errors=SimpleNamespace(TritonError=OSError)))
     assert kept_tile(monkeypatch) == [8, 1, 64] and not failures
 
 
