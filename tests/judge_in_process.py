@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
-from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere
+from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere, check_round
 from kernelwright.judge.expectations import PERTURBED_RUNS
 from kernelwright.judge.tensors import Leaf
+from kernelwright.judge.tf32_luck import Draws
 from kernelwright.model.verdict import OutputError
 from kernelwright.probe import judge_distributions, judge_reference, tree
 from kernelwright.probe.judge_program import Program
@@ -20,14 +22,14 @@ from kernelwright.probe.judge_tensors import clone_like
 from kernelwright.probe.loaders import LoadedWorkload, split_inputs
 
 
-def workload_of(model: Callable[..., Any], get_inputs: Callable[[], Any], *, training: bool = False) -> LoadedWorkload:
+def workload_of(model: Callable[..., Any], get_inputs: Callable[[], Any], *, training: bool = False, device: str = "cpu") -> LoadedWorkload:
     """A workload in KernelBench's form, its module made up."""
     torch.manual_seed(0)
     raw = get_inputs()
     args, kwargs = split_inputs(raw)
     return LoadedWorkload(path="w.py", form="kernelbench", version=None, versions=(), params={},
                           module=SimpleNamespace(get_inputs=get_inputs, __name__="w"), model=model, raw_input=raw, args=args, kwargs=kwargs,
-                          device="cpu", training=training)
+                          device=device, training=training)
 
 
 def leaves_of(found: list[tuple[str, torch.Tensor]]) -> list[Leaf]:
@@ -36,9 +38,30 @@ def leaves_of(found: list[tuple[str, torch.Tensor]]) -> list[Leaf]:
 
 
 def _leaf(path: str, tensor: torch.Tensor) -> Leaf:
-    values = tensor.reshape(-1).contiguous().clone()
+    values = tensor.reshape(-1).contiguous().clone().cpu()
     array = values.float().numpy() if tensor.dtype == torch.bfloat16 else values.numpy()
     return Leaf(path, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape), "cpu", type(tensor).__name__, False, np.asarray(array))
+
+
+def own_round(workload: LoadedWorkload, candidate: Callable[..., Any], seed: int) -> tuple[list[OutputError], list[OutputError]]:
+    """One round on the generator's inputs, with no more draws of TF32's roundings and with them: every leaf's error."""
+    inputs = workload.fresh_inputs(seed)
+    with torch.no_grad():
+        got, found = (Program(workload, fn).call(tree.map_tensors(clone_like, inputs), seed)[0] for fn in (candidate, workload.model))
+
+    def run(make: Callable[[], list[tuple[str, torch.Tensor]]]) -> list[Leaf] | None:
+        try:
+            return leaves_of(make())
+        except judge_reference.NotApplicable:
+            return None
+
+    draws = Draws(lambda: run(lambda: judge_reference.yardstick(workload, inputs, seed, "equal", "flags", [])),
+                  lambda draw: run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw)))
+    plain = Expected(leaves_of(found), leaves_of(judge_reference.oracle(workload, inputs, seed, found, [])))
+    without, with_draws = (check_round(leaves_of(got), expected, round_number=0, level="equal")
+                           for expected in (plain, replace(plain, draws=draws)))
+    assert without[1] is None and with_draws[1] is None
+    return list(without[0]), list(with_draws[0])
 
 
 def elsewhere(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..model.verdict import OutputError
 from ..model.workload import Precision
 from .tensors import Leaf
+from .tf32_luck import DRAWS, SPREAD, STRICT_SHARE, Draws
 
 REFERENCE_FACTOR = 2.0
 """A candidate may err twice as much as the reference. Summing in another order (blocked, split-K, vectorised, fused) moves
@@ -96,6 +97,14 @@ class Expected:
     perturbed: Sequence[Sequence[Leaf]] = ()
     """On inputs of another distribution: the oracle on inputs moved by rounding errors, drawn twice: one draw may by luck leave alone
     the one element that is sensitive (two nearly equal largest logits, scaled by 1000)."""
+    draws: Draws | None = None
+    """On the generator's inputs: more draws of the reference's own TF32 error."""
+
+    def only(self, keep: Sequence[int]) -> Expected:
+        """The same of these leaves alone, without perturbed runs."""
+        return Expected([self.reference[index] for index in keep], [self.oracle[index] for index in keep], self.oracle_is_reference,
+                        [[run[index] for index in keep] for run in self.yardstick],
+                        draws=None if self.draws is None else self.draws.only(keep))
 
 
 def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> str | None:
@@ -209,12 +218,22 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
     got, reference = candidate[index], expected.reference[index]
     oracle, patched = _finite_oracle(expected.oracle[index], reference)
     own, theirs = errors_of(reference, oracle, reference), errors_of(got, oracle, reference)
-    limit, element_limit, notes = _equal_limits(reference, oracle, own, expected.oracle_is_reference or patched)
-    if level != "equal":
-        yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
-        limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
-        notes.append(note)
-    problem = nonfinite_problem(got, reference) or _value_problem(got, oracle, own, theirs, limit, element_limit)
+
+    def compared(scale: Errors) -> tuple[str | None, float, list[str]]:
+        limit, element_limit, notes = _equal_limits(reference, oracle, scale, expected.oracle_is_reference or patched)
+        if level != "equal":
+            yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
+            limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
+            notes.append(note)
+        return _value_problem(got, oracle, own, theirs, limit, element_limit), limit, notes
+
+    problem, limit, notes = compared(own)
+    if problem is not None and theirs.norm <= ILL_CONDITIONED and not expected.oracle_is_reference:
+        drawn = _drawn(index, expected, oracle, reference, own)
+        if drawn is not None:
+            problem, limit, notes = compared(drawn)
+            notes.append(f"limit from {DRAWS} more draws of the reference's TF32 roundings")
+    problem = nonfinite_problem(got, reference) or problem
     if got.sampled:
         notes.append(f"random sample of {got.values.size} of {math.prod(got.shape)} elements")
     return OutputError(path=got.path, round=round_number, reference_error=_finite(own.norm), candidate_error=_finite(theirs.norm),
@@ -343,6 +362,17 @@ def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -
     factor = FEW_EPS_FACTOR if few else EPS_FACTOR.get(reference.dtype, EPS_FACTOR_NARROW)
     limit = REFERENCE_FACTOR * own.norm + factor * eps
     return limit, ELEMENT_FACTOR * (own.largest + eps * size), []
+
+
+def _drawn(index: int, expected: Expected, oracle: Leaf, reference: Leaf, own: Errors) -> Errors | None:
+    """The reference's error, the largest of several draws of its TF32 roundings (tf32_luck); None where TF32 is not what it errs by."""
+    strict = expected.draws.strict() if expected.draws is not None else None
+    if expected.draws is None or strict is None or errors_of(strict[index], oracle, reference).norm > STRICT_SHARE * own.norm:
+        return None
+    runs = [errors_of(run[index], oracle, reference) for run in expected.draws.rounded()]
+    norm, largest = (max([first, *more]) for first, more in (
+        (own.norm, [run.norm / SPREAD for run in runs]), (own.largest, [run.largest / SPREAD for run in runs])))
+    return Errors(norm, largest, own.worst_index) if runs and math.isfinite(norm) else None
 
 
 def _yardstick(index: int, expected: Expected, level: Precision, oracle: Leaf, reference: Leaf) -> tuple[float, float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..model.workload import Precision
 from .correctness import UNIT_ROUNDOFF, Expected, comparable
@@ -12,6 +13,7 @@ from .options import ReferenceFailed
 from .replies import Called
 from .results import WRITTEN
 from .tensors import Leaf
+from .tf32_luck import Draws
 
 PERTURBED_RUNS = 2
 YARDSTICKS: dict[str, tuple[str, ...]] = {"tf32": ("flags",), "bf16": ("autocast", "converted")}
@@ -58,7 +60,8 @@ class Expectations:
         if oracle is None and not elsewhere:
             self.oracle = f"reference ({why})"
         yardsticks = comparable(self.yardsticks(number, sample_seed, level, written, sampling), reference)
-        expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
+        expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks,
+                            draws=None if elsewhere else self._draws(number, sample_seed, written, sampling, reference))
         if elsewhere:
             moved = [run for draw in range(PERTURBED_RUNS) for run in self._perturbed(number, sample_seed, sampling, 0.0, written, draw)]
             lower = []
@@ -69,8 +72,8 @@ class Expectations:
 
     def _perturbed(self, number: int, sample_seed: int, sampling: Sampling, roundoff: float, written: Sequence[str], draw: int = 0,
                    ) -> list[list[Leaf]]:
-        _, leaves = self.reference.run("perturbed", sample_seed, sampling, round=number, seed=self.seeds.of(f"call {number}"),
-                                       written=list(written), roundoff=roundoff, noise_seed=self.seeds.of(f"noise {number} {draw}"))
+        leaves = self._other("perturbed", number, sample_seed, written, sampling, roundoff=roundoff,
+                             noise_seed=self.seeds.of(f"noise {number} {draw}"))
         return [] if leaves is None else [leaves]
 
     def yardsticks(self, number: int, sample_seed: int, level: Precision, written: Sequence[str], sampling: Sampling = OWN_ROUNDS,
@@ -78,9 +81,23 @@ class Expectations:
         """Runs of the reference in a lower precision."""
         runs = []
         for how in YARDSTICKS.get(level, ()):
-            call_seed = self.seeds.of(f"call {number}")
-            _, leaves = self.reference.run("yardstick", sample_seed, sampling, round=number, seed=call_seed, precision=level, how=how,
-                                           written=list(written))
+            leaves = self._other("yardstick", number, sample_seed, written, sampling, precision=level, how=how)
             if leaves is not None:
                 runs.append(leaves)
         return runs
+
+    def _draws(self, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, reference: Sequence[Leaf]) -> Draws:
+        def usable(run: list[Leaf] | None) -> Sequence[Leaf] | None:
+            return None if run is None else next(iter(comparable([run], reference)), None)
+
+        return Draws(
+            lambda: usable(self._other("yardstick", number, sample_seed, written, sampling, precision="equal", how="flags")),
+            lambda draw: usable(self._other("rounded", number, sample_seed, written, sampling,
+                                            noise_seed=self.seeds.of(f"rounding {number} {draw}"))))
+
+    def _other(
+        self, op: str, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, **fields: Any,
+    ) -> list[Leaf] | None:
+        """Another run of a round's reference; None where it is not applicable."""
+        return self.reference.run(op, sample_seed, sampling, round=number, seed=self.seeds.of(f"call {number}"), written=list(written),
+                                  **fields)[1]

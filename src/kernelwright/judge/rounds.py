@@ -146,9 +146,7 @@ class Rounds:
             if expected is None or any(leaf.sampled for leaf in (*expected.reference, *got)):
                 expected, _ = self.expectations.of(pool_index, self.timed_seed(pool_index), self.level, sampling=TIMED)
             keep = [index for index, leaf in enumerate(expected.reference) if not leaf.path.startswith(STATE_PREFIXES)]
-            self.timed_expected[pool_index] = Expected(
-                [expected.reference[index] for index in keep], [expected.oracle[index] for index in keep],
-                expected.oracle_is_reference, [[run[index] for index in keep] for run in expected.yardstick])
+            self.timed_expected[pool_index] = expected.only(keep)
         right = self._timed_right.get(pool_index)
         if right is not None and [_about(leaf) for leaf in right] == [_about(leaf) for leaf in got] and same_values(right, got):
             return None  # the very bits that were compared before, with the same

@@ -1,4 +1,4 @@
-"""What only the reference's worker does: fresh inputs, the float64 oracle, and runs in lower precision as yardsticks."""
+"""What only the reference's worker does: fresh inputs, the float64 oracle, and runs in other precisions as yardsticks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,23 @@ from .judge_inputs import plain_leaves
 from .judge_program import Program
 from .judge_tensors import WRITTEN, Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
-from .rewrites.float32_flags import all_as, float32_flags, under_flags
+from .rewrites.float32_flags import (
+    all_as,
+    convolutions_are_tf32,
+    float32_flags,
+    products_are_narrow,
+    recurrent_layers_are_tf32,
+    under_flags,
+)
 from .rewrites.unwrap_compiled import uncompiled
 
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
 """A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
+
+CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d,
+                torch.nn.ConvTranspose3d)
+TF32_DROPPED = 2**13 - 1
+"""Bits of a float32's mantissa that TF32 has not."""
 
 
 class NotApplicable(Exception):
@@ -87,16 +99,58 @@ def perturbed_run(
 
 
 def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str, written: list[str]) -> list[Leaf]:
-    """The reference run in a lower precision. how: "flags" (tf32), "autocast" or "converted" (bf16). Raises NotApplicable."""
-    if precision == "tf32":
-        if workload.device != "cuda":
-            raise NotApplicable("the CPU has no TF32")
-        with under_flags(all_as(float32_flags(), tf32=True)):
+    """The reference run in another precision. how: "flags" (tf32; equal: none), "autocast" or "converted" (bf16). Raises NotApplicable."""
+    if how == "flags":
+        _need_tf32(workload)
+        with under_flags(all_as(float32_flags(), tf32=precision == "tf32")):
             return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     if how == "autocast":
         with torch.autocast(workload.device, dtype=torch.bfloat16):
             return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     return run_copy(workload, copied(workload.model, torch.bfloat16), inputs, torch.bfloat16, seed, written)
+
+
+def rounded_run(workload: LoadedWorkload, inputs: Inputs, seed: int, written: list[str], noise_seed: int) -> list[Leaf]:
+    """The reference with the weights that its flags let be TF32 rounded to it beforehand, each up or down at random: another draw of the
+    errors that those roundings make. Raises NotApplicable."""
+    _need_tf32(workload)
+    duplicate = copied(workload.model, None)
+    weights = tf32_weights(duplicate, float32_flags()) if isinstance(duplicate, torch.nn.Module) else []
+    if not weights:
+        raise NotApplicable("no layer's weights are rounded to TF32")
+    with torch.no_grad():
+        for number, weight in enumerate(weights):
+            weight.copy_(rounded_at_random(weight, noise_seed + number))
+    return run_copy(workload, duplicate, inputs, None, seed, written)
+
+
+def _need_tf32(workload: LoadedWorkload) -> None:
+    if workload.device != "cuda":
+        raise NotApplicable("the CPU has no TF32")
+
+
+def tf32_weights(model: torch.nn.Module, flags: tuple[Any, ...]) -> list[torch.nn.Parameter]:
+    """Float32 weights of convolutions, recurrent and linear layers that these flags (float32_flags) let be rounded to TF32. Not those of
+    grouped convolutions, which have kernels without tensor cores, nor one that an embedding shares, which reads it unrounded."""
+    kinds = ((CONVOLUTIONS, convolutions_are_tf32(flags)), ((torch.nn.RNNBase,), recurrent_layers_are_tf32(flags)),
+             ((torch.nn.Linear,), products_are_narrow(flags)))
+    layers = [module for kind, narrow in kinds if narrow for module in model.modules()
+              if isinstance(module, kind) and getattr(module, "groups", 1) == 1]
+    read = {id(one) for module in model.modules() if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
+            for one in module.parameters(recurse=False)}
+    found = {id(one): one for layer in layers for one in layer.parameters(recurse=False)}
+    return [one for key, one in found.items() if key not in read and one.dtype == torch.float32 and one.dim() >= 2]
+
+
+def rounded_at_random(weight: torch.Tensor, seed: int) -> torch.Tensor:
+    """A float32 tensor with 10 stored bits of each mantissa kept, rounded up or down at random so that the mean is right: the error's
+    variance is twice that of rounding to nearest (ulp**2 / 6 for ulp**2 / 12). Infinities and NaN stay."""
+    bits = weight.detach().contiguous().view(torch.int32)
+    generator = torch.Generator(device=bits.device).manual_seed(seed)
+    dropped = bits & TF32_DROPPED
+    up = torch.randint(0, TF32_DROPPED + 1, bits.shape, generator=generator, device=bits.device, dtype=torch.int32) < dropped
+    moved = ((bits - dropped) + torch.where(up, TF32_DROPPED + 1, 0).to(torch.int32)).view(torch.float32)
+    return torch.where(torch.isfinite(weight), moved, weight.detach())
 
 
 def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:
