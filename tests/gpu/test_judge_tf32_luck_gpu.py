@@ -70,14 +70,14 @@ def test_folded_batch_norms_are_right_with_any_weights():
     assert drawn == 0
 
 
-def test_a_loss_is_right_with_nearly_any_weights():
+def test_a_loss_is_right_with_nearly_all_weights():
     def candidate(model):
         logits = folded(model.model)
         return lambda x: nn.functional.cross_entropy(logits(x), torch.arange(x.shape[0], device=x.device) % 10)
 
     plain, drawn = wrong(lambda seed: WithLoss(block(seed)).requires_grad_(False), candidate)
     print(f"a loss: wrong with {plain:.1%} of the weights by the reference's own error, {drawn:.1%} with more draws")
-    assert plain > 0.1 and drawn < 0.05
+    assert drawn <= plain / 2 and drawn < 0.03
 
 
 def test_bfloat16_stays_wrong():
