@@ -57,6 +57,8 @@ LADDER_S = 90.0
 LADDER_BUILD_S = 240.0
 """Longest build of one ladder row for its screen (H200: max_autotune of attention 110 s, of a GPT block more than 125 s). What is cut short
 costs more: the next row, and the judge, compile it again."""
+LADDER_JUDGED_S = 45.0
+"""Of --limit-s, kept from screens of the ladder for judging its best row (H200: 12 to 40 s where it compiles)."""
 CLOSING_S = 20.0
 """The closing profile and the report."""
 WARM_SHARE = 0.5
@@ -254,7 +256,10 @@ class Bench:
         queue = [(item, False) for name in LADDER
                  if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None]
         if ladder:
-            seen = self._screened(workload, level, folder, context, [item for item, _ in queue if not _is_seen(known.get(item.name))])
+            unseen = [item for item, _ in queue if not _is_seen(known.get(item.name))]
+            seen, late = self._screened(workload, level, folder, context, unseen)
+            missing += [f"{name}: no time for it in this command" for name in late]
+            queue = [one for one in queue if one[0].name not in late]
             known |= seen
             looked_at |= seen
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
@@ -282,18 +287,27 @@ class Bench:
         return list(known.values()), missing, lower
 
     def _screened(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, items: Sequence[Candidate],
-                  ) -> dict[str, Experiment]:
-        """Rows of those that the screen could time; what it could not is left to the judge."""
+                  ) -> tuple[dict[str, Experiment], list[str]]:
+        """(rows of those that the screen could time, names of those that --limit-s left no time for); what it could not time otherwise is
+        left to the judge."""
         found: dict[str, Experiment] = {}
+        late: list[str] = []
         with Screener(workload, self._judging(level, LADDER_TIMING_S), _say) as screener, contextlib.suppress(Unusable):
             for item in items:
+                left_s = self.stop_at_s - time.monotonic() - LADDER_JUDGED_S
+                if left_s <= 0:
+                    late.append(item.name)
+                    continue
                 file, _ = _ladder_file(workload, folder, context, item)
-                seen = screener.screen(Ask(file, item.precision, LADDER_BUILD_S, compiles=True, shapes=bool(context.facts.changing_inputs)))
+                seen = screener.screen(Ask(file, item.precision, min(LADDER_BUILD_S, left_s), compiles=True,
+                                           shapes=bool(context.facts.changing_inputs)))
                 row = _of_ladder(item, file, status="screened", screen=seen)
                 _say(f"ladder {item.name}, screened: {gain_of(row)} {seen.reason}")
                 if seen.speedup is not None:
                     found[item.name] = row
-        return found
+                elif seen.status == "out_of_budget" and left_s < LADDER_BUILD_S:
+                    late.append(item.name)
+        return found, late
 
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import sys
 import tarfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -429,7 +431,7 @@ def ladder_of(tmp_path, monkeypatch):
         monkeypatch.setattr(rows, "judge", judge)
         monkeypatch.setattr(rows, "write_source", write)
         bench = rows.Bench.__new__(rows.Bench)
-        bench.args = SimpleNamespace(ladder=True, device="cuda", python=None)
+        bench.args, bench.stop_at_s = SimpleNamespace(ladder=True, device="cuda", python=None), math.inf
         return bench, rows.WorkloadRef(path=tmp_path / "net.py", name="net"), context
 
     return made
@@ -460,6 +462,29 @@ def test_of_the_ladder_is_screened_what_nobody_saw_judged_what_can_not_be_and_th
     assert asked == ["compile_max_autotune_no_cudagraphs", "compile_reduce_overhead", "compile_max_autotune"] and not missing and not lower
     assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
     assert rows.best_ladder_row(found, "equal").speedup == 1.7
+
+
+def test_where_the_command_ends_soon_the_best_row_that_was_seen_is_judged_and_the_others_are_missing(tmp_path, ladder_of):
+    asked, looked_at = [], []
+
+    def judge(_workload, file, _options, session):
+        asked.append(file.stem.removeprefix("ladder_"))
+        return verdict("FASTER", 1.3)
+
+    def screen(ask):
+        looked_at.append((ask.file.stem.removeprefix("ladder_"), ask.limit_s))
+        bench.stop_at_s -= 20
+        slow = len(looked_at) > 2
+        return Screen(status="out_of_budget", reason="too slow") if slow else Screen(status="timed", speedup=1.0 + 0.1 * len(looked_at))
+
+    bench, workload, _ = ladder_of(judge, screen=screen)
+    bench.stop_at_s = time.monotonic() + rows.LADDER_JUDGED_S + 50
+    found, missing, _ = bench._ladder(workload, "equal", tmp_path, {}, {})
+    assert [name for name, _ in looked_at] == ["no_grad", "compile_default", "compile_reduce_overhead"]
+    assert [limit_s for _, limit_s in looked_at] == pytest.approx([50, 30, 10], abs=5)
+    assert asked == ["compile_default"] and rows.best_ladder_row(found, "equal").name == "compile_default"
+    assert missing == [f"{name}: no time for it in this command" for name in (
+        "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")]
 
 
 def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, ladder_of):
