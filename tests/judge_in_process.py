@@ -55,8 +55,7 @@ def own_round(workload: LoadedWorkload, candidate: Callable[..., Any], seed: int
         except judge_reference.NotApplicable:
             return None
 
-    draws = Draws(lambda: run(lambda: judge_reference.yardstick(workload, inputs, seed, "equal", "flags", [])),
-                  lambda draw: run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw)))
+    draws = Draws(lambda draw: run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw)))
     plain = Expected(leaves_of(found), leaves_of(judge_reference.oracle(workload, inputs, seed, found, [])))
     without, with_draws = (check_round(leaves_of(got), expected, round_number=0, level="equal")
                            for expected in (plain, replace(plain, draws=draws)))

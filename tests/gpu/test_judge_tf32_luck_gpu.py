@@ -77,7 +77,7 @@ def test_a_loss_is_right_with_nearly_all_weights():
 
     plain, drawn = wrong(lambda seed: WithLoss(block(seed)).requires_grad_(False), candidate)
     print(f"a loss: wrong with {plain:.1%} of the weights by the reference's own error, {drawn:.1%} with more draws")
-    assert drawn <= plain / 2 and drawn < 0.03
+    assert drawn < 0.02
 
 
 def test_bfloat16_stays_wrong():

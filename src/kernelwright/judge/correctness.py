@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..model.verdict import OutputError
 from ..model.workload import Precision
 from .tensors import Leaf
-from .tf32_luck import DRAWS, SPREAD, STRICT_SHARE, Draws
+from .tf32_luck import DRAWS, SPREAD, Draws
 
 REFERENCE_FACTOR = 2.0
 """A candidate may err twice as much as the reference. Summing in another order (blocked, split-K, vectorised, fused) moves
@@ -365,11 +365,8 @@ def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -
 
 
 def _drawn(index: int, expected: Expected, oracle: Leaf, reference: Leaf, own: Errors) -> Errors | None:
-    """The reference's error, the largest of several draws of its TF32 roundings (tf32_luck); None where TF32 is not what it errs by."""
-    strict = expected.draws.strict() if expected.draws is not None else None
-    if expected.draws is None or strict is None or errors_of(strict[index], oracle, reference).norm > STRICT_SHARE * own.norm:
-        return None
-    runs = [errors_of(run[index], oracle, reference) for run in expected.draws.rounded()]
+    """The reference's error, the largest of several draws of its TF32 roundings (tf32_luck); None where it makes none."""
+    runs = [errors_of(run[index], oracle, reference) for run in (expected.draws.runs() if expected.draws is not None else ())]
     norm, largest = (max([first, *more]) for first, more in (
         (own.norm, [run.norm / SPREAD for run in runs]), (own.largest, [run.largest / SPREAD for run in runs])))
     return Errors(norm, largest, own.worst_index) if runs and math.isfinite(norm) else None

@@ -90,10 +90,8 @@ class Expectations:
         def usable(run: list[Leaf] | None) -> Sequence[Leaf] | None:
             return None if run is None else next(iter(comparable([run], reference)), None)
 
-        return Draws(
-            lambda: usable(self._other("yardstick", number, sample_seed, written, sampling, precision="equal", how="flags")),
-            lambda draw: usable(self._other("rounded", number, sample_seed, written, sampling,
-                                            noise_seed=self.seeds.of(f"rounding {number} {draw}"))))
+        return Draws(lambda draw: usable(self._other("rounded", number, sample_seed, written, sampling,
+                                                     noise_seed=self.seeds.of(f"rounding {number} {draw}"))))
 
     def _other(
         self, op: str, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, **fields: Any,

@@ -22,43 +22,32 @@ largest is 1.1 times the usual one."""
 SPREAD = math.sqrt(2.0)
 """Rounding up or down at random has twice the variance of rounding to nearest (ulp**2 / 6, ulp**2 / 12; Croci et al. 2022, Stochastic
 rounding: implementation, error analysis and applications, Royal Society Open Science 9)."""
-STRICT_SHARE = 0.25
-"""TF32 is what an output errs by where the same run without TF32 errs by a quarter at most."""
-
 Run = Sequence[Leaf] | None
 
 
 @dataclass
 class Draws:
-    """More runs of a round's reference; each is asked for once, and only where a candidate is beyond the limit."""
+    """More runs of a round's reference, asked for once, and only where a candidate is beyond the limit."""
 
-    ask_strict: Callable[[], Run]
-    """With TF32 off; None: it can't run."""
-    ask_rounded: Callable[[int], Run]
-    """Draw number -> with weights rounded at random; None: none of them is rounded to TF32."""
-    _strict: list[Run] = field(default_factory=list, init=False)
-    _rounded: list[Sequence[Leaf]] | None = field(default=None, init=False)
+    ask: Callable[[int], Run]
+    """Draw number -> with the weights that it rounds to TF32 rounded at random; None: it rounds none."""
+    _runs: list[Sequence[Leaf]] | None = field(default=None, init=False)
 
-    def strict(self) -> Run:
-        """The run with TF32 off."""
-        if not self._strict:
-            self._strict.append(self.ask_strict())
-        return self._strict[0]
-
-    def rounded(self) -> Sequence[Sequence[Leaf]]:
+    def runs(self) -> Sequence[Sequence[Leaf]]:
         """The draws; empty where there are none."""
-        if self._rounded is None:
-            self._rounded = []
+        if self._runs is None:
+            self._runs = []
             for number in range(DRAWS):
-                run = self.ask_rounded(number)
+                run = self.ask(number)
                 if run is None:
                     break
-                self._rounded.append(run)
-        return self._rounded
+                self._runs.append(run)
+        return self._runs
 
     def only(self, keep: Sequence[int]) -> Draws:
         """The same of these leaves alone."""
-        def chosen(run: Run) -> Run:
-            return None if run is None else [run[index] for index in keep]
+        def ask(number: int) -> Run:
+            runs = self.runs()
+            return [runs[number][index] for index in keep] if number < len(runs) else None
 
-        return Draws(lambda: chosen(self.strict()), lambda number: chosen(dict(enumerate(self.rounded())).get(number)))
+        return Draws(ask)

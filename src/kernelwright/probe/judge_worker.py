@@ -245,12 +245,12 @@ class Worker:
             self.workload, inputs, message["seed"], expected, message["written"], message["roundoff"], message["noise_seed"]))
 
     def op_yardstick(self, message: Message) -> Message:
-        """Reference only: a round in another precision, exported."""
+        """Reference only: a round in a lower precision, exported."""
         return self._other_run(message, lambda inputs: judge_reference.yardstick(
             self.workload, inputs, message["seed"], message["precision"], message["how"], message["written"]))
 
     def op_rounded(self, message: Message) -> Message:
-        """Reference only: a round with the weights rounded to TF32 at random, exported."""
+        """Reference only: a round with the weights that it rounds to TF32 rounded at random, exported."""
         return self._other_run(message, lambda inputs: judge_reference.rounded_run(
             self.workload, inputs, message["seed"], message["written"], message["noise_seed"]))
 
