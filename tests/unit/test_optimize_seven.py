@@ -311,7 +311,7 @@ def test_every_cast_is_tried_in_a_graph_before_anything_is_compiled():
 
 
 def test_a_cast_is_tried_in_a_graph_where_one_of_equal_precision_is_ahead_in_one():
-    """GPT-2 on an H100 at tf32: split products led in a graph, and 120 s ended before TF32, which is 1.4 times as fast there, was in one."""
+    """GPT-2 on an H100 at tf32: split products led in a graph, and 120 s ended before TF32, 1.4 times as fast, was in one."""
     context = context_of(SEVEN["gpt2"])
     made = [(candidate(name.split("+"), context), speed) for name, speed in (("tf32", 1.28), ("split_products+cuda_graph", 2.85))]
     known = [a_screen(context, index, item.name, speed, precision=item.precision) for index, (item, speed) in enumerate(made)]
