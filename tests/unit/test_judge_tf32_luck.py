@@ -1,6 +1,7 @@
 """An output whose TF32 error rests on few roundings: a candidate of the same precision is right, one of a lower precision wrong."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from judge_in_process import own_round, workload_of
 from kernelwright.judge.correctness import Expected, check_round
 from kernelwright.judge.tensors import Leaf
-from kernelwright.judge.tf32_luck import DRAWS, SPREAD, Draws
+from kernelwright.judge.tf32_luck import DRAWS, FIRST_DRAWS, SPREAD, Draws
 from kernelwright.probe import judge_reference
 from kernelwright.probe.judge_reference import rounded_at_random, tf32_weights
 from property_examples import examples
@@ -60,7 +61,7 @@ def test_the_note_says_where_the_limit_came_from():
     while not any("draws" in error.note for error in found):
         found.append(round_of(rng, erring(rng, TF32)))
     widened = next(error for error in found if "draws" in error.note)
-    assert widened.passed and widened.note == f"limit from {DRAWS} more draws of the reference's TF32 roundings"
+    assert widened.passed and re.fullmatch(r"limit from \d more draws of the reference's TF32 roundings", widened.note)
     assert widened.limit > 2 * widened.reference_error + 1e-5
 
 
@@ -90,8 +91,29 @@ def test_runs_are_asked_for_once_and_can_be_cut_to_some_leaves():
     asked = []
     draws = Draws(lambda number: asked.append(number) or (["c", "d"] if number < 2 else None))
     some = draws.only([1])
-    assert some.runs() == [["d"], ["d"]] and some.runs() == [["d"], ["d"]] and draws.runs() == [["c", "d"], ["c", "d"]]
+    assert next(iter(some)) == ["d"] and asked == [0]
+    assert list(some) == [["d"], ["d"]] and list(some) == [["d"], ["d"]] and list(draws) == [["c", "d"], ["c", "d"]]
     assert asked == [0, 1, 2]
+
+
+def test_no_more_is_drawn_than_decides():
+    def drawn(scale, *sizes):
+        asked, sizes = [], (*sizes, *[1.0] * (DRAWS - len(sizes)))
+        rng = np.random.default_rng(5)
+        reference, candidate = erring(rng, TF32), erring(rng, scale * TF32)
+        own = np.linalg.norm(reference.values - EXACT.ravel())
+
+        def ask(number):
+            asked.append(number)
+            return [leaf((EXACT + sizes[number] * own / np.sqrt(EXACT.size)).astype(np.float32))]
+
+        error = check_round([candidate], Expected([reference], [leaf(EXACT, "float64")], draws=Draws(ask)), round_number=0,
+                            level="equal")[0][0]
+        return error.passed, len(asked)
+
+    assert drawn(4, 1.0, 9.0) == (True, 2)
+    assert drawn(4) == (False, DRAWS)
+    assert drawn(60) == (False, FIRST_DRAWS)
 
 
 @given(st.integers(0, 2**31), st.floats(-30, 30))

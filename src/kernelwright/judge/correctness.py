@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..model.verdict import OutputError
 from ..model.workload import Precision
 from .tensors import Leaf
-from .tf32_luck import DRAWS, SPREAD, Draws
+from .tf32_luck import FIRST_DRAWS, HOPELESS, SPREAD, Draws
 
 REFERENCE_FACTOR = 2.0
 """A candidate may err twice as much as the reference. Summing in another order (blocked, split-K, vectorised, fused) moves
@@ -229,10 +229,14 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
 
     problem, limit, notes = compared(own)
     if problem is not None and theirs.norm <= ILL_CONDITIONED and not expected.oracle_is_reference:
-        drawn = _drawn(index, expected, oracle, reference, own)
-        if drawn is not None:
-            problem, limit, notes = compared(drawn)
-            notes.append(f"limit from {DRAWS} more draws of the reference's TF32 roundings")
+        scale = own
+        for count, run in enumerate(expected.draws or (), 1):
+            drawn = errors_of(run[index], oracle, reference)
+            scale = Errors(max(scale.norm, drawn.norm / SPREAD), max(scale.largest, drawn.largest / SPREAD), own.worst_index)
+            problem, limit, notes = compared(scale)
+            notes.append(f"limit from {count} more draw{'s' * (count > 1)} of the reference's TF32 roundings")
+            if problem is None or (count >= FIRST_DRAWS and theirs.norm > HOPELESS * limit):
+                break
     problem = nonfinite_problem(got, reference) or problem
     if got.sampled:
         notes.append(f"random sample of {got.values.size} of {math.prod(got.shape)} elements")
@@ -362,14 +366,6 @@ def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -
     factor = FEW_EPS_FACTOR if few else EPS_FACTOR.get(reference.dtype, EPS_FACTOR_NARROW)
     limit = REFERENCE_FACTOR * own.norm + factor * eps
     return limit, ELEMENT_FACTOR * (own.largest + eps * size), []
-
-
-def _drawn(index: int, expected: Expected, oracle: Leaf, reference: Leaf, own: Errors) -> Errors | None:
-    """The reference's error, the largest of several draws of its TF32 roundings (tf32_luck); None where it makes none."""
-    runs = [errors_of(run[index], oracle, reference) for run in (expected.draws.runs() if expected.draws is not None else ())]
-    norm, largest = (max([first, *more]) for first, more in (
-        (own.norm, [run.norm / SPREAD for run in runs]), (own.largest, [run.largest / SPREAD for run in runs])))
-    return Errors(norm, largest, own.worst_index) if runs and math.isfinite(norm) else None
 
 
 def _yardstick(index: int, expected: Expected, level: Precision, oracle: Leaf, reference: Leaf) -> tuple[float, float, str]:

@@ -9,8 +9,9 @@ weights rounded beforehand, each up or down at random, and the largest of these 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .tensors import Leaf
@@ -22,32 +23,33 @@ largest is 1.1 times the usual one."""
 SPREAD = math.sqrt(2.0)
 """Rounding up or down at random has twice the variance of rounding to nearest (ulp**2 / 6, ulp**2 / 12; Croci et al. 2022, Stochastic
 rounding: implementation, error analysis and applications, Royal Society Open Science 9)."""
+FIRST_DRAWS = 2
+HOPELESS = 4.0
+"""What is beyond so many times the limit after the first draws is not brought within it by the others."""
 Run = Sequence[Leaf] | None
 
 
 @dataclass
 class Draws:
-    """More runs of a round's reference, asked for once, and only where a candidate is beyond the limit."""
+    """More runs of a round's reference, each asked for once, and only where a candidate is beyond the limit."""
 
     ask: Callable[[int], Run]
     """Draw number -> with the weights that it rounds to TF32 rounded at random; None: it rounds none."""
-    _runs: list[Sequence[Leaf]] | None = field(default=None, init=False)
+    _runs: list[Run] = field(default_factory=list, init=False)
 
-    def runs(self) -> Sequence[Sequence[Leaf]]:
-        """The draws; empty where there are none."""
-        if self._runs is None:
-            self._runs = []
-            for number in range(DRAWS):
-                run = self.ask(number)
-                if run is None:
-                    break
-                self._runs.append(run)
-        return self._runs
+    def __iter__(self) -> Iterator[Sequence[Leaf]]:
+        """One after the other; none where there are none."""
+        for number in range(DRAWS):
+            if number == len(self._runs):
+                self._runs.append(self.ask(number))
+            if (run := self._runs[number]) is None:
+                return
+            yield run
 
     def only(self, keep: Sequence[int]) -> Draws:
         """The same of these leaves alone."""
         def ask(number: int) -> Run:
-            runs = self.runs()
-            return [runs[number][index] for index in keep] if number < len(runs) else None
+            run = next(itertools.islice(self, number, None), None)
+            return None if run is None else [run[index] for index in keep]
 
         return Draws(ask)
