@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere, check_round
+from kernelwright.judge.correctness import UNIT_ROUNDOFF, Expected, check_elsewhere, check_round, distances
 from kernelwright.judge.expectations import PERTURBED_RUNS
 from kernelwright.judge.tensors import Leaf
-from kernelwright.judge.tf32_luck import Draws
+from kernelwright.judge.tf32_luck import Drawn, Draws
 from kernelwright.model.verdict import OutputError
 from kernelwright.probe import judge_distributions, judge_reference, tree
 from kernelwright.probe.judge_program import Program
@@ -55,10 +55,13 @@ def own_round(workload: LoadedWorkload, candidate: Callable[..., Any], seed: int
         except judge_reference.NotApplicable:
             return None
 
-    draws = Draws(lambda draw: run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw)))
+    def drawn(draw: int) -> Drawn:
+        found = run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw))
+        return None if found is None else distances(found, plain)
+
     plain = Expected(leaves_of(found), leaves_of(judge_reference.oracle(workload, inputs, seed, found, [])))
     without, with_draws = (check_round(leaves_of(got), expected, round_number=0, level="equal")
-                           for expected in (plain, replace(plain, draws=draws)))
+                           for expected in (plain, replace(plain, draws=Draws(drawn))))
     assert without[1] is None and with_draws[1] is None
     return list(without[0]), list(with_draws[0])
 

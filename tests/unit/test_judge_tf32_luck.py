@@ -2,6 +2,7 @@
 
 import copy
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge_in_process import own_round, workload_of
-from kernelwright.judge.correctness import Expected, check_round
+from kernelwright.judge.correctness import Expected, check_round, distances
 from kernelwright.judge.tensors import Leaf
 from kernelwright.judge.tf32_luck import DRAWS, FIRST_DRAWS, SPREAD, Draws
 from kernelwright.probe import judge_reference
@@ -37,9 +38,9 @@ def never(*_):
 
 
 def round_of(rng, candidate, *, draws=True):
-    more = Draws(lambda _: [erring(rng, SPREAD * TF32)]) if draws else None
-    expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")], draws=more)
-    return check_round([candidate], expected, round_number=0, level="equal")[0][0]
+    expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")])
+    more = Draws(lambda _: distances([erring(rng, SPREAD * TF32)], expected)) if draws else None
+    return check_round([candidate], replace(expected, draws=more), round_number=0, level="equal")[0][0]
 
 
 def share_wrong(scale, *, rounds=1500, draws=True):
@@ -89,10 +90,10 @@ def test_an_output_that_is_not_finite_stays_wrong():
 
 def test_runs_are_asked_for_once_and_can_be_cut_to_some_leaves():
     asked = []
-    draws = Draws(lambda number: asked.append(number) or (["c", "d"] if number < 2 else None))
+    draws = Draws(lambda number: asked.append(number) or ([(1.0, 2.0), (3.0, 4.0)] if number < 2 else None))
     some = draws.only([1])
-    assert next(iter(some)) == ["d"] and asked == [0]
-    assert list(some) == [["d"], ["d"]] and list(some) == [["d"], ["d"]] and list(draws) == [["c", "d"], ["c", "d"]]
+    assert next(iter(some)) == [(3.0, 4.0)] and asked == [0]
+    assert list(some) == [[(3.0, 4.0)]] * 2 and list(some) == [[(3.0, 4.0)]] * 2 and list(draws) == [[(1.0, 2.0), (3.0, 4.0)]] * 2
     assert asked == [0, 1, 2]
 
 
@@ -100,20 +101,20 @@ def test_no_more_is_drawn_than_decides():
     def drawn(scale, *sizes):
         asked, sizes = [], (*sizes, *[1.0] * (DRAWS - len(sizes)))
         rng = np.random.default_rng(5)
-        reference, candidate = erring(rng, TF32), erring(rng, scale * TF32)
-        own = np.linalg.norm(reference.values - EXACT.ravel())
+        expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")])
+        (norm, largest), = distances(expected.reference, expected)
+        candidate = leaf((EXACT + scale * (expected.reference[0].values.reshape(EXACT.shape) - EXACT)).astype(np.float32))
 
         def ask(number):
             asked.append(number)
-            return [leaf((EXACT + sizes[number] * own / np.sqrt(EXACT.size)).astype(np.float32))]
+            return [(sizes[number] * norm, sizes[number] * largest)]
 
-        error = check_round([candidate], Expected([reference], [leaf(EXACT, "float64")], draws=Draws(ask)), round_number=0,
-                            level="equal")[0][0]
+        error = check_round([candidate], replace(expected, draws=Draws(ask)), round_number=0, level="equal")[0][0]
         return error.passed, len(asked)
 
     assert drawn(4, 1.0, 9.0) == (True, 2)
     assert drawn(4) == (False, DRAWS)
-    assert drawn(60) == (False, FIRST_DRAWS)
+    assert drawn(30) == (False, FIRST_DRAWS)
 
 
 @given(st.integers(0, 2**31), st.floats(-30, 30))

@@ -203,6 +203,15 @@ def is_of(precision: Precision, index: int, candidate: Sequence[Leaf], expected:
     return bool(yardsticks) and error > CLEAR_DROP * limit and DROP_SHARE * min(yardsticks) <= error <= REFERENCE_FACTOR * max(yardsticks)
 
 
+def distances(run: Sequence[Leaf], expected: Expected) -> list[tuple[float, float]]:
+    """Of each leaf of another run of the reference: its error's norm, and the largest of an element."""
+    found = []
+    for got, oracle, reference in zip(run, expected.oracle, expected.reference, strict=True):
+        error = errors_of(got, _finite_oracle(oracle, reference)[0], reference)
+        found.append((error.norm, error.largest))
+    return found
+
+
 def _finite_oracle(oracle: Leaf, reference: Leaf) -> tuple[Leaf, bool]:
     """The oracle, with the reference's value where only the reference is finite; whether any was taken."""
     if not reference.floating:
@@ -230,9 +239,9 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
     problem, limit, notes = compared(own)
     if problem is not None and theirs.norm <= ILL_CONDITIONED and not expected.oracle_is_reference:
         scale = own
-        for count, run in enumerate(expected.draws or (), 1):
-            drawn = errors_of(run[index], oracle, reference)
-            scale = Errors(max(scale.norm, drawn.norm / SPREAD), max(scale.largest, drawn.largest / SPREAD), own.worst_index)
+        for count, drawn in enumerate(expected.draws or (), 1):
+            norm, largest = drawn[index]
+            scale = Errors(max(scale.norm, norm / SPREAD), max(scale.largest, largest / SPREAD), own.worst_index)
             problem, limit, notes = compared(scale)
             notes.append(f"limit from {count} more draw{'s' * (count > 1)} of the reference's TF32 roundings")
             if problem is None or (count >= FIRST_DRAWS and theirs.norm > HOPELESS * limit):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model.workload import Precision
-from .correctness import UNIT_ROUNDOFF, Expected, comparable
+from .correctness import UNIT_ROUNDOFF, Expected, comparable, distances
 from .exchange import OWN_ROUNDS, Exchange, Sampling, Seeds
 from .options import ReferenceFailed
 from .replies import Called
 from .results import WRITTEN
 from .tensors import Leaf
-from .tf32_luck import Draws
+from .tf32_luck import Drawn, Draws
 
 PERTURBED_RUNS = 2
 YARDSTICKS: dict[str, tuple[str, ...]] = {"tf32": ("flags",), "bf16": ("autocast", "converted")}
@@ -60,9 +60,10 @@ class Expectations:
         if oracle is None and not elsewhere:
             self.oracle = f"reference ({why})"
         yardsticks = comparable(self.yardsticks(number, sample_seed, level, written, sampling), reference)
-        expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks,
-                            draws=None if elsewhere else self._draws(number, sample_seed, written, sampling, reference))
-        if elsewhere:
+        expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
+        if not elsewhere:
+            expected = replace(expected, draws=self._draws(number, sample_seed, written, sampling, expected))
+        else:
             moved = [run for draw in range(PERTURBED_RUNS) for run in self._perturbed(number, sample_seed, sampling, 0.0, written, draw)]
             lower = []
             if level != "equal":
@@ -86,12 +87,12 @@ class Expectations:
                 runs.append(leaves)
         return runs
 
-    def _draws(self, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, reference: Sequence[Leaf]) -> Draws:
-        def usable(run: list[Leaf] | None) -> Sequence[Leaf] | None:
-            return None if run is None else next(iter(comparable([run], reference)), None)
+    def _draws(self, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, expected: Expected) -> Draws:
+        def ask(draw: int) -> Drawn:
+            run = self._other("rounded", number, sample_seed, written, sampling, noise_seed=self.seeds.of(f"rounding {number} {draw}"))
+            return distances(run, expected) if run is not None and comparable([run], expected.reference) else None
 
-        return Draws(lambda draw: usable(self._other("rounded", number, sample_seed, written, sampling,
-                                                     noise_seed=self.seeds.of(f"rounding {number} {draw}"))))
+        return Draws(ask)
 
     def _other(
         self, op: str, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, **fields: Any,

@@ -14,8 +14,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .tensors import Leaf
-
 DRAWS = 8
 """Simulated with Gaussian errors: a candidate of the same precision is beyond twice the reference's own error in 2% of judgements with ten
 degrees of freedom, in 29% with one (a loss); beyond twice the largest of nine draws in none of 200000 and in 0.6%. With a hundred the
@@ -26,30 +24,31 @@ rounding: implementation, error analysis and applications, Royal Society Open Sc
 FIRST_DRAWS = 2
 HOPELESS = 4.0
 """What is beyond so many times the limit after the first draws is not brought within it by the others."""
-Run = Sequence[Leaf] | None
+Drawn = Sequence[tuple[float, float]] | None
+"""Of each leaf: ||x - oracle|| / ||oracle|| and max |x - oracle| of one more run of the reference."""
 
 
 @dataclass
 class Draws:
     """More runs of a round's reference, each asked for once, and only where a candidate is beyond the limit."""
 
-    ask: Callable[[int], Run]
-    """Draw number -> with the weights that it rounds to TF32 rounded at random; None: it rounds none."""
-    _runs: list[Run] = field(default_factory=list, init=False)
+    ask: Callable[[int], Drawn]
+    """Draw number -> the errors with the weights that it rounds to TF32 rounded at random; None: it rounds none."""
+    _drawn: list[Drawn] = field(default_factory=list, init=False)
 
-    def __iter__(self) -> Iterator[Sequence[Leaf]]:
+    def __iter__(self) -> Iterator[Sequence[tuple[float, float]]]:
         """One after the other; none where there are none."""
         for number in range(DRAWS):
-            if number == len(self._runs):
-                self._runs.append(self.ask(number))
-            if (run := self._runs[number]) is None:
+            if number == len(self._drawn):
+                self._drawn.append(self.ask(number))
+            if (found := self._drawn[number]) is None:
                 return
-            yield run
+            yield found
 
     def only(self, keep: Sequence[int]) -> Draws:
         """The same of these leaves alone."""
-        def ask(number: int) -> Run:
-            run = next(itertools.islice(self, number, None), None)
-            return None if run is None else [run[index] for index in keep]
+        def ask(number: int) -> Drawn:
+            found = next(itertools.islice(self, number, None), None)
+            return None if found is None else [found[index] for index in keep]
 
         return Draws(ask)
