@@ -16,10 +16,10 @@ from kernelwright.judge.expectations import PERTURBED_RUNS
 from kernelwright.judge.tensors import Leaf
 from kernelwright.judge.tf32_luck import Drawn, Draws
 from kernelwright.model.verdict import OutputError
-from kernelwright.probe import judge_distributions, judge_reference, tree
+from kernelwright.probe import judge_distributions, judge_reference, judge_tf32, tree
 from kernelwright.probe.judge_program import Program
 from kernelwright.probe.judge_tensors import clone_like
-from kernelwright.probe.loaders import LoadedWorkload, split_inputs
+from kernelwright.probe.loaders import Inputs, LoadedWorkload, split_inputs
 
 
 def workload_of(model: Callable[..., Any], get_inputs: Callable[[], Any], *, training: bool = False, device: str = "cpu") -> LoadedWorkload:
@@ -43,25 +43,27 @@ def _leaf(path: str, tensor: torch.Tensor) -> Leaf:
     return Leaf(path, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape), "cpu", type(tensor).__name__, False, np.asarray(array))
 
 
+def with_draws_of(expected: Expected, workload: LoadedWorkload, inputs: Inputs, seed: int) -> Expected:
+    """What is expected, with more draws of TF32's roundings."""
+    def drawn(draw: int) -> Drawn:
+        try:
+            names = judge_tf32.tf32_weights(workload, inputs, seed, [])
+            return distances(leaves_of(judge_tf32.rounded_run(workload, inputs, seed, [], names, 1000 * seed + draw)), expected)
+        except judge_reference.NotApplicable:
+            return None
+
+    return replace(expected, draws=Draws(drawn))
+
+
 def own_round(workload: LoadedWorkload, candidate: Callable[..., Any], seed: int) -> tuple[list[OutputError], list[OutputError]]:
     """One round on the generator's inputs, with no more draws of TF32's roundings and with them: every leaf's error."""
     inputs = workload.fresh_inputs(seed)
     with torch.no_grad():
         got, found = (Program(workload, fn).call(tree.map_tensors(clone_like, inputs), seed)[0] for fn in (candidate, workload.model))
 
-    def run(make: Callable[[], list[tuple[str, torch.Tensor]]]) -> list[Leaf] | None:
-        try:
-            return leaves_of(make())
-        except judge_reference.NotApplicable:
-            return None
-
-    def drawn(draw: int) -> Drawn:
-        found = run(lambda: judge_reference.rounded_run(workload, inputs, seed, [], 1000 * seed + draw))
-        return None if found is None else distances(found, plain)
-
     plain = Expected(leaves_of(found), leaves_of(judge_reference.oracle(workload, inputs, seed, found, [])))
     without, with_draws = (check_round(leaves_of(got), expected, round_number=0, level="equal")
-                           for expected in (plain, replace(plain, draws=Draws(drawn))))
+                           for expected in (plain, with_draws_of(plain, workload, inputs, seed)))
     assert without[1] is None and with_draws[1] is None
     return list(without[0]), list(with_draws[0])
 
@@ -98,6 +100,6 @@ def elsewhere(
         yardsticks.append(leaves_of(judge_reference.perturbed_run(workload, inputs, seed, found, [], UNIT_ROUNDOFF[level], seed)))
     if kind == "nonfinite" and not all(np.isfinite(leaf.values).all() for leaf in reference if leaf.floating):
         return None
-    expected = Expected(reference, oracle or reference, oracle is None, yardsticks, moved)
+    expected = with_draws_of(Expected(reference, oracle or reference, oracle is None, yardsticks, moved), workload, inputs, seed)
     return [check_elsewhere(index, got, expected, round_number=9, level=level, kind=kind)  # type: ignore[arg-type]
             for index in range(len(reference))]

@@ -1,6 +1,7 @@
 """An output whose TF32 error rests on few roundings: a candidate of the same precision is right, one of a lower precision wrong."""
 
 import copy
+import math
 import re
 from dataclasses import replace
 
@@ -10,12 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge_in_process import own_round, workload_of
+from emulated_tf32 import Conv, Pooled, folded
+from judge_in_process import elsewhere, own_round, workload_of
 from kernelwright.judge.correctness import Expected, check_round, distances
 from kernelwright.judge.tensors import Leaf
-from kernelwright.judge.tf32_luck import DRAWS, FIRST_DRAWS, SPREAD, Draws
-from kernelwright.probe import judge_reference
-from kernelwright.probe.judge_reference import rounded_at_random, tf32_weights
+from kernelwright.judge.tf32_luck import ALIKE_DRAWS, DRAWS, LEAST_DRAWS, SPREAD, Draws
+from kernelwright.probe import judge_reference, judge_tf32
+from kernelwright.probe.judge_tf32 import rounded_at_random
 from property_examples import examples
 
 ROWS, CLASSES = 16, 10
@@ -112,9 +114,27 @@ def test_no_more_is_drawn_than_decides():
         error = check_round([candidate], replace(expected, draws=Draws(ask)), round_number=0, level="equal")[0][0]
         return error.passed, len(asked)
 
-    assert drawn(4, 1.0, 9.0) == (True, 2)
-    assert drawn(4) == (False, DRAWS)
-    assert drawn(30) == (False, FIRST_DRAWS)
+    assert drawn(4, 9.0, 1.0, 9.0) == (True, DRAWS)
+    assert drawn(4, 1.0, 2.0) == (False, DRAWS)
+    assert drawn(4) == (False, ALIKE_DRAWS), "they are alike"
+    assert drawn(30, 1.0, 3.0) == (False, LEAST_DRAWS), "far beyond"
+    assert drawn(4, math.inf, math.nan, 9e3, 9.0, 1.0, 9.0) == (True, DRAWS), "what is ill-conditioned is no draw"
+    assert drawn(30, *[9e3] * DRAWS) == (False, DRAWS)
+
+
+def test_nothing_is_drawn_where_it_can_not_decide():
+    rng = np.random.default_rng(5)
+    expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")], draws=Draws(never), yardstick=[[erring(rng, 2 * TF32)]])
+    assert not check_round([erring(rng, 40 * TF32)], expected, round_number=0, level="bf16")[0][0].passed
+    holed = leaf(np.where(np.arange(CLASSES) == 3, np.inf, EXACT), "float64")  # the reference is finite where the oracle is not
+    assert not check_round([erring(rng, 40 * TF32)], replace(expected, oracle=[holed]), round_number=0, level="equal")[0][0].passed
+    alone = replace(expected, oracle=expected.reference, oracle_is_reference=True)
+    assert not check_round([erring(rng, 40 * TF32)], alone, round_number=0, level="equal")[0][0].passed
+
+
+def test_some_leaves_keep_their_draws():
+    expected = Expected([leaf(EXACT), leaf(EXACT)], [leaf(EXACT), leaf(EXACT)], draws=Draws(lambda _: [(1.0, 2.0), (3.0, 4.0)]))
+    assert next(iter(expected.only([1]).draws)) == [(3.0, 4.0)] and expected.only([0]).reference == [expected.reference[0]]
 
 
 @given(st.integers(0, 2**31), st.floats(-30, 30))
@@ -135,23 +155,20 @@ def test_the_roundings_have_no_bias_and_twice_the_variance_of_the_nearest():
 
 
 def test_what_is_not_finite_is_not_rounded():
-    weight = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0])
-    assert torch.equal(rounded_at_random(weight, 3).nan_to_num(7.0), weight.nan_to_num(7.0))
+    bits = [0x7F800000, -0x00800000, 0x7F800001, 0x7FC01FFF, 0]  # both infinities, two NaN with low bits, 0
+    weight = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    assert torch.equal(rounded_at_random(weight, 3).view(torch.int32), weight.view(torch.int32))
 
 
-def tf32(values):
-    """Rounded to the nearest."""
-    bits = values.contiguous().view(torch.int32)
-    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+@pytest.fixture
+def emulated(monkeypatch):
+    """The CPU has TF32."""
+    monkeypatch.setattr(judge_tf32, "need_tf32", lambda _workload: None)
 
 
-class Conv(torch.nn.Conv2d):
-    """A convolution that computes as a GPU's tensor cores do where torch's flag allows it."""
-
-    def forward(self, input):
-        if not torch.backends.cudnn.allow_tf32 or input.dtype != torch.float32:
-            return super().forward(input)
-        return self._conv_forward(tf32(input), tf32(self.weight), self.bias)
+def names_of(model, shape=(2, 1, 8, 8)):
+    workload = workload_of(model, lambda: [torch.randn(shape)])
+    return judge_tf32.tf32_weights(workload, workload.fresh_inputs(1), 1, [])
 
 
 class Layers(torch.nn.Module):
@@ -166,57 +183,143 @@ class Layers(torch.nn.Module):
         return self.head(self.plain(self.tied(input=x)).mean((2, 3)))
 
 
-def test_only_weights_that_are_rounded_are_found():
-    torch.manual_seed(0)
-    model = Layers()
-    with tf32_weights(model) as found:
-        model(torch.randn(2, 1, 8, 8))
-    assert [id(one) for one in found] == [id(model.conv.weight), id(model.again.weight)]
-    assert not any(module._forward_hooks for module in model.modules())
+def test_only_weights_that_are_rounded_are_found(emulated):
+    assert names_of(Layers()) == ["conv.weight", "again.weight"]
 
 
-def test_where_the_flag_is_off_nothing_is_found(monkeypatch):
+def test_where_the_flag_is_off_nothing_is_found(emulated, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    model = Layers()
-    with tf32_weights(model) as found:
-        model(torch.randn(2, 1, 8, 8))
-    assert found == []
+    assert names_of(Layers()) == []
 
 
-class Pooled(torch.nn.Module):
-    """Two convolutions with BatchNorm, means over the image, four classes; or the loss alone."""
+def test_a_real_cpu_has_none():
+    with pytest.raises(judge_reference.NotApplicable, match="no TF32"):
+        names_of(Conv(1, 4, 3))
 
-    def __init__(self, loss):
+
+class Exact(Conv):
+    """Another kernel without tensor cores: float32's own rounding, of a wider sum."""
+
+    def forward(self, input):
+        return super(Conv, self).forward(input) if not torch.backends.cudnn.allow_tf32 else \
+            self._conv_forward(input.double(), self.weight.double(), self.bias.double()).float()
+
+
+class InPlace(torch.nn.Linear):
+    def forward(self, input):
+        return super().forward(input.mul_(0.5))
+
+
+class Dropping(Conv):
+    def forward(self, input):
+        return super().forward(torch.nn.functional.dropout(input, 0.5))
+
+
+class Hooked(torch.nn.Module):
+    """A user's hook puts the activation behind a layer."""
+
+    def __init__(self, layer):
         super().__init__()
-        self.layers = torch.nn.ModuleList([Conv(3, 16, 3, padding=1), Conv(16, 16, 3, padding=1)])
-        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(16), torch.nn.BatchNorm2d(16)])
-        for norm in self.norms:
-            torch.nn.init.normal_(norm.running_mean, std=0.1)
-            torch.nn.init.uniform_(norm.running_var, 0.5, 1.5)
-        self.head, self.loss = torch.nn.Linear(16, 4), loss
+        self.layer = layer
+        self.layer.register_forward_hook(lambda _module, _args, output: torch.nn.functional.gelu(output))
 
     def forward(self, x):
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            x = norm(layer(x)).relu()
-        x = self.head(x.mean((2, 3)))
-        return torch.nn.functional.cross_entropy(x, torch.arange(len(x)) % 4) if self.loss else x
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("make", "found"), [
+    (lambda: Exact(1, 4, 3), []), (lambda: torch.nn.Sequential(InPlace(8, 8)), []), (lambda: Dropping(1, 4, 3), []),
+    (lambda: Hooked(torch.nn.Linear(8, 8)), []), (lambda: Hooked(Conv(1, 4, 3)), ["layer.weight"])])
+def test_what_differs_for_another_reason_is_not_taken_for_tf32(make, found, emulated):
+    assert names_of(make()) == found
+
+
+class Counting(torch.nn.Module):
+    """Its state moves with each call, by far more than a rounding."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = Conv(1, 4, 3), torch.nn.BatchNorm2d(4, momentum=0.5)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.norm(self.conv(x)).mean((2, 3)) + self.calls + self.norm.running_mean
+
+
+def test_every_draw_starts_from_the_models_own_state(emulated):
+    torch.manual_seed(0)
+    workload = workload_of(Counting().train(), lambda: [torch.randn(2, 1, 8, 8)])
+    inputs = workload.fresh_inputs(1)
+    names = judge_tf32.tf32_weights(workload, inputs, 1, [])
+    draws = [judge_tf32.rounded_run(workload, inputs, 1, [], names, draw)[0][1] for draw in range(3)]
+    wanted = copy.deepcopy(workload.model)(*inputs[0])
+    assert names == ["conv.weight"] and not torch.equal(draws[0], draws[1])
+    assert all(torch.allclose(draw, wanted, atol=2e-3) for draw in draws) and workload.model.calls == 0
+
+
+class Selfish(Conv):
+    def __deepcopy__(self, _memo):
+        return self
+
+
+def test_the_models_own_weights_are_never_rounded(emulated):
+    model = torch.nn.Sequential(Selfish(1, 4, 3))
+    before = model[0].weight.detach().clone()
+    workload = workload_of(model, lambda: [torch.randn(2, 1, 8, 8)])
+    for call in (lambda: names_of(model), lambda: judge_tf32.rounded_run(workload, workload.fresh_inputs(1), 1, [], ["0.weight"], 1)):
+        with pytest.raises(judge_reference.NotApplicable, match="shares its weights"):
+            call()
+    assert torch.equal(model[0].weight, before)
+
+
+def test_without_memory_for_it_there_is_no_draw(emulated, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(judge_tf32, "rounded_at_random", full)
+    workload = workload_of(Conv(1, 4, 3), lambda: [torch.randn(2, 1, 8, 8)])
+    with pytest.raises(judge_reference.NotApplicable, match="OutOfMemoryError"):
+        judge_tf32.rounded_run(workload, workload.fresh_inputs(1), 1, [], ["weight"], 1)
+
+
+def test_recurrent_layers_give_their_sequence_and_state(emulated):
+    class Packed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = torch.nn.LSTM(4, 4, batch_first=True)
+
+        def forward(self, x):
+            packed, _ = self.lstm(torch.nn.utils.rnn.pack_padded_sequence(x, [3, 2], batch_first=True))
+            return self.lstm(x)[0].sum() + packed.data.sum()
+
+    assert names_of(Packed(), (2, 3, 4)) == []
+
+
+def pairs(loss, count):
+    """A workload and its folded candidate, with one draw of the weights after another."""
+    for seed in range(count):
+        torch.manual_seed(seed)
+        model = Pooled(loss).eval().requires_grad_(False)
+        yield seed, workload_of(model, lambda: [torch.randn(2, 3, 12, 12)]), folded(copy.deepcopy(model))
 
 
 @pytest.mark.parametrize("loss", [False, True])
-def test_a_folded_batch_norm_is_right_with_any_weights(loss, monkeypatch):
-    monkeypatch.setattr(judge_reference, "_need_tf32", lambda _workload: None)
+def test_a_folded_batch_norm_is_right_with_any_weights(loss, emulated):
     plain_wrong = drawn_wrong = 0
-    for seed in range(60):
-        torch.manual_seed(seed)
-        model = Pooled(loss).eval().requires_grad_(False)
-        folded = copy.deepcopy(model)
-        for layer, norm in zip(folded.layers, folded.norms, strict=True):
-            layer.weight, layer.bias = torch.nn.utils.fuse_conv_bn_weights(
-                layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
-        folded.norms = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.Identity()])
-        without, drawn = own_round(workload_of(model, lambda: [torch.randn(2, 3, 12, 12)]), folded, seed)
+    for seed, workload, candidate in pairs(loss, 60):
+        without, drawn = own_round(workload, candidate, seed)
         plain_wrong, drawn_wrong = plain_wrong + (not without[0].passed), drawn_wrong + (not drawn[0].passed)
-    assert plain_wrong >= 3 and drawn_wrong == 0
+    assert plain_wrong >= 3 and drawn_wrong <= 1
+
+
+def test_a_loss_is_right_on_other_distributions_too(emulated):
+    wrong = 0
+    for seed, workload, candidate in pairs(True, 30):
+        for kind in ("large", "mixed", "shifted"):
+            found = elsewhere(workload, candidate, kind, seed)
+            wrong += any(not error.passed for error, compared in found or () if compared)
+    assert wrong <= 2
 
 
 def test_on_the_cpu_nothing_is_drawn():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,8 @@ class Expectations:
     """Or "reference (<why no float64>)"."""
     repeatable: bool = True
     """The reference gives the same output when called again (no random numbers drawn, no buffers changed)."""
+    drawing_s: float = 0.0
+    """Seconds that draws of TF32's roundings took (tf32_luck)."""
     stateful: bool = False
     """The reference changes buffers that no one restores before the next call."""
 
@@ -61,15 +64,13 @@ class Expectations:
             self.oracle = f"reference ({why})"
         yardsticks = comparable(self.yardsticks(number, sample_seed, level, written, sampling), reference)
         expected = Expected(reference, oracle or reference, oracle_is_reference=oracle is None, yardstick=yardsticks)
-        if not elsewhere:
-            expected = replace(expected, draws=self._draws(number, sample_seed, written, sampling, expected))
-        else:
+        if elsewhere:
             moved = [run for draw in range(PERTURBED_RUNS) for run in self._perturbed(number, sample_seed, sampling, 0.0, written, draw)]
             lower = []
             if level != "equal":
                 lower = comparable(self._perturbed(number, sample_seed, sampling, UNIT_ROUNDOFF[level], written), reference)
             expected = replace(expected, perturbed=comparable(moved, reference), yardstick=[*yardsticks, *lower])
-        return expected, written
+        return replace(expected, draws=self._draws(number, sample_seed, written, sampling, expected)), written
 
     def _perturbed(self, number: int, sample_seed: int, sampling: Sampling, roundoff: float, written: Sequence[str], draw: int = 0,
                    ) -> list[list[Leaf]]:
@@ -89,8 +90,11 @@ class Expectations:
 
     def _draws(self, number: int, sample_seed: int, written: Sequence[str], sampling: Sampling, expected: Expected) -> Draws:
         def ask(draw: int) -> Drawn:
+            start = time.monotonic()
             run = self._other("rounded", number, sample_seed, written, sampling, noise_seed=self.seeds.of(f"rounding {number} {draw}"))
-            return distances(run, expected) if run is not None and comparable([run], expected.reference) else None
+            found = distances(run, expected) if run is not None and comparable([run], expected.reference) else None
+            self.drawing_s += time.monotonic() - start
+            return found
 
         return Draws(ask)
 

@@ -22,13 +22,6 @@ from .rewrites.unwrap_compiled import uncompiled
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
 """A generator that gives the same floats under every seed has them scaled element by element: zeros, signs and masks stay."""
 
-LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d,
-          torch.nn.RNNBase, torch.nn.Linear)
-NOT_FLOAT32 = 2.0**-15
-"""3e-5 of an output's norm: with operands rounded to TF32 products err by 2e-4 to 4e-4 of it, float32 sums in another order by 1e-6."""
-TF32_DROPPED = 2**13 - 1
-"""Bits of a float32's mantissa that TF32 has not."""
-
 
 class NotApplicable(Exception):
     """This run cannot serve as oracle or yardstick; says why."""
@@ -96,7 +89,7 @@ def perturbed_run(
 def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: str, how: str, written: list[str]) -> list[Leaf]:
     """The reference run in a lower precision. how: "flags" (tf32), "autocast" or "converted" (bf16). Raises NotApplicable."""
     if precision == "tf32":
-        _need_tf32(workload)
+        need_tf32(workload)
         with under_flags(all_as(float32_flags(), tf32=True)):
             return run_copy(workload, copied(workload.model, None), inputs, None, seed, written)
     if how == "autocast":
@@ -105,75 +98,10 @@ def yardstick(workload: LoadedWorkload, inputs: Inputs, seed: int, precision: st
     return run_copy(workload, copied(workload.model, torch.bfloat16), inputs, torch.bfloat16, seed, written)
 
 
-def rounded_run(workload: LoadedWorkload, inputs: Inputs, seed: int, written: list[str], noise_seed: int) -> list[Leaf]:
-    """The reference with the weights that it rounds to TF32 rounded beforehand, each up or down at random: another draw of the errors that
-    those roundings make. Raises NotApplicable."""
-    _need_tf32(workload)
-    duplicate = copied(workload.model, None)
-    if not isinstance(duplicate, torch.nn.Module):
-        raise NotApplicable("a function has no layers")
-    with tf32_weights(duplicate) as weights:
-        run_copy(workload, duplicate, inputs, None, seed, written)
-    if not weights:
-        raise NotApplicable("no layer's weights are rounded to TF32")
-    with torch.no_grad():
-        for number, weight in enumerate(weights):
-            weight.copy_(rounded_at_random(weight, noise_seed + number))
-    return run_copy(workload, duplicate, inputs, None, seed, written)
-
-
-def _need_tf32(workload: LoadedWorkload) -> None:
+def need_tf32(workload: LoadedWorkload) -> None:
+    """Raises NotApplicable where the device has no TF32."""
     if workload.device != "cuda":
         raise NotApplicable("the CPU has no TF32")
-
-
-@contextlib.contextmanager
-def tf32_weights(model: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
-    """A list that a call of the model inside fills with the float32 weights of convolutions, recurrent and linear layers that compute in
-    TF32: their outputs differ from what they give without it by more than NOT_FLOAT32. Whether the flags allow it does not say so: a
-    library has kernels without tensor cores for some shapes. A layer that draws random numbers is left out, and a weight that an embedding
-    shares, which reads it unrounded."""
-    read = {id(one) for module in model.modules() if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag)
-            for one in module.parameters(recurse=False)}
-    seen = set(read)
-    found: list[torch.Tensor] = []
-
-    def look(layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        own = [one for one in layer.parameters(recurse=False) if one.dtype == torch.float32 and one.dim() >= 2 and id(one) not in seen]
-        if not own:
-            return
-        seen.update(id(one) for one in own)
-        with torch.no_grad(), under_flags(all_as(float32_flags(), tf32=False)):
-            exact = _first_tensor(layer.forward(*args, **kwargs))
-        given = _first_tensor(output).detach()
-        if torch.linalg.vector_norm(given - exact) > NOT_FLOAT32 * torch.linalg.vector_norm(exact):
-            found.extend(own)
-
-    hooks = [module.register_forward_hook(look, with_kwargs=True) for module in model.modules() if isinstance(module, LAYERS)
-             and not (module.training and getattr(module, "dropout", 0.0))]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _first_tensor(output: Any) -> torch.Tensor:
-    """A layer's output; of a recurrent one, which gives its state too, the sequence (packed or not)."""
-    while not isinstance(output, torch.Tensor):
-        output = output[0]
-    return output
-
-
-def rounded_at_random(weight: torch.Tensor, seed: int) -> torch.Tensor:
-    """A float32 tensor with 10 stored bits of each mantissa kept, rounded up or down at random so that the mean is right: the error's
-    variance is twice that of rounding to nearest (ulp**2 / 6 for ulp**2 / 12). Infinities and NaN stay."""
-    bits = weight.detach().contiguous().view(torch.int32)
-    generator = torch.Generator(device=bits.device).manual_seed(seed)
-    dropped = bits & TF32_DROPPED
-    up = torch.randint(0, TF32_DROPPED + 1, bits.shape, generator=generator, device=bits.device, dtype=torch.int32) < dropped
-    moved = ((bits - dropped) + torch.where(up, TF32_DROPPED + 1, 0).to(torch.int32)).view(torch.float32)
-    return torch.where(torch.isfinite(weight), moved, weight.detach())
 
 
 def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ from . import (
     judge_kernels,
     judge_reference,
     judge_survey,
+    judge_tf32,
     judge_window,
     loaders,
     screen,
@@ -77,6 +78,7 @@ class Worker:
         self.timer: Timer | None = None
         self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
+        self.tf32_weights: list[str] | None = None
         self.own_kernels: judge_kernels.OwnKernels
         self.withholding: judge_kernels.Withholding
 
@@ -251,8 +253,13 @@ class Worker:
 
     def op_rounded(self, message: Message) -> Message:
         """Reference only: a round with the weights that it rounds to TF32 rounded at random, exported."""
-        return self._other_run(message, lambda inputs: judge_reference.rounded_run(
-            self.workload, inputs, message["seed"], message["written"], message["noise_seed"]))
+        def run(inputs: Inputs) -> list[Leaf]:
+            if self.tf32_weights is None:
+                self.tf32_weights = judge_tf32.tf32_weights(self.workload, inputs, message["seed"], message["written"])
+            return judge_tf32.rounded_run(
+                self.workload, inputs, message["seed"], message["written"], self.tf32_weights, message["noise_seed"])
+
+        return self._other_run(message, run)
 
     def op_prepare_timing(self, message: Message) -> Message:
         """Build the ring of input sets and warm up. Returns the ring's size and seconds a call."""
