@@ -57,6 +57,7 @@ LADDER_S = 90.0
 LADDER_BUILD_S = 240.0
 """Longest build of one ladder row for its screen (H200: max_autotune of attention 110 s, of a GPT block more than 125 s). What is cut short
 costs more: the next row, and the judge, compile it again."""
+NO_TIME = "no time for it in this command"
 LADDER_JUDGED_S = 45.0
 """Of --limit-s, kept from screens of the ladder for judging its best row (H200: 12 to 40 s where it compiles)."""
 CLOSING_S = 20.0
@@ -243,9 +244,9 @@ class Bench:
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
                 looked_at: dict[str, Experiment], *, ladder: bool = True) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
         """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Those
-        that the run neither judged nor screened are screened here. Judged is what could not be screened, then the best by what is known,
-        until that one is a judged one. A row that errs more than its flag says is what torch gives for that flag all the same, and is timed
-        as one of the lower precision."""
+        that the run neither judged nor screened are screened here. Judged is the best by what is known, until that one is a judged one, and
+        what could not be screened, while --limit-s has room for it. A row that errs more than its flag says is what torch gives for that
+        flag all the same, and is timed as one of the lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
@@ -253,22 +254,21 @@ class Bench:
         cast = CASTS[level]
         missing: list[str] = []
         lower: dict[str, Precision] = {}
-        queue = [(item, False) for name in LADDER
-                 if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None]
-        if ladder:
-            unseen = [item for item, _ in queue if not _is_seen(known.get(item.name))]
-            seen, late = self._screened(workload, level, folder, context, unseen)
-            missing += [f"{name}: no time for it in this command" for name in late]
-            queue = [one for one in queue if one[0].name not in late]
-            known |= seen
-            looked_at |= seen
+        unseen = [item for name in LADDER if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None
+                  and not _is_seen(known.get(item.name))]
+        if not ladder:
+            return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
+        seen, late = self._screened(workload, level, folder, context, unseen)
+        missing += [f"{name}: {NO_TIME}" for name in late]
+        queue = [item for item in unseen if item.name not in {*late, *seen}]
+        known |= seen
+        looked_at |= seen
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
-            while queue or (ladder and (queue := [(best, True) for best in self._only_screened(known, level, context, missing)])):
-                item, is_best = queue.pop(0)
-                if not is_best and _is_seen(known.get(item.name)):
-                    continue
-                if not ladder:
-                    missing.append(f"{item.name}: not measured")
+            while waiting := self._only_screened(known, level, context, missing) or queue:
+                item = waiting[0]
+                queue = [one for one in queue if one is not item]
+                if time.monotonic() > self.stop_at_s:
+                    missing.append(f"{item.name}: {NO_TIME}")
                     continue
                 try:
                     file, source = _ladder_file(workload, folder, context, item)
@@ -299,7 +299,7 @@ class Bench:
                     late.append(item.name)
                     continue
                 file, _ = _ladder_file(workload, folder, context, item)
-                seen = screener.screen(Ask(file, item.precision, min(LADDER_BUILD_S, left_s), compiles=True,
+                seen = screener.screen(Ask(file, item.precision, min(LADDER_BUILD_S, left_s), left_s, compiles=True,
                                            shapes=bool(context.facts.changing_inputs)))
                 row = _of_ladder(item, file, status="screened", screen=seen)
                 _say(f"ladder {item.name}, screened: {gain_of(row)} {seen.reason}")

@@ -156,6 +156,50 @@ def test_a_declared_precision_is_judged_by_its_own_yardstick(wide):
     assert all(1e-4 < error.candidate_error <= error.limit < 2e-2 for error in verdict.correctness.errors if not error.distribution)
 
 
+UNLUCKY = """
+import sys
+sys.path.insert(0, {tests!r})
+from emulated_tf32 import Pooled, torch
+for name, module in list(sys.modules.items()):
+    if name.endswith(".judge_tf32"):
+        module.need_tf32 = lambda _workload: None
+
+def get_model_and_input():
+    inputs = torch.randn(2, 3, 12, 12)
+    torch.manual_seed(152)  # few roundings, by which the folded model errs 2.2 times as much
+    return Pooled(loss=False).eval(), inputs
+"""
+FOLDED = """
+import sys
+sys.path.insert(0, {tests!r})
+from emulated_tf32 import folded
+
+def optimize(model, inputs):
+    return folded(model.requires_grad_(False))
+"""
+NARROWER = FOLDED.replace("    return", "    model.layers[1].weight.data = model.layers[1].weight.data.bfloat16().float()\n    return")
+
+
+def test_roundings_to_tf32_are_drawn_again_before_a_candidate_is_wrong_by_them(tmp_path):
+    tests = str(Path(__file__).resolve().parents[1])
+    ref = WorkloadRef(path=tmp_path / "unlucky.py", name="unlucky")
+    ref.path.write_text(UNLUCKY.format(tests=tests))
+    candidate = tmp_path / "candidate.py"
+    with ReferenceSession(ref, options()) as session:
+        candidate.write_text(FOLDED.format(tests=tests))
+        for _ in range(4):  # fresh inputs each: in one of a hundred no round is beyond twice the reference's own error
+            right = judge(ref, candidate, options(timing=False), session=session)
+            assert right.correctness.passed, right.reasons
+            drawn = [error for error in right.correctness.errors if "draws" in error.note and not error.distribution]
+            if drawn:
+                break
+        candidate.write_text(NARROWER.format(tests=tests))
+        wrong = judge(ref, candidate, options(timing=False), session=session)
+    assert drawn and all(error.note == "limit from 8 more draws of the reference's TF32 roundings" for error in drawn)
+    assert all(2 * error.reference_error < error.candidate_error < error.limit for error in drawn)
+    assert wrong.verdict == "WRONG" and "more draws" in wrong.correctness.errors[0].note, wrong.reasons
+
+
 def test_a_hanging_candidate_is_ended_with_its_children(wide, token):
     start = time.monotonic()
     verdict = judge(wide.workload, WIDE / "hangs.py", options(timeout_s=2), session=wide)

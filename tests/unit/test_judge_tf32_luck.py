@@ -4,6 +4,7 @@ import copy
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from emulated_tf32 import Conv, Pooled, folded
 from judge_in_process import elsewhere, own_round, workload_of
 from kernelwright.judge.correctness import Expected, check_round, distances
 from kernelwright.judge.tensors import Leaf
-from kernelwright.judge.tf32_luck import ALIKE_DRAWS, DRAWS, LEAST_DRAWS, SPREAD, Draws
+from kernelwright.judge.tf32_luck import ALIKE_DRAWS, DRAWS, LEAST_DRAWS, SPREAD, Draws, usual
 from kernelwright.probe import judge_reference, judge_tf32
 from kernelwright.probe.judge_tf32 import rounded_at_random
 from property_examples import examples
@@ -53,6 +54,21 @@ def share_wrong(scale, *, rounds=1500, draws=True):
 def test_a_candidate_of_the_same_precision_is_no_longer_wrong_by_luck():
     assert 0.01 < share_wrong(TF32, draws=False) < 0.03
     assert share_wrong(TF32) == 0
+
+
+@pytest.mark.parametrize(("freedom", "wrong", "right"), [(1, (30, 2.3), (37, 63)), (4, (10, 0.1), (22, 39)), (10, (2.0, 0.0), (11, 19)),
+                                                         (100, (0.0, 0.0), (0, 0))])
+def test_what_is_said_of_the_limit_is_what_a_simulation_gives(freedom, wrong, right):
+    rng, rounds = np.random.default_rng(freedom), 40_000
+    own, theirs, *drawn = np.sqrt(rng.chisquare(freedom, size=(2 + DRAWS, rounds)) / freedom)
+    drawn = SPREAD * np.asarray(drawn)
+    scale = np.maximum(own, [usual(list(some)) for some in drawn.T])
+    found = [100 * np.mean(theirs > 2 * one) for one in (own, scale)], [100 * np.mean(3 * theirs < 2 * one) for one in (own, scale)]
+    assert found[0] == pytest.approx(wrong, rel=0.07, abs=0.08) and found[1] == pytest.approx(right, rel=0.03, abs=0.6)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "judge-correctness.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith(f"| {freedom} "))
+    numbers = [float(one.rstrip("%,|")) for one in row.split() if one.rstrip(",|").endswith("%")]
+    assert numbers == [*wrong, *right]
 
 
 def test_a_lower_precision_stays_wrong():

@@ -485,7 +485,7 @@ def test_of_the_ladder_is_screened_what_nobody_saw_judged_what_can_not_be_and_th
     found, missing, lower = bench._ladder(workload, "equal", tmp_path, screened, for_others)
     assert looked_at == ["compile_max_autotune_no_cudagraphs", "compile_max_autotune"] and for_others.keys() == true.keys() - {
         "no_grad", "compile_default"}
-    assert asked == ["compile_max_autotune_no_cudagraphs", "compile_reduce_overhead", "compile_max_autotune"] and not missing and not lower
+    assert asked == ["compile_reduce_overhead", "compile_max_autotune", "compile_max_autotune_no_cudagraphs"] and not missing and not lower
     assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
     assert rows.best_ladder_row(found, "equal").speedup == 1.7
 
@@ -509,8 +509,26 @@ def test_where_the_command_ends_soon_the_best_row_that_was_seen_is_judged_and_th
     assert [name for name, _ in looked_at] == ["no_grad", "compile_default", "compile_reduce_overhead"]
     assert [limit_s for _, limit_s in looked_at] == pytest.approx([50, 30, 10], abs=5)
     assert asked == ["compile_default"] and rows.best_ladder_row(found, "equal").name == "compile_default"
-    assert missing == [f"{name}: no time for it in this command" for name in (
-        "compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune")]
+    late = ["compile_reduce_overhead", "compile_max_autotune_no_cudagraphs", "compile_max_autotune"]
+    assert missing == [f"{name}: no time for it in this command" for name in late]
+
+
+def test_what_could_not_be_screened_is_judged_last_and_not_after_the_commands_time(tmp_path, ladder_of):
+    asked = []
+
+    def judge(_workload, file, _options, session):
+        asked.append(file.stem.removeprefix("ladder_"))
+        bench.stop_at_s -= 60
+        return verdict("FASTER", 1.3)
+
+    def screen(ask):
+        return Screen(status="failed") if "autotune" in ask.file.stem else Screen(status="timed", speedup=1.2)
+
+    bench, workload, _ = ladder_of(judge, screen=screen)
+    bench.stop_at_s = time.monotonic() + rows.LADDER_JUDGED_S + 50
+    _, missing, _ = bench._ladder(workload, "equal", tmp_path, {}, {})
+    assert asked == ["no_grad", "compile_max_autotune_no_cudagraphs"]
+    assert missing == ["compile_max_autotune: no time for it in this command"]
 
 
 def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, ladder_of):

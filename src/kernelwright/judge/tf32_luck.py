@@ -22,7 +22,7 @@ rounding: implementation, error analysis and applications, Royal Society Open Sc
 SCATTER_SHARE = 0.5
 """Of the draws' standard deviation, added to their root mean square. Simulated with Gaussian errors, shares of judgements in which a
 candidate of the same precision is beyond twice the reference's own error, and beyond twice the larger of that and this: 30% and 2.3% with
-one degree of freedom, 10% and 0.1% with four, 1.9% and less than 0.01% with ten. One that errs three times as much is within the limit in
+one degree of freedom, 10% and 0.1% with four, 2.0% and less than 0.01% with ten. One that errs three times as much is within the limit in
 37% and 63%, 22% and 39%, 11% and 19%; the largest of the draws in the place of this would make it 75%, 57% and 35%."""
 LEAST_DRAWS = 2
 HOPELESS = 4.0
