@@ -289,6 +289,18 @@ def test_the_models_own_weights_are_never_rounded(emulated):
     assert torch.equal(model[0].weight, before)
 
 
+class Elsewhere(torch.nn.Parameter):
+    def data_ptr(self):
+        raise RuntimeError("no storage")
+
+
+def test_where_it_is_not_known_whose_the_weights_are_there_is_no_draw(emulated):
+    model = Conv(1, 4, 3)
+    model.weight = Elsewhere(model.weight.data)
+    with pytest.raises(judge_reference.NotApplicable, match="RuntimeError"):
+        names_of(model)
+
+
 def test_without_memory_for_it_there_is_no_draw(emulated, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")

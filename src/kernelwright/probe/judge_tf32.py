@@ -83,7 +83,11 @@ def _apart(workload: LoadedWorkload) -> torch.nn.Module:
     own = uncompiled(workload.model) or workload.model
     if not isinstance(duplicate, torch.nn.Module) or not isinstance(own, torch.nn.Module):
         raise NotApplicable("a function has no layers")
-    if {one.data_ptr() for one in own.parameters()} & {one.data_ptr() for one in duplicate.parameters() if one.numel()}:
+    try:
+        shared = {one.data_ptr() for one in own.parameters()} & {one.data_ptr() for one in duplicate.parameters() if one.numel()}
+    except RuntimeError as error:  # a subclass without memory of its own
+        raise NotApplicable(f"where the weights lie is not known: {type(error).__name__}") from error
+    if shared:
         raise NotApplicable("the model's copy shares its weights")
     return duplicate
 
