@@ -263,17 +263,22 @@ class Bench:
         queue = [item for item in unseen if item.name not in {*late, *seen}]
         known |= seen
         looked_at |= seen
+        needed_s = 0.0  # the first is what the reserve is for
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while waiting := self._only_screened(known, level, context, missing) or queue:
                 item = waiting[0]
                 queue = [one for one in queue if one is not item]
-                if time.monotonic() > self.stop_at_s:
+                if time.monotonic() + needed_s > self.stop_at_s:
                     missing.append(f"{item.name}: {NO_TIME}")
                     continue
+                needed_s = LADDER_JUDGED_S
                 try:
                     file, source = _ladder_file(workload, folder, context, item)
                     said = judge(workload, file, self._judging(level, LADDER_TIMING_S), session=session)
                     if (found := DROP.match(said.reasons[0]) if said.verdict == "WRONG" and said.reasons else None) is not None:
+                        if time.monotonic() + needed_s > self.stop_at_s:
+                            missing.append(f"{item.name}: errs as {found[1]}; {NO_TIME}")
+                            continue
                         lower[item.name] = found[1]
                         write_source(file, f"{source}\n\nPRECISION = {found[1]!r}\n")
                         said = judge(workload, file, self._judging(found[1], LADDER_TIMING_S), session=session)

@@ -47,7 +47,7 @@ def with_draws_of(expected: Expected, workload: LoadedWorkload, inputs: Inputs, 
     """What is expected, with more draws of TF32's roundings."""
     def drawn(draw: int) -> Drawn:
         try:
-            names = judge_tf32.tf32_weights(workload, inputs, seed, [])
+            names = judge_tf32.tf32_weights(workload, inputs, seed)
             return distances(leaves_of(judge_tf32.rounded_run(workload, inputs, seed, [], names, 1000 * seed + draw)), expected)
         except judge_reference.NotApplicable:
             return None

@@ -69,7 +69,7 @@ def wrong(make_model, make_candidate):
 def test_the_layers_that_compute_in_tf32_are_seen(allowed, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
     workload = workload_of(block(0), lambda: [torch.randn(4, 3, 32, 32, device="cuda")], device="cuda")
-    names = tf32_weights(workload, workload.fresh_inputs(1), 1, [])
+    names = tf32_weights(workload, workload.fresh_inputs(1), 1)
     print(f"TF32 allowed to cuDNN: {allowed}; in TF32: {', '.join(names) or 'none'}")
     assert {"features.1.0.weight", "features.2.0.weight"} <= set(names) if allowed else names == []
     assert "head.weight" not in names

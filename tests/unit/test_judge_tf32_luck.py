@@ -3,8 +3,10 @@
 import copy
 import math
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from hypothesis import strategies as st
 
 from emulated_tf32 import Conv, Pooled, folded
 from judge_in_process import elsewhere, own_round, workload_of
-from kernelwright.judge.correctness import Expected, check_round, distances
+from kernelwright.judge.correctness import Expected, check_elsewhere, check_round, distances
+from kernelwright.judge.exchange import OWN_ROUNDS, Seeds
+from kernelwright.judge.expectations import Expectations
 from kernelwright.judge.tensors import Leaf
 from kernelwright.judge.tf32_luck import ALIKE_DRAWS, DRAWS, LEAST_DRAWS, SPREAD, Draws, usual
-from kernelwright.probe import judge_reference, judge_tf32
+from kernelwright.probe import judge_reference, judge_tf32, judge_worker
 from kernelwright.probe.judge_tf32 import rounded_at_random
 from property_examples import examples
 
@@ -138,6 +142,73 @@ def test_no_more_is_drawn_than_decides():
     assert drawn(30, *[9e3] * DRAWS) == (False, DRAWS)
 
 
+def test_smaller_draws_take_nothing_away():
+    rng = np.random.default_rng(5)
+    expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")])
+    (norm, _), = distances(expected.reference, expected)
+    for factor, right in ((1.9, True), (2.5, False)):
+        candidate = leaf((EXACT + factor * (expected.reference[0].values.reshape(EXACT.shape) - EXACT)).astype(np.float32))
+        drawn = replace(expected, draws=Draws(lambda _: [(norm / 5, norm / 5)]))
+        error = check_round([candidate], drawn, round_number=0, level="equal")[0][0]
+        assert error.passed is right and "draws" not in error.note
+
+
+def test_where_nothing_errs_a_candidate_that_does_is_wrong():
+    numbers, zeros = np.arange(1000), np.zeros(100)
+    for values, dtype, off in ((numbers, "int64", 1), (zeros, "float32", 2e-7)):
+        got = values.copy()
+        got[7] += off
+        expected = Expected([leaf(values, dtype)], [leaf(values, dtype)], draws=Draws(lambda _: [(0.0, 0.0)]))
+        assert not check_round([leaf(got, dtype)], expected, round_number=0, level="equal")[0][0].passed
+
+
+def test_an_output_that_the_reference_computes_in_float32_gets_no_draws():
+    rng = np.random.default_rng(5)
+    expected = Expected([erring(rng, 1e-7)], [leaf(EXACT, "float64")], draws=Draws(never))
+    assert not check_round([erring(rng, TF32)], expected, round_number=0, level="equal")[0][0].passed
+
+
+def on_other_inputs(candidate, expected, level="equal"):
+    return check_elsewhere(0, [candidate], expected, round_number=9, level=level, kind="large")[0]
+
+
+def test_on_other_inputs_it_is_drawn_too_and_only_where_it_can_decide():
+    rng = np.random.default_rng(5)
+    expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")], yardstick=[[erring(rng, 2 * TF32)]],
+                        perturbed=[[leaf(EXACT, "float64")]])
+    (norm, largest), = distances(expected.reference, expected)
+    candidate = leaf((EXACT + 12 * (expected.reference[0].values.reshape(EXACT.shape) - EXACT)).astype(np.float32))
+    assert not on_other_inputs(candidate, expected).passed
+    assert on_other_inputs(candidate, replace(expected, draws=Draws(lambda _: [(3 * norm, 3 * largest)]))).passed
+    assert not on_other_inputs(erring(rng, 60 * TF32), replace(expected, draws=Draws(never)), "bf16").passed
+    alone = replace(expected, oracle=expected.reference, oracle_is_reference=True, draws=Draws(never))
+    assert not on_other_inputs(candidate, alone).passed
+
+
+def test_errors_on_other_inputs_are_taken_where_they_are_compared():
+    oracle, run = EXACT.copy(), EXACT * (1 + 1e-4)
+    oracle[3, 3], run[3, 3] = np.inf, 5.0
+    expected = Expected([leaf(EXACT.astype(np.float32))], [leaf(oracle, "float64")], perturbed=[[leaf(EXACT, "float64")]])
+    (norm, largest), = distances([leaf(run)], expected)
+    assert norm == pytest.approx(1e-4, rel=0.01) and largest < 1e-3
+
+
+def test_every_draw_has_its_own_seed_and_takes_time_that_is_known():
+    asked = []
+
+    def run(op, sample_seed, sampling, **fields):
+        asked.append((op, fields["noise_seed"], fields["round"]))
+        time.sleep(0.01)
+        shape = (2,) if len(asked) > 3 else EXACT.shape
+        return SimpleNamespace(applicable=True), [leaf(np.ones(shape))]
+
+    expectations = Expectations(SimpleNamespace(run=run), Seeds(1), 3, training=False)
+    expected = Expected([leaf(EXACT)], [leaf(EXACT)])
+    assert len(list(expectations._draws(2, 5, [], OWN_ROUNDS, expected))) == 3, "one of another shape is none"
+    assert {op for op, _, _ in asked} == {"rounded"} and {number for *_, number in asked} == {2}
+    assert len({seed for _, seed, _ in asked}) == 4 and 0.04 <= expectations.drawing_s < 5
+
+
 def test_nothing_is_drawn_where_it_can_not_decide():
     rng = np.random.default_rng(5)
     expected = Expected([erring(rng, TF32)], [leaf(EXACT, "float64")], draws=Draws(never), yardstick=[[erring(rng, 2 * TF32)]])
@@ -184,7 +255,7 @@ def emulated(monkeypatch):
 
 def names_of(model, shape=(2, 1, 8, 8)):
     workload = workload_of(model, lambda: [torch.randn(shape)])
-    return judge_tf32.tf32_weights(workload, workload.fresh_inputs(1), 1, [])
+    return judge_tf32.tf32_weights(workload, workload.fresh_inputs(1), 1)
 
 
 class Layers(torch.nn.Module):
@@ -267,11 +338,42 @@ def test_every_draw_starts_from_the_models_own_state(emulated):
     torch.manual_seed(0)
     workload = workload_of(Counting().train(), lambda: [torch.randn(2, 1, 8, 8)])
     inputs = workload.fresh_inputs(1)
-    names = judge_tf32.tf32_weights(workload, inputs, 1, [])
+    names = judge_tf32.tf32_weights(workload, inputs, 1)
     draws = [judge_tf32.rounded_run(workload, inputs, 1, [], names, draw)[0][1] for draw in range(3)]
     wanted = copy.deepcopy(workload.model)(*inputs[0])
     assert names == ["conv.weight"] and not torch.equal(draws[0], draws[1])
     assert all(torch.allclose(draw, wanted, atol=2e-3) for draw in draws) and workload.model.calls == 0
+
+
+def test_every_weight_of_a_draw_is_rounded_by_itself(emulated, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(judge_tf32, "rounded_at_random", lambda weight, seed: seeds.append(seed) or weight)
+    workload = workload_of(torch.nn.Sequential(Conv(1, 4, 3), Conv(4, 4, 3)), lambda: [torch.randn(2, 1, 8, 8)])
+    judge_tf32.rounded_run(workload, workload.fresh_inputs(1), 1, [], ["0.weight", "1.weight"], 7)
+    assert len(set(seeds)) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated:FutureWarning")
+@pytest.mark.parametrize("wrap", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm, torch.nn.utils.parametrizations.weight_norm])
+def test_weights_that_others_are_computed_from_are_not_found(wrap, emulated):
+    with torch.no_grad():
+        layer = wrap(Conv(1, 4, 3)).requires_grad_(False)
+        layer(torch.randn(2, 1, 8, 8))
+    assert names_of(torch.nn.Sequential(layer)) == []
+
+
+def test_layers_are_looked_at_once_and_on_the_generators_inputs(emulated, tmp_path, monkeypatch):
+    workload = workload_of(Conv(1, 4, 3), lambda: [torch.randn(2, 1, 8, 8)])
+    seen, look = [], judge_tf32.tf32_weights
+    monkeypatch.setattr(judge_tf32, "tf32_weights", lambda workload, inputs, seed: seen.append(inputs) or look(workload, inputs, seed))
+    worker = judge_worker.Worker.__new__(judge_worker.Worker)
+    worker.workload, worker.tf32_weights, worker.start_state = workload, None, {}
+    worker.program, worker.rounds = SimpleNamespace(restore=lambda _: None), {0: workload.fresh_inputs(1), 5: workload.fresh_inputs(2)}
+    for draw in range(2):
+        message = {"round": 5, "seed": 1, "written": [], "noise_seed": draw, "file": str(tmp_path / f"{draw}.tensors"), "sample_seed": 1,
+                   "limit_elements": 1000, "sample_elements": 1000}
+        assert worker.op_rounded(message) == {"applicable": True}, message
+    assert len(seen) == 1 and seen[0] is worker.rounds[0] and worker.tf32_weights == ["weight"]
 
 
 class Selfish(Conv):
@@ -290,14 +392,14 @@ def test_the_models_own_weights_are_never_rounded(emulated):
 
 
 class Elsewhere(torch.nn.Parameter):
-    def data_ptr(self):
-        raise RuntimeError("no storage")
+    def untyped_storage(self):
+        raise TypeError("no storage")
 
 
 def test_where_it_is_not_known_whose_the_weights_are_there_is_no_draw(emulated):
     model = Conv(1, 4, 3)
     model.weight = Elsewhere(model.weight.data)
-    with pytest.raises(judge_reference.NotApplicable, match="RuntimeError"):
+    with pytest.raises(judge_reference.NotApplicable, match="TypeError"):
         names_of(model)
 
 

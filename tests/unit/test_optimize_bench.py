@@ -525,10 +525,25 @@ def test_what_could_not_be_screened_is_judged_last_and_not_after_the_commands_ti
         return Screen(status="failed") if "autotune" in ask.file.stem else Screen(status="timed", speedup=1.2)
 
     bench, workload, _ = ladder_of(judge, screen=screen)
+    for more_s, judged in ((50, 1), (100, 2), (160, 3)):
+        asked.clear()
+        bench.stop_at_s = time.monotonic() + rows.LADDER_JUDGED_S + more_s
+        _, missing, _ = bench._ladder(workload, "equal", tmp_path, {}, {})
+        assert asked == ["no_grad", "compile_max_autotune_no_cudagraphs", "compile_max_autotune"][:judged]
+        late = ["compile_max_autotune_no_cudagraphs", "compile_max_autotune"][judged - 1 :]
+        assert missing == [f"{name}: no time for it in this command" for name in late]
+
+
+def test_a_ladder_row_of_lower_precision_is_not_judged_again_after_the_commands_time(tmp_path, ladder_of):
+    def judge(_workload, file, options, session):
+        assert options.precision == "tf32"
+        bench.stop_at_s -= 60
+        return verdict("WRONG", reason="undeclared precision drop: as inaccurate as bf16, but declared tf32")
+
+    bench, workload, _ = ladder_of(judge, screen=lambda _: Screen(status="timed", speedup=1.2))
     bench.stop_at_s = time.monotonic() + rows.LADDER_JUDGED_S + 50
-    _, missing, _ = bench._ladder(workload, "equal", tmp_path, {}, {})
-    assert asked == ["no_grad", "compile_max_autotune_no_cudagraphs"]
-    assert missing == ["compile_max_autotune: no time for it in this command"]
+    _, missing, lower = bench._ladder(workload, "tf32", tmp_path, {}, {})
+    assert not lower and [line.partition(": ")[2] for line in missing[:1]] == ["errs as bf16; no time for it in this command"]
 
 
 def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, ladder_of):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .options import Deadline
 from .replies import Surveyed, SurveyedKind
@@ -49,16 +49,17 @@ def left_out(survey: Surveyed) -> str | None:
 class Budget:
     """Time for the other rounds, and for saying why some were left out."""
 
-    def __init__(self, own_rounds_s: Sequence[float], deadline: Deadline) -> None:
+    def __init__(self, own_rounds_s: Sequence[float], deadline: Deadline, clock: Callable[[], float] = time.monotonic) -> None:
         usual = own_rounds_s[1:] or own_rounds_s
         wanted = min(MAX_BUDGET_S, max(MIN_BUDGET_S, OF_OWN_ROUNDS * sum(usual) / max(1, len(usual))))
         self.seconds = min(wanted, OF_DEADLINE * deadline.left_s())
         self.round_s = max(usual, default=0.0)
-        self.start = time.monotonic()
+        self.clock = clock
+        self.start = clock()
 
     def allows(self) -> bool:
         """Another round, if it takes as long as one of the generator's."""
-        return time.monotonic() - self.start + self.round_s <= self.seconds
+        return self.clock() - self.start + self.round_s <= self.seconds
 
     def note(self, done: int, wanted: int, call_s: float) -> str | None:
         """What was left out, and why."""

@@ -93,9 +93,9 @@ class Rounds:
         """All rounds; stops after a structural problem, and before the other distributions when the generator's are not all right."""
         took = []
         for number in range(self.count):
-            start = time.monotonic() - self.expectations.drawing_s  # what a round that needs no draws takes
+            start = self._clock()
             self.results.append(self._round(number))
-            took.append(time.monotonic() - self.expectations.drawing_s - start)
+            took.append(self._clock() - start)
             if self.results[-1].problem is not None:
                 return
         self._again_for_dropped()
@@ -103,9 +103,13 @@ class Rounds:
             return
         repeat(self)
         if self._right() and self.options.distributions:
-            self._other_distributions(Budget(took, self.deadline))
+            self._other_distributions(Budget(took, self.deadline, self._clock))
         if self._right():
             drift(self)
+
+    def _clock(self) -> float:
+        """Seconds, less those that draws took: they leave no fewer rounds on other inputs."""
+        return time.monotonic() - self.expectations.drawing_s
 
     def verdict(self) -> tuple[VerdictName | None, Correctness]:
         """WRONG or CHEAT with its reasons, or None when everything is right."""

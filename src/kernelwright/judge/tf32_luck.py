@@ -65,7 +65,7 @@ def usual(drawn: Sequence[float]) -> float:
     return math.sqrt(statistics.fmean(one * one for one in sizes)) + SCATTER_SHARE * statistics.stdev(sizes)
 
 
-def is_settled(drawn: Sequence[float], over: float) -> bool:
-    """Whether more draws can't bring within the limit what is beyond it by the factor `over`."""
+def is_settled(drawn: Sequence[float], error: float, limit: float) -> bool:
+    """Whether more draws can't bring this error within the limit."""
     alike = len(drawn) >= ALIKE_DRAWS and max(drawn) <= ALIKE * min(drawn)
-    return over > HOPELESS or (alike and over > ALIKE)
+    return error > HOPELESS * limit or (alike and error > ALIKE * limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from .rewrites.unwrap_compiled import uncompiled
 
 LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d,
           torch.nn.RNNBase, torch.nn.Linear)
+FACTOR = re.compile(r"weight|weight_(ih|hh|hr)_l\d+(_reverse)?")
+"""Names of what such a layer multiplies by."""
 NOT_FLOAT32 = 2.0**-15
 """3e-5 of an output's norm: with operands rounded to TF32 products err by 2e-4 to 4e-4 of it, float32 sums in another order by 1e-6."""
 SAME_AGAIN = NOT_FLOAT32 / 8
@@ -22,13 +25,14 @@ TF32_DROPPED = 2**13 - 1
 """Bits of a float32's mantissa that TF32 has not."""
 
 
-def tf32_weights(workload: LoadedWorkload, inputs: Inputs, seed: int, written: list[str]) -> list[str]:
+def tf32_weights(workload: LoadedWorkload, inputs: Inputs, seed: int) -> list[str]:
     """Names of the float32 weights of convolutions, recurrent and linear layers that compute in TF32: in a call of a copy their outputs
     differ from what they give without it by more than NOT_FLOAT32. Whether the flags allow it does not say so: a library has kernels
     without tensor cores for some shapes.
 
-    Left out are layers whose forward alone does not give their output again (random numbers, state, arguments changed in place), and
-    weights that an embedding shares, which reads them unrounded. Raises NotApplicable.
+    Left out are layers whose forward alone does not give their output again (random numbers, state, arguments changed in place), weights
+    that others are computed from (weight_norm's and spectral_norm's: rounding those is not what TF32 does), and those that an embedding
+    shares, which reads them unrounded. Raises NotApplicable.
     """
     need_tf32(workload)
     duplicate = _apart(workload)
@@ -39,8 +43,8 @@ def tf32_weights(workload: LoadedWorkload, inputs: Inputs, seed: int, written: l
     found: list[str] = []
 
     def look(layer: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        own = [one for one in layer.parameters(recurse=False) if one.dtype == torch.float32 and one.dim() >= 2 and id(one) in names
-               and id(one) not in read | seen]
+        own = [one for name, one in layer.named_parameters(recurse=False) if FACTOR.fullmatch(name) and one.dtype == torch.float32
+               and id(one) in names and id(one) not in read | seen]
         if not own:
             return
         seen.update(id(one) for one in own)
@@ -55,7 +59,7 @@ def tf32_weights(workload: LoadedWorkload, inputs: Inputs, seed: int, written: l
     for module in duplicate.modules():
         if isinstance(module, LAYERS):
             module.register_forward_hook(look, prepend=True, with_kwargs=True)  # before the user's own, which may change the output
-    run_copy(workload, duplicate, inputs, None, seed, written)
+    run_copy(workload, duplicate, inputs, None, seed, [])
     return found
 
 
@@ -72,7 +76,7 @@ def rounded_run(
         with torch.no_grad():
             for number, name in enumerate(names):
                 weights[name].copy_(rounded_at_random(weights[name], noise_seed + number))
-    except RuntimeError as error:  # no memory for it
+    except Exception as error:  # no memory for it; what a subclass of tensors raises
         raise NotApplicable(f"the weights can't be rounded: {type(error).__name__}") from error
     return run_copy(workload, duplicate, inputs, None, seed, written)
 
@@ -84,12 +88,17 @@ def _apart(workload: LoadedWorkload) -> torch.nn.Module:
     if not isinstance(duplicate, torch.nn.Module) or not isinstance(own, torch.nn.Module):
         raise NotApplicable("a function has no layers")
     try:
-        shared = {one.data_ptr() for one in own.parameters()} & {one.data_ptr() for one in duplicate.parameters() if one.numel()}
-    except RuntimeError as error:  # a subclass without memory of its own
+        shared = _storages(own) & _storages(duplicate)
+    except Exception as error:  # a subclass of tensors without memory of its own
         raise NotApplicable(f"where the weights lie is not known: {type(error).__name__}") from error
     if shared:
         raise NotApplicable("the model's copy shares its weights")
     return duplicate
+
+
+def _storages(model: torch.nn.Module) -> set[int]:
+    """Where the memory of its weights and buffers begins."""
+    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers()) if one.numel()}
 
 
 def _first_tensor(output: Any) -> torch.Tensor:

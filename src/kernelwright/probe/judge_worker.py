@@ -254,8 +254,8 @@ class Worker:
     def op_rounded(self, message: Message) -> Message:
         """Reference only: a round with the weights that it rounds to TF32 rounded at random, exported."""
         def run(inputs: Inputs) -> list[Leaf]:
-            if self.tf32_weights is None:
-                self.tf32_weights = judge_tf32.tf32_weights(self.workload, inputs, message["seed"], message["written"])
+            if self.tf32_weights is None:  # seen on the generator's inputs: on others a bias may hide it
+                self.tf32_weights = judge_tf32.tf32_weights(self.workload, self.rounds.get(0, inputs), message["seed"])
             return judge_tf32.rounded_run(
                 self.workload, inputs, message["seed"], message["written"], self.tf32_weights, message["noise_seed"])
 
