@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from emulated_tf32 import Conv, Pooled, folded
 from judge_in_process import elsewhere, own_round, workload_of
 from kernelwright.judge.correctness import Expected, check_elsewhere, check_round, distances
+from kernelwright.judge.distributions import Budget
 from kernelwright.judge.exchange import OWN_ROUNDS, Seeds
 from kernelwright.judge.expectations import Expectations
+from kernelwright.judge.options import Deadline
+from kernelwright.judge.rounds import Rounds
 from kernelwright.judge.tensors import Leaf
 from kernelwright.judge.tf32_luck import ALIKE_DRAWS, DRAWS, LEAST_DRAWS, SPREAD, Draws, usual
 from kernelwright.probe import judge_reference, judge_tf32, judge_worker
@@ -186,9 +189,9 @@ def test_on_other_inputs_it_is_drawn_too_and_only_where_it_can_decide():
 
 
 def test_errors_on_other_inputs_are_taken_where_they_are_compared():
-    oracle, run = EXACT.copy(), EXACT * (1 + 1e-4)
-    oracle[3, 3], run[3, 3] = np.inf, 5.0
-    expected = Expected([leaf(EXACT.astype(np.float32))], [leaf(oracle, "float64")], perturbed=[[leaf(EXACT, "float64")]])
+    moved, run = EXACT.copy(), EXACT * (1 + 1e-4)
+    moved[3, 3], run[3, 3] = np.nan, 5.0
+    expected = Expected([leaf(EXACT.astype(np.float32))], [leaf(EXACT, "float64")], perturbed=[[leaf(moved, "float64")]])
     (norm, largest), = distances([leaf(run)], expected)
     assert norm == pytest.approx(1e-4, rel=0.01) and largest < 1e-3
 
@@ -207,6 +210,15 @@ def test_every_draw_has_its_own_seed_and_takes_time_that_is_known():
     assert len(list(expectations._draws(2, 5, [], OWN_ROUNDS, expected))) == 3, "one of another shape is none"
     assert {op for op, _, _ in asked} == {"rounded"} and {number for *_, number in asked} == {2}
     assert len({seed for _, seed, _ in asked}) == 4 and 0.04 <= expectations.drawing_s < 5
+
+
+def test_the_time_of_draws_leaves_no_fewer_rounds_on_other_inputs():
+    expectations = SimpleNamespace(drawing_s=0.0)
+    budget = Budget([0.1, 0.1], Deadline(None), lambda: Rounds._clock(SimpleNamespace(expectations=expectations)))
+    expectations.drawing_s, budget.start = 1000.0, budget.start - 1000.0  # a thousand seconds passed, all of them of draws
+    assert budget.allows()
+    expectations.drawing_s = 0.0
+    assert not budget.allows()
 
 
 def test_nothing_is_drawn_where_it_can_not_decide():
