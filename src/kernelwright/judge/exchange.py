@@ -90,7 +90,7 @@ class Exchange:
         return self._leaves("export", Done, sample_seed, sampling, what=what, **fields)[1]
 
     def run(self, op: str, sample_seed: int, sampling: Sampling = OWN_ROUNDS, **fields: Any) -> tuple[OtherRun, list[Leaf] | None]:
-        """An oracle or yardstick run: the reply, and the leaves where it was applicable."""
+        """Another run of the reference (OtherRun): the reply, and the leaves where it was applicable."""
         reply, leaves = self._leaves(op, OtherRun, sample_seed, sampling, **fields)
         return reply, leaves if reply.applicable else None
 

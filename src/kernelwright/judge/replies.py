@@ -80,7 +80,7 @@ class Called(Reply):
 
 
 class OtherRun(Reply):
-    """ops oracle and yardstick (of the reference)."""
+    """ops oracle, perturbed, yardstick and rounded (of the reference)."""
 
     applicable: bool
     reason: Text = ""
