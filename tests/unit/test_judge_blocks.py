@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge.correctness import BLOCK, Expected, check_elsewhere, errors_of, same_values
+from kernelwright.judge.correctness import Expected, check_elsewhere
+from kernelwright.judge.distance import BLOCK, errors_of, same_values
 from kernelwright.judge.exchange import Seeds
 from kernelwright.judge.rounds import Rounds
 from kernelwright.judge.tensors import Leaf

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..model.verdict import OutputError
 from ..model.workload import Precision
+from .distance import Errors, blocks, errors_of, largest_finite, wide
 from .tensors import Leaf
 from .tf32_luck import LEAST_DRAWS, Draws, is_settled, usual
 
@@ -66,27 +66,8 @@ UNIT_ROUNDOFF: dict[str, float] = {"tf32": 2.0**-11, "bf16": 2.0**-8}
 that cannot run: one product with rounded operands errs by about this much (2.9e-4 measured for tf32)."""
 PRECISION_ORDER: tuple[Precision, ...] = ("equal", "tf32", "bf16")
 
-BLOCK = 1 << 15
-"""Elements that are compared at a time: 256 KiB in float64."""
-
-SQUARABLE = (1e-100, 1e100)
-"""Sums of squares of values whose largest lies between need no scaling: nothing overflows, and what underflows would not be seen."""
-
-Floats = npt.NDArray[np.float64]
 Compared = tuple[str | None, tuple[float, float], list[str]]
 """What is wrong, the limits of the norm and of an element, and notes."""
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Distance of one leaf from the oracle."""
-
-    norm: float
-    """||x - oracle|| / ||oracle|| (absolute where the oracle is zero); the share of differing elements for integers."""
-    largest: float
-    """max |x - oracle|."""
-    worst_index: int
-    """Where that is, in the exported values."""
 
 
 @dataclass(frozen=True)
@@ -132,39 +113,6 @@ def structure_problem(candidate: Sequence[Leaf], reference: Sequence[Leaf]) -> s
         if one.kind not in ("Tensor", "Parameter", two.kind):
             return f"{_named(one.path)} is a {one.kind}, a subclass that could compute its values later; a plain Tensor is needed"
     return None
-
-
-def errors_of(leaf: Leaf, oracle: Leaf, reference: Leaf) -> Errors:
-    """Distance of `leaf` from `oracle`, over the places where the reference (and the oracle) is finite."""
-    if not leaf.floating:
-        differs = leaf.values != oracle.values
-        share = float(differs.mean()) if differs.size else 0.0
-        return Errors(share, float(differs.any()) if differs.size else 0.0, int(differs.argmax()) if differs.size else 0)
-    if not leaf.values.size:
-        return Errors(0.0, 0.0, 0)
-    distances, scales, largest, worst = [], [], 0.0, 0
-    for block in blocks(leaf.values.size):
-        usable = np.isfinite(reference.values[block]) & np.isfinite(oracle.values[block])
-        wanted = _wide(oracle.values[block])
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.abs(_wide(leaf.values[block]) - wanted)
-            size = np.abs(wanted)
-        if not usable.all():
-            difference, size = np.where(usable, difference, 0.0), np.where(usable, size, 0.0)
-        place = int(difference.argmax())  # of a NaN, where there is one
-        if not math.isfinite(difference[place]):
-            return Errors(math.inf, math.inf, block.start + int(np.argmax(~np.isfinite(difference))))
-        if difference[place] > largest:
-            largest, worst = float(difference[place]), block.start + place
-        distances.append(_norm(difference))
-        scales.append(_norm(size))
-    distance, scale = _norm(np.asarray(distances)), _norm(np.asarray(scales))
-    return Errors(distance / scale if scale > 0 else distance, largest, worst)
-
-
-def blocks(size: int) -> Iterator[slice]:
-    """Parts that stay in a core's cache with a few temporaries: arrays of 100 MB cost several times as much, most of it page faults."""
-    return (slice(start, start + BLOCK) for start in range(0, size, BLOCK))
 
 
 def nonfinite_problem(candidate: Leaf, reference: Leaf) -> str | None:
@@ -362,7 +310,7 @@ def _comparable_places(index: int, expected: Expected) -> Leaf:
         for run in expected.perturbed:
             usable[block] &= np.isfinite(run[index].values[block])
         with np.errstate(invalid="ignore", over="ignore"):
-            usable[block] &= np.abs(_wide(oracle.values[block])) <= NEAR_OVERFLOW * largest
+            usable[block] &= np.abs(wide(oracle.values[block])) <= NEAR_OVERFLOW * largest
     if usable.all():
         return reference
     return replace(reference, values=np.where(usable, reference.values, np.asarray(np.nan, dtype=reference.values.dtype)))
@@ -378,23 +326,12 @@ def _value_problem(got: Leaf, oracle: Leaf, own: Errors, theirs: Errors, limit: 
     return None
 
 
-def same_values(one: Sequence[Leaf], two: Sequence[Leaf]) -> bool:
-    """Bit for bit (NaN equal to NaN)."""
-    return len(one) == len(two) and all(
-        a.dtype == b.dtype and a.shape == b.shape and _same_bits(a.values, b.values) for a, b in zip(one, two, strict=True))
-
-
-def _same_bits(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:
-    return one.dtype == two.dtype and one.size == two.size and all(
-        one[block].tobytes() == two[block].tobytes() for block in blocks(one.size))
-
-
 def _equal_limits(reference: Leaf, oracle: Leaf, own: Errors, no_oracle: bool) -> tuple[float, float, list[str]]:
     if not reference.floating:
         # Another rounding may flip near-ties (argmax) as often as float64 flips the reference's.
         return REFERENCE_FACTOR * own.norm, math.inf, []
     eps, few = reference.eps, math.prod(reference.shape) < FEW_ELEMENTS
-    size = _largest(oracle.values)
+    size = largest_finite(oracle.values)
     if no_oracle:
         factor = NO_ORACLE_EPS_FACTOR.get(reference.dtype, NO_ORACLE_EPS_FACTOR_NARROW)
         return factor * eps, ELEMENT_FACTOR * factor * eps * size, []
@@ -412,7 +349,7 @@ def _yardstick(index: int, expected: Expected, level: Precision, oracle: Leaf, r
     if runs:
         return max(run.norm for run in runs), max(run.largest for run in runs), f"limit from the reference run in {level}"
     roundoff = UNIT_ROUNDOFF[level] if reference.floating else 0.0
-    size = _largest(oracle.values)
+    size = largest_finite(oracle.values)
     return roundoff, roundoff * size, f"limit from {level}'s unit roundoff"
 
 
@@ -424,32 +361,6 @@ def _example(errors: Errors, got: Leaf, oracle: Leaf) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.7g}" if np.isrealobj(value) else str(value)
-
-
-def _wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    wide: npt.NDArray[Any] = values.astype(np.complex128 if np.iscomplexobj(values) else np.float64, copy=False)
-    return wide
-
-
-def _largest(values: npt.NDArray[Any]) -> float:
-    """Of the finite values' sizes; 0 where there are none."""
-    largest = 0.0
-    for block in blocks(values.size):
-        sizes = np.abs(_wide(values[block]))
-        most = float(sizes.max())
-        largest = max(largest, most if math.isfinite(most) else float(sizes.max(initial=0.0, where=np.isfinite(values[block]))))
-    return largest
-
-
-def _norm(values: Floats) -> float:
-    """2-norm without overflow."""
-    largest = float(values.max(initial=0.0))
-    if not largest > 0 or not math.isfinite(largest):
-        return largest
-    if SQUARABLE[0] < largest < SQUARABLE[1]:
-        return math.sqrt(float(np.sum(values * values)))  # not np.dot, whose threads wait for each other on busy cores
-    scaled = values / largest
-    return largest * math.sqrt(float(np.sum(scaled * scaled)))
 
 
 def _finite(value: float) -> float:

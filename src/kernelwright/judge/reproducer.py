@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..model.verdict import OutputError, Reproducer
-from .correctness import Expected, errors_of
+from .correctness import Expected
+from .distance import errors_of
 from .tensors import Leaf
 
 

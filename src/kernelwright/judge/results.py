@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..model.verdict import OutputError, Reproducer
-from .correctness import Expected, same_values
+from .correctness import Expected
+from .distance import same_values
 from .distributions import WORDS
 from .reproducer import of_structure, of_value
 from .tensors import Leaf

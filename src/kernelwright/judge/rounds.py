@@ -22,10 +22,10 @@ from .correctness import (
     is_evidence,
     is_of,
     nonfinite_difference,
-    same_values,
     structure_problem,
 )
 from .degenerate import warnings_of
+from .distance import same_values
 from .distributions import WORDS, Budget, left_out, plan
 from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Seeds
 from .expectations import Expectations

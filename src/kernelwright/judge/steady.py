@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..model.verdict import Steadiness
-from .correctness import errors_of, same_values, structure_problem
+from .correctness import structure_problem
+from .distance import errors_of, same_values
 from .replies import Churned
 from .results import WRITTEN, RoundResult, smallest, written_inputs
 from .tensors import Leaf
