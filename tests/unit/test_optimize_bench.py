@@ -226,6 +226,24 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
 
 
+def test_what_is_said_of_another_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    runs = {file.parent.name.removeprefix("cpu3_").removesuffix("_equal-60s"): Ledger(file).rows
+            for file in (tmp_path / "ledgers").glob("cpu3_*/ledger.jsonl")}
+    assert len(runs) == 7
+    kept = {name: next((row.verdict.speedup for row in rows_of if row.kept), 1.0) for name, rows_of in runs.items()}
+    assert sum(speedup > 1 for speedup in kept.values()) == 3 and min(kept.values()) == 1.0
+    assert f"without the ladder: {pages.geometric_mean(kept.values()):.2f}x, three faster, each confirmed" in said
+    for words, name in (("The depthwise example came to {:.2f}x", "depthwise_separable_conv"), ("the convolutions to {:.2f}x,", "conv_block"),
+                        ("the LSTM to {:.2f}x.", "lstm_sequence_encoder")):
+        assert words.format(kept[name]) in said
+    left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
+    assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
+    assert "`fold_embedding+compile_default` was not begun with 9 s left" in said
+
+
 def test_what_is_said_of_kernelbench_is_what_was_measured():
     folder = ROOT / "docs" / "search-runs"
     found = json.loads((folder / "kernelbench-h200.json").read_text())["rows"]
