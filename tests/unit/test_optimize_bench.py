@@ -236,8 +236,8 @@ def test_what_is_said_of_another_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path
     kept = {name: next((row.verdict.speedup for row in rows_of if row.kept), 1.0) for name, rows_of in runs.items()}
     assert sum(speedup > 1 for speedup in kept.values()) == 3 and min(kept.values()) == 1.0
     assert f"without the ladder: {pages.geometric_mean(kept.values()):.2f}x, three faster, each confirmed" in said
-    for words, name in (("The depthwise example came to {:.2f}x", "depthwise_separable_conv"), ("the convolutions to {:.2f}x,", "conv_block"),
-                        ("the LSTM to {:.2f}x.", "lstm_sequence_encoder")):
+    for words, name in (("The depthwise example came to {:.2f}x", "depthwise_separable_conv"),
+                        ("the convolutions to {:.2f}x,", "conv_block"), ("the LSTM to {:.2f}x.", "lstm_sequence_encoder")):
         assert words.format(kept[name]) in said
     left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
     assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
