@@ -11,6 +11,10 @@ import pytest
 
 from contract_format import check_contract
 from kernelwright.cli.main import main
+from kernelwright.model.capture import ProbeResult
+from kernelwright.model.profile import Profile
+from kernelwright.optimize.passes import Context
+from kernelwright.optimize.passes.lookups import after_lookups_pct
 from published_schemas import check_document
 from warm_start import warm_start
 
@@ -73,6 +77,9 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
     assert len(outside) == len(timeline["step_wall_ns"]) and min(outside) < 0.5, "of the step that the machine disturbed least"
     assert any(op["source"] and f"{example}.py:" in op["source"] for op in profile["operators"])
     assert any(op["module"] for op in profile["operators"])
+    result = ProbeResult.model_validate_json((folder / "raw" / "result.json").read_bytes())
+    known = Context(facts=result.facts, environment=result.environment, profile=Profile.load(folder))
+    assert ((after_lookups_pct(known) or 0) > 10) == (example == "embedding_projection"), "what a computed table would take away"
     exact = [op for op in profile["operators"] if op["source_kind"] == "line"]
     text = (ROOT / "examples" / f"{example}.py").read_text().splitlines()
     assert sum(op["aggregated"]["total_duration_ns"] for op in exact) > 0.9 * attributed, "on lines that were executed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import builders
@@ -101,6 +103,45 @@ def test_what_stands_before_a_pooling_is_told_by_its_shape(shapes: dict[str, obj
     refusal = CATALOGUE["fuse_pooling"].refusal(given)
     assert refusal == (None if share else "the profile shows nothing before a pooling that could go behind it"), name
     assert (share or "hold 0%") in CATALOGUE["fuse_pooling"].predict(given).words
+
+
+LINEAR, WIDE, TABLE = ("aten::linear",), (4, 32, 1024), ((4000, 256), (4, 32))
+LOOKED_UP = ("aten::gather", ("aten::embedding", "aten::index_select"), ((4000, 256), (128, 256), (128, 256)))
+NORM = ("aten::native_layer_norm", ("aten::layer_norm",), ((4, 32, 256), (256,), (256,)))
+UP, DOWN = (("aten::addmm", LINEAR, ((out,), (128, into), (into, out))) for into, out in ((256, 1024), (1024, 256)))
+ADDED, GELU = ("aten::add", (), ((4, 32, 256), (4, 32, 256))), ("aten::gelu", (), (WIDE,))
+PROJECTION = ("aten::addmm", LINEAR, ((4000,), (128, 256), (256, 4000)))
+Calls = list[tuple[str, tuple[str, ...], tuple[tuple[int, ...], ...]]]
+
+
+@pytest.mark.parametrize(("calls", "gone"), [
+    ([LOOKED_UP, NORM, UP, GELU, DOWN, ADDED, PROJECTION], 5),  # the projection is wider than the table
+    ([("aten::embedding", (), TABLE), ("aten::view", ("aten::embedding",), ((4, 32),)), NORM,
+      ("aten::linear", (), ((4, 32, 256), (1024, 256), (1024,))), ("aten::t", LINEAR, ((1024, 256),)), UP, GELU,
+      ("aten::linear", (), (WIDE, (256, 1024), (256,))), DOWN], 7),  # a CPU's: the layer and its parts
+    ([LOOKED_UP, ("aten::mm", LINEAR, ((128, 256), (256, 256)))], 1),
+    ([LOOKED_UP, UP, GELU], 0),  # never as narrow again
+    ([LOOKED_UP, NORM, ("aten::softmax", (), ((4, 32, 256),)), NORM], 1),
+    ([LOOKED_UP, ("aten::add", (), ((4, 32, 256), (32, 256))), NORM], 0),  # positions: other rows
+    ([LOOKED_UP, ("aten::mul", (), ((4, 32, 256), (256,))), NORM], 2),
+    ([LOOKED_UP, ("aten::gelu", (), ((4, 32, 512),))], 0),  # of another tensor
+    ([LOOKED_UP, NORM, ("aten::addmm", LINEAR, ((256,), (64, 256), (256, 256)))], 1),  # of half of the rows
+    ([LOOKED_UP, LOOKED_UP, NORM], 1),
+    ([LOOKED_UP, NORM, ("aten::arange", (), ()), LOOKED_UP, NORM, ADDED], 3),
+    ([NORM, UP, DOWN], 0),
+    ([("aten::embedding", (), ())], 0),
+])
+def test_what_a_computed_table_takes_away_is_seen_in_the_calls_after_the_lookup(calls: Calls, gone: int) -> None:
+    plain = context(*(name for name, _, _ in calls))
+    operators = tuple(item.model_copy(update={"parents": parents, "input_shapes": shapes}) for item, (_, parents, shapes) in zip(
+        plain.profile.operators, calls * 2, strict=True))
+    timed = builders.timeline(2 * 10 * 300_000, 2 * 10 * 300_000)  # a tenth of a step each
+    given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"operators": operators, "timeline": timed}))
+    made = CATALOGUE["fold_embedding"].predict(given)
+    assert f"hold {10 * gone}% of the measured time" in made.words
+    assert made.gain == (None if gone == 0 else (1.0, pytest.approx(10 / (10 - gone))))
+    compiled = replace(given, facts=given.facts.model_copy(update={"already_compiled": True, "compiled_inside": True}))
+    assert CATALOGUE["fold_embedding"].predict(compiled).gain is None
 
 
 def test_a_function_over_weights_is_left_with_its_poolings() -> None:

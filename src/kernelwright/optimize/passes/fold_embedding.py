@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, first, needs_module, not_yet_compiled, share_words
+from .conditions import FEWER_LAUNCHES, first, needs_module, not_yet_compiled
+from .lookups import LOOKUP, after_lookups_pct
 
 
 def _refuse(context: Context) -> str | None:
-    none = None if context.runs("aten::embedding") else "the profile shows no embedding"
+    none = None if context.runs(LOOKUP) else "the profile shows no embedding"
     return first(needs_module(context), not_yet_compiled(context), none)
 
 
 def _predict(context: Context) -> Prediction:
-    share = context.share_pct("aten::embedding", "aten::layer_norm", "aten::linear", "aten::addmm", "aten::gelu")
-    return share_words(context, share, "embedding, norms and linear layers, of which those right after the lookup go,", FEWER_LAUNCHES)
+    """All of it goes: no roof of the call limits that, since its arithmetic goes too."""
+    share_pct = after_lookups_pct(context)
+    what = "row-wise layers right after a lookup"
+    if share_pct is None:
+        return Prediction(f"{what}: share not measured", moves=(FEWER_LAUNCHES,))
+    gain = (1.0, 100.0 / (100.0 - share_pct)) if 0 < share_pct < 100 and not context.facts.already_compiled else None
+    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, (FEWER_LAUNCHES,))
 
 
 PASS = Pass(
