@@ -15,6 +15,10 @@ from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
 
 ORIGINALS = "the original's"
 """The ceiling of rows that were recorded before each was held against the ceiling of what it computes with."""
+BESIDE = "\"Beside it\": timed in turns with that row, in one process. Else the ratio of two speed-ups over the original, each timed in " \
+         "pairs with it.\n"
+APART = "\"Two judgements\": of what was kept, further apart than their intervals: the machine was in another state. The smaller one " \
+        "counts.\n"
 BOUNDS = "\"Before\" and \"at most\" are at the arithmetic that the original uses. \"After\" names the ceiling that sets the bound of " \
          "what was kept. Where that is \"{}\", the row is from before lower precision and split products were held against the tensor " \
          "cores that they run on: it can be over 100%, and says nothing of the distance to those.\n"
@@ -28,7 +32,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
         groups.setdefault((row["precision"], row["budget_s"]), []).append(row)
     pages = [_group(precision, budget, found) for (precision, budget), found in sorted(
         groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1]))]
-    return "\n".join([*pages, *([BOUNDS.format(ORIGINALS)] if any("error" not in row for row in rows) else []), _budgets(rows)])
+    marks = [words for mark, words in (("over_beside", BESIDE), ("apart", APART)) if any(row.get(mark) for row in rows)]
+    return "\n".join([*pages, *marks, *([BOUNDS.format(ORIGINALS)] if any("error" not in row for row in rows) else []), _budgets(rows)])
 
 
 def _bound_after(row: dict[str, Any]) -> str:
@@ -70,6 +75,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {row['workload']} | failed: {_cell(row['error'])} | | | | | | | | | |")
             continue
         over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
+        over_it += " (beside it)" if row.get("over_beside") else ""
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
@@ -92,8 +98,9 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """What was kept, and whether no second judgement confirmed it."""
-    return _cell(row["kept"]) + (" (judged once)" if row.get("confirmed") is False else "")
+    """What was kept; whether no second judgement confirmed it, or two are further apart than their intervals: the smaller one counts."""
+    apart = f" (two judgements: {' and '.join(_x(one[0]) for one in row['apart'])})" if row.get("apart") else ""
+    return _cell(row["kept"]) + (" (judged once)" if row.get("confirmed") is False else apart)
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -36,12 +36,12 @@ from kernelwright.model.errors import BadInput, KernelwrightError  # noqa: E402
 from kernelwright.model.files import write_json_atomic, write_text_atomic  # noqa: E402
 from kernelwright.model.measurement import Measurement  # noqa: E402
 from kernelwright.model.profile import Profile  # noqa: E402
-from kernelwright.model.verdict import Experiment, Verdict  # noqa: E402
+from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
 from kernelwright.optimize import OptimizeOptions, Outcome, optimize  # noqa: E402
 from kernelwright.optimize.claims import best_ladder_row, is_ladder_row, over  # noqa: E402
 from kernelwright.optimize.confirm import counted, is_confirmation  # noqa: E402
-from kernelwright.optimize.ending import gain_of  # noqa: E402
+from kernelwright.optimize.ending import Kept, gain_of  # noqa: E402
 from kernelwright.optimize.generate import render_source, write_source  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
@@ -193,12 +193,17 @@ class Bench:
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
         rows = {row.name: row for row in ledger if not row.tags.get("role")} | looked_at
         rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at, ladder=ladder)
-        verdict, name = self._kept(workload, asked, level, outcome, ledger)
+        kept, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
-        speedup = verdict.speedup if verdict is not None and verdict.speedup is not None else 1.0
-        interval = verdict.interval if verdict is not None else None
-        # Two judgements of one program differ by noise alone.
-        beyond, beyond_interval = (1.0, None) if name == rung.name else over(speedup, interval, rung)
+        found, interval = kept.least if kept is not None else (None, None)
+        verdict, speedup = kept.verdict if kept is not None else None, found or 1.0
+        beyond, beyond_interval = over(speedup, interval, rung)
+        beside = None
+        if name == rung.name:  # two judgements of one program differ by noise alone
+            beyond, beyond_interval = 1.0, None
+        elif ladder and kept is not None:
+            beside = self._beside(workload, level, outcome, kept, next((row for row in rung_rows if row.name == rung.row), None))
+            beyond, beyond_interval = beside or (beyond, beyond_interval)
         timing = verdict.comparison if verdict is not None else None
         seen = [row.verdict.comparison.reference.median_ns / 1e3 for row in rung_rows if row.verdict and row.verdict.comparison]
         reached = report["reached"] or {}
@@ -210,11 +215,13 @@ class Bench:
         return {
             "workload": workload.name, "asked": asked, "precision": level, "kept": name,
             "confirmed": None if verdict is None else outcome.confirmed if level == asked else True,  # else judged anew for this row
+            "apart": [[one.speedup, *one.interval] for one in kept.apart if one.interval] if kept is not None and kept.apart else None,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
             "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
             "rung": rung.name + (f" (errs as {lower[rung.name]})" if rung.name in lower else "")
             + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
+            "over_beside": beside is not None,
             "ladder": {row.name: gain_of(row) for row in rung_rows if is_ladder_row(row)}, "ladder_missing": missing,
             "ladder_lower": lower, "bound": reached.get("before"),
             "bound_after": reached.get("after") if level == asked else None,
@@ -224,22 +231,38 @@ class Bench:
         }
 
     def _kept(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, ledger: list[Experiment],
-              ) -> tuple[Verdict | None, str]:
-        """(the verdict that counts at this level, the candidate's name): the run's own; for a higher level than was asked for, the best
-        candidate of that level is judged anew, by fresh processes."""
+              ) -> tuple[Kept | None, str]:
+        """(what counts at this level, the candidate's name): the run's own; for a higher level than was asked for, the best candidate of
+        that level is judged anew, by fresh processes."""
         own = [row for row in ledger if is_confirmation(row)]
         rows = [row for row in {row.name: row for row in ledger}.values() if not row.tags.get("role")]
         if level == asked:
-            said = next((row.verdict for row in reversed(own) if row.kept), None)
             name = "+".join(one for one in outcome.kept if one != "no_grad") or ("no_grad" if outcome.kept else "nothing")
-            return (said or next((row.verdict for row in rows if row.passes == outcome.kept), None)) if outcome.kept else None, name
+            first = next((row for row in rows if outcome.kept and row.passes == outcome.kept and row.verdict is not None), None)
+            return (Kept(first, next((row for row in reversed(own) if row.kept), None)) if first is not None else None), name
         allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
         for row in ranked(one for one in counted(rows, own) if one.precision in allowed)[:2]:
             with ReferenceSession(workload, self._judging(level, 6.0), say=_say) as session:
                 said = judge(workload, outcome.out_dir / row.candidate_file, self._judging(level, 6.0), session=session)
             if said.verdict == "FASTER":
-                return said, row.name
+                return Kept(row.model_copy(update={"verdict": said}), None), row.name
         return None, "nothing"
+
+    def _beside(self, workload: WorkloadRef, level: Precision, outcome: Outcome, kept: Kept, rung: Experiment | None,
+                ) -> tuple[float, tuple[float, float] | None] | None:
+        """(speed-up of what was kept over that row of the ladder, its interval), both timed in turns in one process: a ratio of two ratios
+        over the original has the original's drift in it (H100: a call took 5.3 ms, and 7.0 ms half a minute later, when the host was busy).
+        None where that is not to be had."""
+        left_s = self.stop_at_s - time.monotonic()
+        if rung is None or left_s < 0.5 * LADDER_JUDGED_S:
+            return None
+        ask = Ask(outcome.out_dir / kept.row.candidate_file, kept.row.precision, min(LADDER_BUILD_S, left_s), left_s, compiles=True,
+                  against=outcome.out_dir / rung.candidate_file, against_name=rung.name)
+        with Screener(workload, self._judging(level, LADDER_TIMING_S), _say) as screener, contextlib.suppress(Unusable):
+            seen = screener.screen(ask)
+            _say(f"{kept.row.name} beside {rung.name}: {seen.speedup} {seen.reason}")
+            return (seen.speedup, seen.interval) if seen.status == "timed" and seen.speedup is not None else None
+        return None
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
                 looked_at: dict[str, Experiment], *, ladder: bool = True) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
@@ -317,7 +340,7 @@ class Bench:
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.
         Nothing where it could not be judged."""
-        best = known.get(best_ladder_row(list(known.values()), level).name.removesuffix(" (screened only)"))
+        best = known.get(best_ladder_row(list(known.values()), level).row)
         if best is None or best.verdict is not None or any(line.startswith(f"{best.name}:") for line in missing):
             return []
         return [item for item in (candidate(best.passes, context),) if refusal(item, context) is None]

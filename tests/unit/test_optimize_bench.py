@@ -22,6 +22,7 @@ from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
 from kernelwright.optimize import strategy
+from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.plan import candidate
 from optimizing import Context, environment, facts, verdict
@@ -587,6 +588,33 @@ def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, l
     found, missing, lower = bench._ladder(workload, "tf32", tmp_path, {}, {})
     assert missing == [] and lower == dict.fromkeys(("compile_max_autotune+tf32", "compile_max_autotune_no_cudagraphs+tf32"), "bf16")
     assert (rows.best_ladder_row(found, "tf32").name, rows.best_ladder_row(found, "tf32").speedup) == ("compile_max_autotune+tf32", 1.6)
+
+
+def test_what_was_kept_is_timed_beside_the_best_row_of_the_ladder(tmp_path, ladder_of):
+    asked, answers = [], [Screen(status="timed", speedup=1.1, interval=(1.0, 1.2)), Screen(status="wrong", reason="other numbers")]
+
+    def screen(ask):
+        asked.append(ask)
+        return answers.pop(0)
+
+    bench, workload, _ = ladder_of(None, screen=screen)
+    kept = Kept(screened("cuda_graph", 3.0, 1, candidate_file="candidates/02_cuda_graph.py"), None)
+    rung = screened("compile_default", 2.0, 1, candidate_file=str(tmp_path / "elsewhere" / "ladder_compile_default.py"))
+    outcome = SimpleNamespace(out_dir=tmp_path)
+    assert bench._beside(workload, "equal", outcome, kept, rung) == (1.1, (1.0, 1.2))
+    assert (asked[0].file, asked[0].against) == (tmp_path / "candidates" / "02_cuda_graph.py", Path(rung.candidate_file))
+    assert bench._beside(workload, "equal", outcome, kept, rung) is None, "then the ratio of their gains stands"
+    bench.stop_at_s = time.monotonic() + 10
+    assert bench._beside(workload, "equal", outcome, kept, rung) is None and bench._beside(workload, "equal", outcome, kept, None) is None
+    assert len(asked) == 2
+
+
+def test_what_was_timed_beside_and_judgements_that_are_apart_are_marked():
+    page = pages.table([result("one", 2.0, 1.0, over_beside=True), result("two", 2.0, 1.0, apart=[[2.0, 1.9, 2.1], [2.5, 2.4, 2.6]])])
+    assert page.count("2.00x (beside it) |") == 1 and "| a/b (two judgements: 2.00x and 2.50x) |" in page
+    assert '"Beside it": ' in page and '"Two judgements": ' in page
+    plain = pages.table([result("one", 2.0, 1.0, apart=None, over_beside=False)])
+    assert "eside it" not in plain and "wo judgements" not in plain
 
 
 def test_a_file_of_another_device_is_not_continued(tmp_path, monkeypatch):

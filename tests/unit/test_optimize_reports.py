@@ -26,7 +26,7 @@ from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.predicted import median_error_pct, realised
 from kernelwright.optimize.stages import claimed
 from kernelwright.optimize.state import State
-from kernelwright.optimize.summary import render_report, values, write_reports
+from kernelwright.optimize.summary import render_report, result_line, values, write_reports
 
 
 def verdict(name: str = "FASTER", speedup: float = 1.0, spread: float = 0.02, **changes: object) -> Verdict:
@@ -119,6 +119,47 @@ def test_gains_of_precision_and_of_equal_passes_stand_on_lines_of_their_own(tmp_
     assert lines["bf16"]["more"] == "2.40x" and lines["bf16"]["over"] == "the same" and lines["tf32"]["name"] == "none faster"
     words = claims.sentences(end)
     assert "At equal precision: fold_conv_bn+compile_max_autotune, 2.00x" in words[1] and "(bf16) gave 2.40x" in words[1]
+
+
+def test_a_claim_over_the_ladder_names_the_rows_that_were_not_timed(tmp_path):
+    kept = row("fold_conv_bn+compile_default", verdict(speedup=2.0))
+    late = Experiment(index=1, name="compile_reduce_overhead", passes=("compile_reduce_overhead", "no_grad"), precision="equal",
+                      candidate_file="", status="out_of_budget")
+    end = ending(tmp_path, [*LADDER, late, kept], kept)
+    line = claims.by_precision(end)[0]
+    assert line["rung"] == "compile_max_autotune 1.60x (not timed: compile_reduce_overhead, compile_max_autotune_no_cudagraphs)"
+    assert line["over"].startswith("1.25x [")
+    words = claims.sentences(end)[0]
+    assert words.startswith("Best timed row") and "over it; not timed: compile_reduce_overhead, " in words
+    refused = late.model_copy(update={"status": "not_applicable"})
+    wrong = row("compile_max_autotune_no_cudagraphs", verdict("WRONG"))
+    assert claims.best_ladder_row([*LADDER, refused, wrong], "equal").untimed == ()
+    lower = claims.best_ladder_row([*LADDER, refused, row("tf32+compile_default", verdict(speedup=2.0), precision="tf32")], "tf32")
+    assert lower.untimed == ("compile_max_autotune_no_cudagraphs", "compile_max_autotune"), "at that precision"
+
+
+def test_nothing_is_claimed_over_a_ladder_of_which_nothing_was_timed(tmp_path):
+    kept = row("fold_conv_bn", verdict(speedup=1.12))
+    end = ending(tmp_path, [row("no_grad", verdict(speedup=1.04)), kept], kept)
+    assert claims.by_precision(end)[0]["over"] == "n/a"
+    assert claims.sentences(end) == ["No row of the torch.compile ladder was timed, so nothing is said over it."]
+
+
+def test_two_judgements_that_are_apart_are_both_told_and_the_smaller_one_counts(tmp_path):
+    kept, again = row("tf32+cuda_graph", verdict(speedup=3.6)), row("optimized.py", verdict(speedup=4.5))
+    end = ending(tmp_path, [*LADDER, kept], kept)
+    end = Ending(**{**end.__dict__, "kept": Kept(kept, again)})
+    low, high = kept.verdict.interval, again.verdict.interval
+    assert low[1] < high[0] and end.kept.least == (3.6, (low[0], high[1]))
+    assert "is 3.60x [" in result_line(end) and " and 4.50x [" in result_line(end)
+    assert "(two judgements, further apart than their intervals;" in result_line(end)
+    assert "2.25x [" in claims.sentences(end)[0], "over the ladder's 1.60x"
+    report = render_report(end)
+    assert "The two judgements are further apart than their intervals: " in report and "us before and " in report
+    near = Ending(**{**end.__dict__, "kept": Kept(kept, row("optimized.py", verdict("FASTER", 3.65, 0.2)))})
+    assert near.kept.apart is None and near.kept.least[0] == 3.65 and "confirmed by a second judgement" in result_line(near)
+    assert "further apart" not in render_report(near)
+    assert Kept(row("x", verdict("AMBIGUOUS", 1.0)), again).apart is None, "what was too noisy to tell says nothing"
 
 
 def test_gain_is_told_under_each_condition_that_was_timed(tmp_path):
@@ -304,7 +345,8 @@ def test_what_the_first_minutes_bought_counts_from_the_baselines_profile(tmp_pat
 
 def test_what_is_itself_a_row_of_the_ladder_is_not_held_against_itself(tmp_path):
     kept, again = row("compile_max_autotune", verdict(speedup=1.6)), row("optimized.py", verdict(speedup=1.4))
-    end = ending(tmp_path, LADDER, kept)
+    rest = [row(name, verdict(speedup=1.1)) for name in ("compile_reduce_overhead", "compile_max_autotune_no_cudagraphs")]
+    end = ending(tmp_path, [*LADDER, *rest], kept)
     end = Ending(**{**end.__dict__, "kept": Kept(kept, again)})
     assert claims.sentences(end) == ["What was kept is the best row of the torch.compile ladder at equal precision."]
     assert claims.by_precision(end)[0]["over"] == "the same"

@@ -19,6 +19,7 @@ from .plan import CASTS, LADDER, best
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 ORIGINAL = "eager (the original)"
+SCREENED, UNDECIDED = " (screened only)", " (undecided)"
 CONDITIONS = {
     "warm": "alone: calls one after another, caches warm",
     "cold L2": "alone, caches cold",
@@ -26,6 +27,8 @@ CONDITIONS = {
     "end to end": "end to end: inputs from the host, the call, outputs back",
 }
 """A judge's condition -> what it is called in a report, in that order."""
+COMPILED = LADDER[1:]
+"""torch.compile's own rows, without no_grad."""
 _DECIDED = ("FASTER", "SAME", "SLOWER")
 
 
@@ -34,10 +37,20 @@ class BestRow:
     """The best timed row of the ladder, decided or not, at a precision or a higher one."""
 
     name: str
+    """Of the row, and what its figure is worth."""
     speedup: float
     interval: tuple[float, float]
     undecided: int
     """Rows that were timed and too noisy to tell."""
+    untimed: tuple[str, ...] = ()
+    """torch.compile's rows at that precision of which nothing is known, though they apply: the best of the ladder may be one of them."""
+    compiled: bool = True
+    """Whether a row of torch.compile was timed at all, at that precision or a higher one."""
+
+    @property
+    def row(self) -> str:
+        """Of the row alone."""
+        return self.name.removesuffix(SCREENED).removesuffix(UNDECIDED)
 
 
 def conditions(kept: Kept | None) -> list[dict[str, str]]:
@@ -102,15 +115,29 @@ def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
     """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster. A row that was only
     screened counts with the screen's estimate, one that the judge left undecided with the judge's: leaving it out could only flatter."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
-    top, undecided = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0
+    top, undecided, compiled = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0, False
     for row in rows:
         if row.precision not in allowed or not is_ladder_row(row):
             continue
         undecided += row.verdict is not None and row.verdict.verdict == "AMBIGUOUS"
         found = _timed(row)
+        compiled = compiled or (found is not None and not own_passes(row).isdisjoint(COMPILED))
         if found is not None and found.speedup > top.speedup:
             top = found
-    return replace(top, undecided=undecided)
+    return replace(top, undecided=undecided, untimed=_untimed(rows, level), compiled=compiled)
+
+
+def _untimed(rows: Sequence[Experiment], level: Precision) -> tuple[str, ...]:
+    """Compile modes that apply and that nobody looked at, at this level."""
+    known = [row for row in rows if is_ladder_row(row) and row.precision in ("equal", level)]
+    off = {name for name in COMPILED for row in known if name in row.passes and row.status == "not_applicable"}
+    looked_at = {name for name in COMPILED for row in known if name in row.passes and row.precision == level and _looked_at(row)}
+    return tuple(name for name in COMPILED if name not in off | looked_at)
+
+
+def _looked_at(row: Experiment) -> bool:
+    """Whether something is known of it: a figure, or that it does not work."""
+    return row.verdict is not None or row.status == "failed" or (row.screen is not None and row.screen.status != "out_of_budget")
 
 
 def _timed(row: Experiment) -> BestRow | None:
@@ -118,10 +145,10 @@ def _timed(row: Experiment) -> BestRow | None:
         screen = row.screen
         if screen is None or screen.status != "timed" or screen.speedup is None:
             return None
-        return BestRow(f"{row.name} (screened only)", screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
+        return BestRow(row.name + SCREENED, screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
     speedup, comparison = row.verdict.speedup, row.verdict.comparison
     if row.verdict.verdict == "AMBIGUOUS" and comparison is not None:
-        return BestRow(f"{row.name} (undecided)", comparison.speedup, comparison.interval, 0)
+        return BestRow(row.name + UNDECIDED, comparison.speedup, comparison.interval, 0)
     if row.verdict.verdict not in _DECIDED or speedup is None:
         return None
     return BestRow(row.name, speedup, row.verdict.interval or (speedup, speedup), 0)
@@ -148,15 +175,16 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
     said = [one.verdict for one in verdicts(end.confirmations).get(row.name, [])] if row else []
     own, rung = speedup_of(row), best_ladder_row(end.rows, level)
     confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
-    note = f"confirmed: {gain(end.kept.verdict)}" if confirmed and end.kept else "" if row is None else "judged once"
-    counts = end.kept.verdict if confirmed and end.kept else row.verdict if row else None
-    beyond = NA if counts is None or counts.speedup is None or row is None else "the same" if rung.name == row.name \
-        else factor(*over(counts.speedup, counts.interval, rung))
+    note = f"confirmed: {end.kept.gain}" if confirmed and end.kept else "" if row is None else "judged once"
+    speedup, interval = end.kept.least if confirmed and end.kept else (own, row.verdict.interval if row and row.verdict else None)
+    beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.name == row.name \
+        else factor(*over(speedup, interval, rung))
     return {
         "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
         "note": note if not said or said[-1] == "FASTER" else f"not confirmed: {', then '.join(said)}",
         "more": f"{own / equal:.2f}x" if own is not None and level != "equal" else NA, "file": row.candidate_file if row else NA,
-        "rung": f"{rung.name} {rung.speedup:.2f}x" + (f" ({rung.undecided} undecided)" if rung.undecided else ""), "over": beyond,
+        "rung": f"{rung.name} {rung.speedup:.2f}x" + (f" ({rung.undecided} undecided)" if rung.undecided else "")
+        + (f" (not timed: {', '.join(rung.untimed)})" if rung.untimed else ""), "over": beyond,
     }
 
 
@@ -210,11 +238,16 @@ def sentences(end: Ending) -> list[str]:
     if kept is None or kept.verdict.speedup is None:
         return []
     rung = best_ladder_row(end.rows, kept.row.precision)
-    words = [f"What was kept is the best row of the torch.compile ladder at {kept.row.precision} precision."]
-    if rung.name != kept.row.name:
-        beyond = factor(*over(kept.verdict.speedup, kept.verdict.interval, rung))
-        words = [f"Best row of the torch.compile ladder at {kept.row.precision} precision or higher: {rung.name}, {rung.speedup:.2f}x; "
-                 f"what was kept is {beyond} over it."]
+    untimed = f"; not timed: {', '.join(rung.untimed)}" if rung.untimed else ""
+    speedup, interval = kept.least
+    assert speedup is not None
+    if not rung.compiled:
+        words = ["No row of the torch.compile ladder was timed, so nothing is said over it."]
+    elif rung.name == kept.row.name:
+        words = [f"What was kept is the best row of the torch.compile ladder at {kept.row.precision} precision{untimed}."]
+    else:
+        words = [f"Best {'timed ' if untimed else ''}row of the torch.compile ladder at {kept.row.precision} precision or higher: "
+                 f"{rung.name}, {rung.speedup:.2f}x; what was kept is {factor(*over(speedup, interval, rung))} over it{untimed}."]
     if kept.row.precision != "equal":
         rows = {row["precision"]: row for row in by_precision(end)}
         words.append(f"At equal precision: {rows['equal']['name']}, {rows['equal']['gain']}; of the gain, lower precision "

@@ -34,6 +34,31 @@ class Kept:
         assert source.verdict is not None
         return source.verdict
 
+    @property
+    def apart(self) -> tuple[Verdict, Verdict] | None:
+        """Both judgements, the smaller speed-up first, where their intervals do not meet: the machine was in another state, and each speaks
+        of its own. None where they agree, and of what was judged once."""
+        first, second = self.row.verdict, self.confirmation.verdict if self.confirmation is not None else None
+        if first is None or second is None or first.interval is None or second.interval is None or first.verdict == "AMBIGUOUS":
+            return None
+        low, high = sorted((first, second), key=lambda one: one.interval or (0.0, 0.0))
+        assert low.interval is not None and high.interval is not None
+        return (low, high) if low.interval[1] < high.interval[0] else None
+
+    @property
+    def least(self) -> tuple[float | None, tuple[float, float] | None]:
+        """(speed-up, its interval) that all judgements support: the smaller, with both intervals, where two are apart."""
+        if self.apart is None:
+            return self.verdict.speedup, self.verdict.interval
+        low, high = self.apart
+        assert low.interval is not None and high.interval is not None
+        return low.speedup, (low.interval[0], high.interval[1])
+
+    @property
+    def gain(self) -> str:
+        """"1.84x [1.80, 1.88]"; "1.62x [1.60, 1.66] and 1.84x [1.80, 1.88]" where two judgements are apart."""
+        return gain(self.verdict) if self.apart is None else " and ".join(map(gain, self.apart))
+
 
 @dataclass(frozen=True)
 class Ending:

@@ -426,11 +426,11 @@ class _Run:
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:
         kept = end.kept
-        verdict = kept.verdict if kept else None
+        speedup, interval = kept.least if kept else (None, None)
         return Outcome(
-            out_dir=self.folder, kept=kept.row.passes if kept else (), speedup=(verdict.speedup or 1.0) if verdict else 1.0,
-            interval=verdict.interval if verdict else None, optimized=self.folder / OPTIMIZED if kept else None, report=report,
-            devlog=devlog, contract=self.folder / ("after" if profiled else "baseline") / "contract.md",
+            out_dir=self.folder, kept=kept.row.passes if kept else (), speedup=speedup or 1.0, interval=interval,
+            optimized=self.folder / OPTIMIZED if kept else None, report=report, devlog=devlog,
+            contract=self.folder / ("after" if profiled else "baseline") / "contract.md",
             interrupted=self.interrupted, line=result_line(end), precision=kept.row.precision if kept else None,
             confirmed=kept.confirmation is not None if kept else None,
             clocks=end.clocks.model_dump(mode="json") if end.clocks else None, warnings=tuple(warnings_of(end)))
