@@ -105,6 +105,23 @@ def test_what_stands_before_a_pooling_is_told_by_its_shape(shapes: dict[str, obj
     assert (share or "hold 0%") in CATALOGUE["fuse_pooling"].predict(given).words
 
 
+def test_what_shortens_the_work_says_by_how_much_the_kernels_get_shorter() -> None:
+    plain = context("aten::addmm", "aten::cudnn_convolution", "aten::batch_norm", "aten::relu")
+    timed = builders.timeline(4 * 300_000 * 2, 4 * 300_000 * 2)
+    given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"timeline": timed}))
+    for name, share in (("fold_conv_bn", 0.25), ("tf32", None), ("bf16", None), ("compile_default", 0.5)):
+        made = CATALOGUE[name].prediction(given)
+        move = next(one for one in made.moves if one.quantity == "kernel time")
+        assert made.gain is not None and made.gain[1] > 1 and (move.low, move.high) == (pytest.approx(1 / made.gain[1]), 1.0), name
+        assert share is None or move.low == pytest.approx(1 - share), name
+    assert {move.quantity for move in CATALOGUE["cuda_graph"].prediction(given).moves} == {"idle time"}, "it leaves the kernels as they are"
+    on_cpu = Context(plain.facts, plain.environment.model_copy(update={"device": "cpu"}), given.profile)
+    moves = CATALOGUE["fold_conv_bn"].prediction(on_cpu).moves
+    assert not any(move.quantity == "kernel time" for move in moves), "the profiler's time is in it"
+    silent = CATALOGUE["freeze_weights"].prediction(given)
+    assert silent.gain is None and not silent.moves
+
+
 LINEAR, WIDE, TABLE = ("aten::linear",), (4, 32, 1024), ((4000, 256), (4, 32))
 LOOKED_UP = ("aten::gather", ("aten::embedding", "aten::index_select"), ((4000, 256), (128, 256), (128, 256)))
 NORM = ("aten::native_layer_norm", ("aten::layer_norm",), ((4, 32, 256), (256,), (256,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import builders
 from kernelwright.model.profile import Profile
 from kernelwright.model.trial import ExpectedMove, PassPrediction
 from kernelwright.optimize.hypothesis import IDLE, beyond_prediction, check, in_the_whole, quantity
@@ -53,12 +54,25 @@ def test_idle_time_is_of_a_call_whatever_becomes_of_the_work():
     assert quantity(IDLE, before, "aten") is None, "no operator's own"
 
 
+def test_kernels_are_counted_also_where_one_launch_starts_many():
+    profile = profile_of("cuda", ("aten::mm", "aten::add", "aten::copy_"))
+    copy = profile.operators[2].kernels[0].model_copy(update={"category": "memcpy"})
+    operators = (*profile.operators[:2], profile.operators[2].model_copy(update={"kernels": (copy,)}))
+    graphed = profile.model_copy(update={"operators": operators, "unattributed_kernels": (), "timeline": profile.timeline.model_copy(
+        update={"steps": 1, "launches": 1, "kernels_total": 3})})
+    assert quantity("kernels", graphed) == 2.0 and quantity("kernels", graphed, "add|copy") == 1.0, "the copies of a graph are no kernels"
+    fewer = PassPrediction(name="fold", words="w", moves=(ExpectedMove(quantity="kernels", low=0.0, high=0.99),))
+    assert check([fewer], graphed, graphed)[0].result == "not seen", "a CUDA graph alone takes no kernel away"
+    on_cpu = profile.model_copy(update={"operators": builders.operators(("aten::mm",), 2, 300, on_cpu=True), "unattributed_kernels": ()})
+    assert check([fewer], on_cpu, on_cpu)[0].result == "not checked"
+
+
 def test_what_other_kept_passes_said_of_the_device_s_work_may_be_in_the_kernel_time_too():
     before, after = waiting(300.0, 10.0), waiting(141.0, 10.0)
     attention = PassPrediction(name="attention", words="w", gain=(1.0, 1.34),
                                moves=(ExpectedMove(quantity="kernel time", low=0.75, high=1.0),))
     products, graph = (PassPrediction(name=name, words="w", gain=(1.0, 1.7), moves=(ExpectedMove(quantity=what, low=0.0, high=9.0),))
-                       for name, what in (("products", "launches"), ("graph", IDLE)))
+                       for name, what in (("products", "kernels"), ("graph", IDLE)))
     assert check([attention], before, after)[0].result == "not seen"
     assert check([attention, graph], before, after)[0].result == "not seen", "a graph takes nothing from the kernels"
     together = check([attention, products, graph], before, after)[0]

@@ -152,7 +152,7 @@ def test_two_judgements_that_are_apart_are_both_told_and_the_smaller_one_counts(
     low, high = kept.verdict.interval, again.verdict.interval
     assert low[1] < high[0] and end.kept.least == (3.6, (low[0], high[1]))
     assert "is 3.60x [" in result_line(end) and " and 4.50x [" in result_line(end)
-    assert "(two judgements, further apart than their intervals;" in result_line(end)
+    assert "(confirmed by a second judgement, the two further apart than their intervals;" in result_line(end)
     assert "2.25x [" in claims.sentences(end)[0], "over the ladder's 1.60x"
     report = render_report(end)
     assert "The two judgements are further apart than their intervals: " in report and "us before and " in report

@@ -31,7 +31,7 @@ from optimizing import (
 
 
 def test_the_best_is_kept_confirmed_profiled_and_written(workload):
-    stages = FakeStages({"compile_max_autotune": 2.0, "channels_last": 1.2, "channels_last+compile_max_autotune": 2.5, "cuda_graph": 1.4,
+    stages = FakeStages({"compile_max_autotune": 2.0, "channels_last": 1.2, "channels_last+compile_max_autotune": 2.42, "cuda_graph": 1.4,
                          "optimized:channels_last, compile_max_autotune, no_grad": 2.4})
     said: list[str] = []
     outcome = run(workload, stages, said)

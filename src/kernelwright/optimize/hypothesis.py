@@ -6,13 +6,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..diagnose.common import all_kernels
 from ..model.profile import Operator, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
 
 IDLE = "idle time"
 """Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""
+KERNELS = "kernels"
+"""Of a call, those that one launch of a CUDA graph starts together too; neither copies nor anything of a CPU."""
 SLACK = 0.05
-"""A ratio may lie this far outside what was expected: two profiles of one program differ by as much."""
+"""A ratio may lie this far outside what was expected: two profiles of one program differ by as much, but for the number of KERNELS."""
 WORTH = 1.02
 """A pass that earns less than this has no gain to explain."""
 BEYOND = 1.1
@@ -62,11 +65,10 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
         if operators or share is None or share >= 100:
             return None
         return timeline.busy_ns / timeline.steps * share / (100 - share)
-    if name == "launches" and not operators:
-        return timeline.launches / timeline.steps
     chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)]
-    if name == "launches":
-        return sum(one.aggregated.kernel_count for one in chosen) / timeline.steps
+    if name == KERNELS:
+        found = all_kernels(profile) if not operators else (kernel for one in chosen for kernel in one.kernels)
+        return sum(kernel.category == "kernel" for kernel in found) / timeline.steps
     if name == "kernel time":
         total = timeline.measured_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
         return total / timeline.steps
@@ -98,7 +100,8 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
     old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
     ratio = new / old if old is not None and new is not None and old > 0 else None
-    fits = ratio is not None and move.low - SLACK <= ratio <= move.high + SLACK
+    slack = 0.0 if move.quantity == KERNELS else SLACK
+    fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
     return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
                     result="not measured" if ratio is None else "seen" if fits else "not seen")
 

@@ -61,7 +61,7 @@ def _outcome(end: Ending) -> str:
         if noisy(kept.row):
             sure = "by a longer judgement, the first being AMBIGUOUS"
     if kept.apart is not None:
-        sure = "two judgements, further apart than their intervals"
+        sure += ", the two further apart than their intervals"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {kept.gain} faster than the original at {precision} ({sure}; {where})."
 

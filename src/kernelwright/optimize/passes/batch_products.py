@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, first, needs_gpu, not_yet_compiled, share_words
+from .conditions import FEWER_KERNELS, first, needs_gpu, not_yet_compiled, share_words
 
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm")
 
@@ -23,7 +23,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     share = context.share_pct(*PRODUCTS)
-    return share_words(context, share, "matrix products, of which independent ones of one shape become one,", FEWER_LAUNCHES)
+    return share_words(context, share, "matrix products, of which independent ones of one shape become one,", FEWER_KERNELS)
 
 
 PASS = Pass(

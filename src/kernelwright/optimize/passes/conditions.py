@@ -68,7 +68,7 @@ def first(*reasons: str | None) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-FEWER_LAUNCHES = Move("launches", 0.0, 0.99)
+FEWER_KERNELS = Move("kernels", 0.0, 0.99)
 LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
 
 

@@ -66,7 +66,7 @@ def _predict(context: Context) -> Prediction:
     fused = any(AFTER.search(one.operator_name) for one in _taken(context) or [])
     return Prediction(f"{WHAT} and what stands right after them hold {share_pct:.0f}% {context.whole}",
                       (1.0, 100.0 / (100.0 - share_pct * (1.0 - LEFT))),
-                      (Move("launches", 0.0, 0.99), Move("DRAM bytes", 0.0, 0.99)) if fused else ())
+                      (Move("kernels", 0.0, 0.99), Move("DRAM bytes", 0.0, 0.99)) if fused else ())
 
 
 PASS = Pass(

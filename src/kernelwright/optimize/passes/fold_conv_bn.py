@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import first, needs_convolution, share_words
+from .conditions import FEWER_KERNELS, first, needs_convolution, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -11,7 +11,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context, context.share_pct("batch_norm"), "batch norms", removed=True)
+    return share_words(context, context.share_pct("batch_norm"), "batch norms", FEWER_KERNELS, removed=True)
 
 
 PASS = Pass(

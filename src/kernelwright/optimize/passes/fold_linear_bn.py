@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import CONVOLUTIONS, FEWER_LAUNCHES, PRODUCTS, first, needs_module, not_yet_compiled, share_words
+from .conditions import CONVOLUTIONS, FEWER_KERNELS, PRODUCTS, first, needs_module, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -13,7 +13,7 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context, context.share_pct("batch_norm"), "batch norms", FEWER_LAUNCHES, removed=True)
+    return share_words(context, context.share_pct("batch_norm"), "batch norms", FEWER_KERNELS, removed=True)
 
 
 PASS = Pass(

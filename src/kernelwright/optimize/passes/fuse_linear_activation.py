@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_COMPILE, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, LESS_TRAFFIC, first, needs_gpu, needs_module, not_yet_compiled, share_words
+from .conditions import FEWER_KERNELS, LESS_TRAFFIC, first, needs_gpu, needs_module, not_yet_compiled, share_words
 
 ACTIVATIONS = ("aten::relu", "aten::clamp_min", "aten::gelu")
 LINEARS = ("aten::linear", "aten::addmm")
@@ -17,7 +17,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     return share_words(context, context.share_pct(*ACTIVATIONS), "activations, of which those right after a linear layer go into it,",
-                       FEWER_LAUNCHES, LESS_TRAFFIC, removed=True)
+                       FEWER_KERNELS, LESS_TRAFFIC, removed=True)
 
 
 PASS = Pass(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.profile import Operator
 from .base import LAYER_COMPILE, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, LESS_TRAFFIC, first, needs_gpu, not_yet_compiled, share_words
+from .conditions import FEWER_KERNELS, LESS_TRAFFIC, first, needs_gpu, not_yet_compiled, share_words
 
 LIBRARY = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
 BY_HAND = ("aten::rsqrt", "aten::sqrt", "aten::pow", "aten::mean")
@@ -25,7 +25,7 @@ def _taken(item: Operator) -> bool:
 
 def _predict(context: Context) -> Prediction:
     return share_words(context, context.share_where_pct(_taken), "norms, and additions and activations, which go into those beside them,",
-                       FEWER_LAUNCHES, LESS_TRAFFIC, removed=True)
+                       FEWER_KERNELS, LESS_TRAFFIC, removed=True)
 
 
 PASS = Pass(

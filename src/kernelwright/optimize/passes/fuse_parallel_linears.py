@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, first, needs_module, not_yet_compiled, share_words
+from .conditions import FEWER_KERNELS, first, needs_module, not_yet_compiled, share_words
 
 LINEARS = ("aten::linear", "aten::addmm", "aten::mm")
 
@@ -15,7 +15,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     return share_words(context, context.share_pct(*LINEARS), "linear layers, of which those with one input become one product,",
-                       FEWER_LAUNCHES)
+                       FEWER_KERNELS)
 
 
 PASS = Pass(

@@ -20,7 +20,7 @@ def _predict(context: Context) -> Prediction:
     words = share_words(context, share_pct, "recurrent layers")
     if share_pct is None:
         return words
-    return Prediction(words.words, (1.0, 100.0 / (100.0 - min(share_pct, 100.0) * (1.0 - LEFT))), (Move("launches", 0.0, 0.9),))
+    return Prediction(words.words, (1.0, 100.0 / (100.0 - min(share_pct, 100.0) * (1.0 - LEFT))), (Move("kernels", 0.0, 0.9),))
 
 
 PASS = Pass(

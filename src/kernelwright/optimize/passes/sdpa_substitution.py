@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import FEWER_LAUNCHES, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
+from .conditions import FEWER_KERNELS, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
 
 
 def _refuse(context: Context) -> str | None:
@@ -13,7 +13,7 @@ def _refuse(context: Context) -> str | None:
 
 def _predict(context: Context) -> Prediction:
     return share_words(context, context.share_pct("aten::softmax", "aten::_softmax", "aten::bmm", "aten::masked_fill"),
-                       "batched products, softmax and masks, which become one call,", FEWER_LAUNCHES, LESS_TRAFFIC)
+                       "batched products, softmax and masks, which become one call,", FEWER_KERNELS, LESS_TRAFFIC)
 
 
 PASS = Pass(
