@@ -234,6 +234,16 @@ def test_the_three_levels_stand_in_one_backend_and_frozen_weights_are_stacked_be
     assert [getattr(fast.graph, node.target).shape for node in weights] == [(2, 8, 8)]
 
 
+def test_a_frozen_weight_is_laid_out_for_its_product_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Parts(lambda self, x: x @ (2 * self.q.weight.t()).contiguous()).double().eval(), torch.randn(3, 8).double()
+    plain = Inner(monkeypatch, model)
+    assert torch.allclose(plain(x), model(x)) and len(plain.targets) > 1, "each call lays it out anew"
+    fast = Inner(monkeypatch, model, inductor=[freeze_weights])
+    assert torch.allclose(fast(x), model(x)) and fast.targets == ["mm.default"]
+    [weight] = [getattr(fast.graph, str(node.target)) for node in fast.graph.graph.nodes if node.op == "get_attr"]
+    assert weight.is_contiguous() and torch.equal(weight, 2 * model.q.weight.t())
+
+
 def random_program(seed: int, *, rounds: bool) -> Callable[..., list[torch.Tensor]]:
     """Thirty random calls on square matrices, each on values before it; the last of them are returned, some of which share memory."""
     steps = [
