@@ -17,14 +17,13 @@ from example_models import example
 from kernelwright.probe.rewrites.compile_default import compile_default
 from kernelwright.probe.rewrites.compile_reduce_overhead import compile_reduce_overhead
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
-from kernelwright.probe.rewrites.product_choice import errors, seconds, tiles_for
+from kernelwright.probe.rewrites.product_choice import COMPENSATED, errors, seconds, tiles_for
 from kernelwright.probe.rewrites.product_layers import ProductLinear, with_products
 from kernelwright.probe.rewrites.products import MODES, Launch, Product, Steps, activate, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
 
 triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
-COMPENSATED = ("fp16x3", "bf16x6", "bf16x9", "tf32x3")
 TILES = ([], [64, 64, 64, 4, 3, 1, 0], [64, 64, 64, 4, 3, 3, 0], [128, 128, 64, 8, 3, 1, 0], [64, 64, 64, 4, 3, 1, 1],
          [128, 128, 32, 8, 3, 2, 1])
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from kernelwright.probe.rewrites.graphs import GraphBackend
 from kernelwright.probe.rewrites.measuring import errors, seconds
+from kernelwright.probe.rewrites.product_choice import COMPENSATED
 from kernelwright.probe.rewrites.products import Product
 from kernelwright.probe.rewrites.split_matmuls import MatmulChooser, MatmulPlace, matmul_now, split_matmuls
 
@@ -112,7 +113,7 @@ def test_times_and_errors_against_the_library(name: str) -> None:
     model = Called(forward, *weights).cuda().eval()
     given = [torch.randn(shape, device="cuda") for shape in inputs]
     chosen: list[Product | None] = []
-    chooser = MatmulChooser(("fp16x3", "tf32x3", "bf16x6"))
+    chooser = MatmulChooser(COMPENSATED)
 
     def passed(graph: torch.fx.GraphModule, example_inputs: object) -> int:
         def choose(place: MatmulPlace) -> Product | None:

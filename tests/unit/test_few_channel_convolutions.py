@@ -16,7 +16,7 @@ from torch import nn
 from kernelwright.model.capture import ProbeResult
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.few_channel_convolutions import MOST_CHANNELS, MOST_SUMMED
-from kernelwright.probe.rewrites import conv_places
+from kernelwright.probe.rewrites import conv_places, separable_convolutions
 from kernelwright.probe.rewrites import few_channel_convolutions as rewrite
 from kernelwright.probe.rewrites.conv_places import traced_convolutions
 from kernelwright.probe.rewrites.few_channel_convolutions import FewChannelConvolution, few_channel_places, few_channel_stage
@@ -24,6 +24,7 @@ from kernelwright.probe.rewrites.separable_convolutions import Convolutions, sta
 from kernelwright.probe.rewrites.tracing import traced_call
 from ncu_reports import DATA
 from recorded_profiles import recorded_profile
+from stand_in_graph import OnGpu
 from triton_interpreter import interpreted
 
 TILE = [8, 1, 64]
@@ -98,6 +99,18 @@ def test_what_is_replaced_gives_the_same_and_other_calls_go_to_the_library(monke
         assert len(asked) <= 8, "float64 and other layouts are the library's"
     twin(x).sum().backward()
     assert twin.alone.weight.grad is not None
+
+
+def test_an_image_without_a_batch_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    conv, image = nn.Conv2d(3, 4, 1), torch.randn(3, 8, 8)
+    taken = [conv_places.computable(x.as_subclass(OnGpu), conv.weight) for x in (image[None], image)]
+    assert taken == [True, False]
+    few, plain = few_channel_stage(conv, "relu", 2), stage_of(conv, "relu")
+    for file, name in ((rewrite, "few_channels"), (separable_convolutions, "convolve")):
+        monkeypatch.setattr(file, name, None)  # kernels count a batch in
+    with torch.no_grad():
+        for stage, module in ((few, FewChannelConvolution(few, TILE)), (plain, Convolutions([plain], [64, 64, 32, 4, 3, 0]))):
+            assert torch.equal(module(image), stage.library(image))
 
 
 @pytest.mark.usefixtures("on_a_gpu")

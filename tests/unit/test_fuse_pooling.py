@@ -113,6 +113,26 @@ def test_bias_batch_norm_and_relu_go_behind_a_max_pooling(like_a_gpu, pool, dtyp
     assert fast.targets[2:] == ["reshape", "add", "batch_norm", "relu"]
 
 
+@pytest.mark.parametrize(("conv", "pool", "sizes"), [
+    (nn.Conv2d(4, 6, 3), nn.MaxPool2d(2), (4, 12, 12)), (nn.Conv1d(4, 6, 3), nn.MaxPool1d(2), (4, 12)),
+    (nn.Conv2d(4, 6, 1), nn.AvgPool2d(2), (4, 12, 12)), (nn.Conv2d(4, 6, 1), nn.AdaptiveAvgPool2d(1), (4, 12, 12)),
+    (nn.Conv2d(4, 6, 1), lambda x: x.mean((1, 2)), (4, 12, 12)), (nn.Conv1d(4, 6, 1), lambda x: x.mean(-1), (4, 12)),
+])
+def test_without_a_batch_too_what_is_moved_gives_the_same(like_a_gpu, conv, pool, sizes) -> None:
+    model = Called(lambda self, x: pool(self.conv(x)), conv=conv).eval()
+    fast = Passed(model, fuse_pooling)
+    assert_no_worse(model, fast, image(*sizes))
+    assert fast.backend.found["fuse_pooling"] == 1
+
+
+@pytest.mark.parametrize("forward", [
+    lambda self, x: F.max_pool1d(F.batch_norm(self.conv(x), self.mean, self.variance), 2), lambda self, x: self.conv(x).mean((0, 1)),
+], ids=["a norm of places", "an average of channels"])
+def test_without_a_batch_what_is_over_other_dimensions_stays(forward) -> None:
+    model = Called(forward, conv=nn.Conv1d(3, 4, 1), mean=nn.Parameter(torch.randn(4)), variance=nn.Parameter(torch.rand(4) + 0.5)).eval()
+    refuses(fuse_pooling, model, torch.randn(3, 4))
+
+
 def test_a_cpus_convolution_keeps_its_bias_and_weights_stay_live() -> None:
     model = Called(lambda self, x: F.max_pool2d(torch.relu(self.conv(x)), 2), conv=nn.Conv2d(4, 6, 3)).eval()
     fast, x = Passed(model, fuse_pooling), image()

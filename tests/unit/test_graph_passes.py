@@ -204,6 +204,32 @@ def test_a_batch_norm_over_a_sequence_is_not_over_the_linears_columns() -> None:
     refuses(fold_linear_bn, model, torch.randn(3, 5, 8))
 
 
+@pytest.mark.parametrize(("conv", "sizes", "factors"), [
+    (nn.Conv2d(3, 4, 3, padding=1), (3, 4, 6), (4, 1, 1)), (nn.Conv1d(3, 4, 3, padding=1), (3, 4), (4, 1)),
+    (nn.Conv3d(3, 4, 1), (3, 4, 4, 4), (4, 1, 1, 1)),
+], ids=str)
+def test_factors_a_channel_fold_into_a_convolution_without_a_batch(conv: nn.Module, sizes: tuple, factors: tuple) -> None:
+    model = Called(lambda self, x: self.conv(x) * self.scale + 2.0, conv=conv, scale=torch.randn(factors)).eval()
+    fast = Passed(model, fold_linear_bn)
+    assert_no_worse(model, fast, torch.randn(sizes))
+    assert fast.backend.found["fold_linear_bn"] == 2
+
+
+@pytest.mark.parametrize("forward", [
+    lambda self, x: self.conv(x) * self.rows, lambda self, x: self.conv(x) * self.rows[None, None],
+    lambda self, x: F.batch_norm(self.conv(x), self.mean, self.variance),
+], ids=["factors a row", "a dimension more", "batch norm"])
+def test_rows_are_not_the_channels_of_a_convolution_without_a_batch(forward) -> None:
+    model = Called(forward, conv=nn.Conv2d(3, 4, 3, padding=1), rows=torch.randn(4, 1), mean=torch.randn(4), variance=torch.rand(4) + 0.5)
+    refuses(fold_linear_bn, model.eval(), torch.randn(3, 4, 6))
+
+
+def test_convolution_and_relu_stay_two_calls_without_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_relu_file, "one_call_is_faster", lambda *args: True)
+    model = Called(lambda self, x: torch.relu(self.a(x)), a=nn.Conv2d(3, 8, 3)).eval()
+    refuses(conv_relu_file.fuse_conv_relu, model, torch.randn(3, 8, 8))
+
+
 def test_convolution_and_relu_become_one_call_in_nhwc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv_relu_file, "one_call_is_faster", lambda *args: True)
     model = Called(lambda self, x: F.max_pool2d(torch.relu(self.b(F.relu(self.a(x)))), 2).flatten(1), a=nn.Conv2d(3, 8, 3, padding=1),

@@ -310,9 +310,37 @@ def test_replaced_weights_are_followed(tmp_path: Path, workload: Path, names: tu
         model.conv.weight.mul_(3)
     assert not torch.allclose(fast(x)["y"], before)
     assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
-    assert "replaced by another, call optimize(...) again" in module.__doc__
     model.load_state_dict({**model.state_dict(), "bn.running_mean": torch.full((4,), 5.0)})
     assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
+
+
+def replaced_conv(model: nn.Module) -> None:
+    model.conv = nn.Conv2d(3, 4, 3)
+
+
+def added_hook(model: nn.Module) -> None:
+    model.conv.register_forward_hook(lambda _module, _inputs, output: output + 1)
+
+
+def changed_attribute(model: nn.Module) -> None:
+    model.bn.eps = 3.0
+
+
+@pytest.mark.parametrize("change", [replaced_conv, added_hook, changed_attribute])
+def test_other_changes_of_the_model_are_seen_by_calling_optimize_again_as_the_file_says(tmp_path: Path, workload: Path, change) -> None:
+    module = generated(tmp_path, workload, "no_grad", "channels_last")
+    model, x = load(workload).get_model_and_input()
+    before = module.optimize(model, x)(x)["y"]
+    change(model)
+    after = module.optimize(model, x)(x)["y"]
+    assert not torch.allclose(after, before, atol=1e-3) and torch.allclose(after, model(x)["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["no_grad", "fold_conv_bn", "cuda_graph", "compile_default"])
+def test_the_file_says_which_changes_of_the_model_may_go_unseen(tmp_path: Path, name: str) -> None:
+    title = " ".join(source(tmp_path / "net.py", (name,)).split('"""')[1].split())
+    assert "may go unseen (another Parameter, buffer or submodule, load_state_dict(assign=True), an attribute, a hook)" in title
+    assert "call optimize(...) again" in title
 
 
 def test_optimized_py_is_a_workload_itself_with_the_original_parameters(tmp_path: Path, workload: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from kernelwright.probe.rewrites import product_choice, products
-from kernelwright.probe.rewrites.product_choice import PRODUCT_CHOICES, Chooser, errors, tiles_for
+from kernelwright.probe.rewrites.product_choice import COMPENSATED, PRODUCT_CHOICES, Chooser, errors, tiles_for
 from kernelwright.probe.rewrites.product_layers import ProductLinear, with_products
 from kernelwright.probe.rewrites.products import HI, HI_FINITE, LO, LOWEST, MODES, Launch, Product, product_of, split_rows
 from kernelwright.probe.rewrites.split_products import split_products
@@ -49,6 +49,18 @@ def test_one_product_of_parts_errs_like_tf32_and_leaving_out_a_small_one_shows()
     how = Product("fp16x3", [64, 64, 64, 4, 3, 1])
     how.terms = how.terms[2:]
     assert errors(how(x, *how.prepare(weight), None), exact)[0] > 1e-4
+
+
+def test_nine_products_leave_nothing_out_and_six_leave_out_what_can_be_as_much_as_a_rounding() -> None:
+    torch.manual_seed(0)
+    x, weight = 1.0 + torch.rand(64, 1), 1.0 + torch.rand(48, 1)
+    x[0] = weight[0] = 1.0 + 2.0**-8 - 2.0**-17
+    exact, lost = x.double() @ weight.double().t(), {}
+    for mode in ("bf16x6", "bf16x9"):
+        a, w = (split_rows(one, (HI, LO, LOWEST, HI_FINITE), torch.bfloat16)[0].double()[:, ::64] for one in (x, weight))
+        found = sum(torch.outer(a[:, left], w[:, right]) for left, right in MODES[mode][1])
+        lost[mode] = ((found - exact) / exact).abs().max()
+    assert lost["bf16x9"] == 0.0 and 0.9 * 2.0**-24 < lost["bf16x6"] < 1.1 * 2.0**-24
 
 
 @settings(deadline=None, max_examples=60)
@@ -211,6 +223,34 @@ def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_pat
         PRODUCT_CHOICES.file().write_text(text)
         assert PRODUCT_CHOICES.kept() == {}
     assert [file.name for file in tmp_path.iterdir()] == ["tensor_core_products.json"]
+
+
+TIMES = {"fp16x3": 5.0, "tf32x3": 7.0, "bf16x6": 8.0, "bf16x9": 9.0}
+
+
+@pytest.mark.parametrize(("exact", "times", "chosen", "tried"), [
+    ("", {}, "none", 1), ("fp16x3", {}, "fp16x3", 0), ("bf16x6", {}, "bf16x6", 0), ("bf16x9", {}, "bf16x9", 1),
+    ("bf16x9", {"bf16x9": 9.9}, "none", 1), ("bf16x9", {"bf16x6": 9.9}, "none", 0),
+], ids=["none is exact", "fp16x3", "bf16x6", "bf16x9", "nine too slow", "six too slow"])
+def test_nine_products_are_timed_only_where_six_are_fast_and_not_exact(
+    exact: str, times: dict[str, float], chosen: str, tried: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(product_choice, "LEAST_WORK", 1)
+    monkeypatch.setattr(product_choice, "seconds", lambda _call: 10.0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: types.SimpleNamespace(multi_processor_count=132))
+    timed: list[tuple[str, list[int]]] = []
+
+    def time(_self: Chooser, _layer: nn.Linear, _x: torch.Tensor, how: Product) -> tuple[float, Product]:
+        timed.append((how.mode, how.tile))
+        return {**TIMES, **times}[how.mode] - 0.01 * (how.tile[:2] == [64, 64]), how
+
+    monkeypatch.setattr(Chooser, "time", time)
+    monkeypatch.setattr(Chooser, "as_exact", lambda _self, _layer, _x, how: how.mode == exact)
+    how = Chooser(COMPENSATED)(nn.Linear(512, 64), torch.randn(64, 512))
+    assert ("none" if how is None else how.mode) == chosen
+    nine = [tile for mode, tile in timed if mode == "bf16x9"]
+    assert len(nine) == tried and all(tile[:2] == [64, 64] for tile in nine), "with the tile that was fastest for six"
 
 
 @pytest.mark.parametrize("shape", [(8192, 32000, 512), (256, 2048, 2048), (33, 70, 100), (512, 50257, 768)], ids=str)

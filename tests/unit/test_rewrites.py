@@ -118,6 +118,17 @@ def test_folding_keeps_the_branch_that_a_missing_argument_takes() -> None:
     assert torch.allclose(fold_conv_bn(model, (x,), {})(x), model(x), atol=1e-5)
 
 
+@torch.no_grad()
+def test_a_batch_norm_over_places_is_not_folded_and_one_over_channels_is() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.BatchNorm1d(4)).eval()
+    nn.init.normal_(model[1].running_mean)
+    with pytest.raises(NotImplementedError, match="not applicable"):
+        fold_conv_bn(model, (torch.randn(3, 4),), {})  # no batch: the norm's 4 channels are the 4 places
+    x = torch.randn(2, 3, 9)
+    assert torch.allclose(fold_conv_bn(model, (x,), {})(x), model(x), atol=1e-5)
+
+
 class Reused(nn.Module):
     """The convolution's result is also used without the norm."""
 

@@ -52,7 +52,7 @@ class Blocks(nn.Module):
 
 def traced(model: nn.Module, x: torch.Tensor) -> tuple[torch.fx.GraphModule, dict[nn.Module, torch.Tensor]]:
     twin = traced_call(model, (x,), {})
-    fold_batch_norms(twin)
+    fold_batch_norms(twin, (x,), {})
     seen: dict[nn.Module, torch.Tensor] = {}
     watches = [module.register_forward_pre_hook(lambda module, given: seen.update({module: given[0].clone()}))
                for module in twin.modules() if type(module) is nn.Conv2d]

@@ -17,7 +17,7 @@ def _predict(context: Context) -> Prediction:
     words = share_words(context, share_pct, "float32 products")
     if share_pct is None:
         return words
-    # Three or six narrow products for one: at best FASTEST times as fast, and nothing where every layer stays as it was.
+    # Three, six or nine narrow products for one: at best FASTEST times as fast, and nothing where every layer stays as it was.
     high = 100.0 / (100.0 - share_pct * (1.0 - 1.0 / FASTEST))
     return Prediction(words.words, (1.0, high), (Move("tensor-core share", 1.0, 1000.0, "mm|linear|product"),))
 

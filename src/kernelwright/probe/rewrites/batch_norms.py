@@ -5,17 +5,28 @@ The convolution's result must go nowhere but into the batch norm, and both must 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .side_calls import on_the_side
+from .tracing import looks_of
 
-def fold_batch_norms(traced: torch.fx.GraphModule) -> int:
-    """Returns how many were folded. The graph's modules must be its own (traced_call gives them parents of their own)."""
+
+def fold_batch_norms(traced: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Returns how many were folded. The graph's modules must be its own (traced_call gives them parents of their own).
+
+    args, kwargs: of the call that it was traced for.
+    """
     pairs = {torch.nn.Conv1d: torch.nn.BatchNorm1d, torch.nn.Conv2d: torch.nn.BatchNorm2d, torch.nn.Conv3d: torch.nn.BatchNorm3d}
     modules = dict(traced.named_modules())
     called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
-    folded = 0
+    folded, looks = 0, {}
+    if {torch.nn.Conv1d, torch.nn.BatchNorm1d} <= {type(module) for module in modules.values()}:
+        with on_the_side(traced), torch.no_grad():
+            looks = looks_of(traced, args, kwargs)
     for node in list(traced.graph.nodes):
         before = node.args[0] if node.op == "call_module" and node.args else None
         if not isinstance(before, torch.fx.Node) or before.op != "call_module" or len(before.users) != 1:
@@ -24,6 +35,8 @@ def fold_batch_norms(traced: torch.fx.GraphModule) -> int:
         follows = type(convolution) in pairs and type(norm) is pairs[type(convolution)]
         if not follows or called.count(node.target) != 1 or called.count(before.target) != 1:
             continue
+        if type(norm) is torch.nn.BatchNorm1d and len(looks[before][1]) != 3:
+            continue  # without a batch it takes places for channels; the norms of two and three dimensions refuse that
         if norm.running_mean is None or norm.running_var is None or norm.training or convolution.training:
             continue
         if any(part._forward_hooks or part._forward_pre_hooks for part in (convolution, norm)):

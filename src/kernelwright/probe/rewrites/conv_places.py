@@ -208,7 +208,7 @@ def traced_convolutions(
     calls: dict[torch.nn.Module, list[tuple[Any, ...]]] = {}
     with on_the_side(model):
         twin = traced_call(model, args, kwargs)
-        fold_batch_norms(twin)
+        fold_batch_norms(twin, args, kwargs)
         watches = [module.register_forward_pre_hook(lambda module, given: calls.setdefault(module, []).append(given))
                    for module in twin.modules() if takes(module)]
         with torch.no_grad():

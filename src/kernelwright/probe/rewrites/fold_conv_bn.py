@@ -16,6 +16,6 @@ def fold_conv_bn(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     if not isinstance(model, torch.nn.Module) or model.training:
         raise NotImplementedError("not applicable: folding needs an nn.Module in eval mode")
     traced = traced_call(model, args, kwargs)
-    if not fold_batch_norms(traced):
+    if not fold_batch_norms(traced, args, kwargs):
         raise NotImplementedError("not applicable: no convolution is directly followed by a batch norm alone")
     return traced

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 from .graphs import arguments, call_function, calls, constant_node, replace, tensor_of, weight_of
 
-CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
+CONVOLUTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
+"""Each with the dimensions that it slides over: the channels are the one before those, with a batch before it or without."""
 
 
 def fold_linear_bn(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
@@ -27,7 +28,7 @@ def fold_linear_bn(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
         look = tensor_of(layer)
         if weight is None or look is None or (bias is not None and bias_value is None):
             continue
-        channel = look.dim() - 1 if calls(layer, F.linear) else 1
+        channel = look.dim() - 1 - CONVOLUTIONS.get(layer.target, 0)
         factors = affine_of(node, look, channel, graph, example_inputs)
         if factors is None:
             continue
@@ -52,7 +53,7 @@ def affine_of(
             node, "input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
         mean, variance, gamma, beta = (weight_of(item, graph, example_inputs) for item in given)
         lost = [item for item, value in zip(given, (mean, variance, gamma, beta), strict=True) if item is not None and value is None]
-        # A linear layer's channels are the last dimension; a batch norm's are dimension 1.
+        # A batch norm's channels are dimension 1; a linear layer's, and those of a convolution without a batch, may be another.
         if training or mean is None or variance is None or lost or channel != 1:
             return None
         scale = (1.0 if gamma is None else gamma.double()) / torch.sqrt(variance.double() + (1e-5 if eps is None else eps))

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from .float32_flags import float32_flags, products_are_narrow
 from .graphs import arguments, call_function, calls, constant_node, random_like, replace, tensor_of, undisturbed, weight_of, writes
-from .product_choice import LEAST_ROWS, Chooser, need_tensor_cores
+from .product_choice import COMPENSATED, LEAST_ROWS, Chooser, need_tensor_cores
 from .products import Product, product_of
 
 LEAST_MATMUL = 10**8
@@ -198,7 +198,7 @@ def split_matmuls(
         need_tensor_cores()
         if products_are_narrow(float32_flags()):
             raise NotImplementedError("not applicable: the library's own products are less exact than float32 here")
-        choose = MatmulChooser(("fp16x3", "tf32x3", "bf16x6")).place
+        choose = MatmulChooser(COMPENSATED).place
     parts: dict[Any, Sequence[Any]] = {}
     replaced = 0
     for node in list(graph.graph.nodes):

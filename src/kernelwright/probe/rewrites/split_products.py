@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .float32_flags import float32_flags, products_are_narrow
-from .product_choice import Chooser, need_tensor_cores
+from .product_choice import COMPENSATED, Chooser, need_tensor_cores
 from .product_layers import with_products
 
 
@@ -19,4 +19,4 @@ def split_products(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     need_tensor_cores()
     if products_are_narrow(float32_flags()):
         raise NotImplementedError("not applicable: the library's own products are less exact than float32 here")
-    return with_products(model, args, kwargs, Chooser(("fp16x3", "tf32x3", "bf16x6")))
+    return with_products(model, args, kwargs, Chooser(COMPENSATED))
