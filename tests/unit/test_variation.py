@@ -10,6 +10,7 @@ import torch
 import torch._dynamo.testing
 
 from kernelwright.model.capture import ProbeResult
+from kernelwright.model.errors import WorkloadFailed
 from kernelwright.model.workload import ChangingInput, GenerationLoop, TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE
@@ -40,7 +41,8 @@ def test_shapes_and_values_that_follow_the_seed_are_measured():
     assert found["changing_values"] == [] and found["loop"] is None
     found = described("judge/varying")
     assert [item["path"] for item in found["changing_inputs"]] == ["0"] and found["changing_values"] == ["0.1", "0.2.sign"]
-    assert described("workloads/mlp") == {"changing_inputs": [], "changing_values": [], "loop": None}
+    assert described("workloads/mlp") == {"changing_inputs": [], "changing_values": [], "changing_structure": [], "loop": None,
+                                          "backward_inside": False, "changing_weights": []}
 
 
 def test_marked_dimensions_count_though_their_size_stays():
@@ -52,6 +54,9 @@ def test_another_number_of_dimensions_and_another_structure():
     assert variation.changing_inputs([one, two])[0]["dims"] is None
     assert variation.changing_inputs([one, one.int()])[0]["dims"] is None
     assert variation.changing_inputs([(one,), (one, two)]) == []
+    assert variation.changing_structure([(one,), (one, two), (one, two, 3)]) == ["1", "2"]
+    assert variation.changing_structure([{"a": one, "b": two}, {"b": two, "a": one}]) == ["a", "b"]
+    assert variation.changing_structure([(one, 2), (two, 3)]) == []
 
 
 @pytest.mark.parametrize(("steps", "stop", "expected"), [
@@ -72,10 +77,10 @@ def test_layers_used_again_and_growing_channels_are_no_generation():
                 x = shared(x)
             return x
 
-    assert variation.loop(_loaded(Tied(), torch.randn(2, 8))) is None
+    assert variation.watched(_loaded(Tied(), torch.randn(2, 8)))["loop"] is None
     widths = (8, 16, 24, 32, 40)
     growing = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths)))
-    assert variation.loop(_loaded(growing, torch.randn(2, 8))) is None
+    assert variation.watched(_loaded(growing, torch.randn(2, 8)))["loop"] is None
 
 
 def _loaded(model: torch.nn.Module, x: torch.Tensor) -> loaders.LoadedWorkload:
@@ -193,6 +198,17 @@ def test_a_generation_loop_stays_right_under_the_compile_passes(tmp_path):
     fast = made.optimize(workload.model, workload.raw_input)
     for _ in range(2):
         torch.testing.assert_close(fast(*workload.args), workload.model(*workload.args))
+
+
+def test_a_number_of_inputs_that_follows_the_seed_ends_the_run_with_one_line(workload):
+    assert set(described("dynamic/several")["changing_structure"]) in ({"2"}, {"2", "3"}, {"2", "3", "4"})
+    stages = FakeStages({}, changing_structure=("2", "3", "4"))
+    with pytest.raises(WorkloadFailed, match=r"\(inputs 2, 3, 4 are not in every call\), so no candidate can be judged") as caught:
+        run(workload, stages)
+    assert (caught.value.code, caught.value.exit_code, caught.value.where) == ("inputs_vary", 4, str(workload.path)) and not stages.judged
+    [report] = workload.path.parent.rglob("report.md")
+    assert "Changing structure: inputs 2, 3, 4 are not in every call." in report.read_text()
+    assert "Mend: return the same structure under every seed" in report.read_text()
 
 
 def test_the_probe_reports_them_when_asked(tmp_path):

@@ -75,7 +75,8 @@ class ProbeRequest(Record):
     again: bool = False
     """The run before crashed after autotuning: take its timings from autotuned.jsonl in out_dir."""
     variation: bool = False
-    """Also see what changes from call to call (input shapes under other seeds) and within one (a generation loop)."""
+    """Also see what changes from call to call (inputs under other seeds, weights) and goes on within one (a generation loop, a backward
+    pass)."""
     uncompiled: bool = False
     """annotation: where the workload is compiled already, record it once more with its own torch.compile taken off, into the folder
     `uncompiled` of out_dir (a result.json with its recordings)."""

@@ -126,5 +126,17 @@ class WorkloadFacts(Record):
     """Asked for by ProbeRequest.variation; empty where all shapes stay."""
     changing_values: tuple[str, ...] = ()
     """Paths in (args, kwargs) of numbers, words and switches that follow the seed."""
+    changing_structure: tuple[str, ...] = ()
+    """Places, as TensorSpec's paths, of tensors and plain values that only some seeds' inputs have."""
     loop: GenerationLoop | None = None
     """Asked for by ProbeRequest.variation."""
+    backward_inside: bool = False
+    """A call that is no training step runs a backward pass itself (forces by torch.autograd.grad), and fails where its caller has turned
+    gradients off. Asked for by ProbeRequest.variation."""
+    changing_weights: tuple[str, ...] = ()
+    """Parameters that such a backward pass leaves changed in the same call (an optimizer's step in it)."""
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether a call must run under grad mode."""
+        return self.training or self.backward_inside

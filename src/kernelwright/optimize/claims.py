@@ -74,7 +74,7 @@ def is_ladder_row(row: Experiment) -> bool:
 def ladder(end: Ending) -> list[dict[str, str]]:
     """The original, the ladder at the workload's own flags (rows that were not judged say why), then each lower precision's rows."""
     known = {row.name: row for row in end.rows}
-    names = [name for name in LADDER if not (name == "no_grad" and end.baseline.capture_metadata.training)]
+    names = [name for name in LADDER if not (name == "no_grad" and end.needs_gradients)]
     lower = [row for row in end.rows if row.precision != "equal" and is_ladder_row(row)]
     lower.sort(key=lambda row: (PRECISION_ORDER.index(row.precision), len(own_passes(row))))
     start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}

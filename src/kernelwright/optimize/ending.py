@@ -87,6 +87,8 @@ class Ending:
     """What of the workload keeps passes from applying (recognised.py)."""
     changing: bool = False
     """Its input shapes change from call to call."""
+    needs_gradients: bool = False
+    """Its calls must run under grad mode (WorkloadFacts.needs_gradients)."""
     history: Sequence[Experiment] = ()
     """Every row of the ledger, in the order written; empty: `rows` stand for it."""
     audit: str = ""

@@ -96,7 +96,7 @@ def render_source(
     files = _helper_sources(["trees", *(["graphs"] if in_graph else []), *(item.rewrite for item in ordered)])
     imports = {"import torch", "from typing import Any", "from collections.abc import Callable"}
     imports.update(_STANDALONE_IMPORTS if standalone else ())
-    alters_model = facts.training and any(item.copies_weights for item in ordered)
+    alters_model = facts.needs_gradients and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
@@ -115,7 +115,7 @@ def render_source(
         torch_imports=_sorted(line for line in imports if " torch" in line),
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
-        device=repr(device), training=facts.training, precision=precision, precision_literal=repr(precision),
+        device=repr(device), training=facts.training, grad_mode=grad_mode(facts), precision=precision, precision_literal=repr(precision),
         sections=[{"name": name, "why": _comment(item).removesuffix("."), "text": sections[name]} for name, item in why.items()],
         helpers=[{"name": name, "title": _comment(files[name].title), "text": sections[name]} for name in helpers if sections[name]],
         on_loading=sections[""],
@@ -146,9 +146,14 @@ def lowest_precision(passes: Sequence[Pass]) -> Precision:
     return max((item.precision for item in passes), key=PRECISION_ORDER.index, default="equal")
 
 
+def grad_mode(facts: WorkloadFacts) -> str:
+    """What GRAD_MODE says of the calls that a file is made for."""
+    return "training" if facts.training else "backward inside" if facts.backward_inside else "inference"
+
+
 def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
     """How the result depends on the weights: "live" (read at each call), "fixed" (their addresses), "copied" (their values)."""
-    if not facts.training and any(item.copies_weights for item in passes):
+    if not facts.needs_gradients and any(item.copies_weights for item in passes):
         return "copied"
     return "fixed" if any(item.fixes_addresses for item in passes) else "live"
 

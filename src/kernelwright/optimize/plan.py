@@ -55,10 +55,10 @@ def candidate(
     names: Iterable[str], context: Context, *, ladder_row: bool = False, origin: Origin = "single", parents: tuple[str, ...] = (),
     dimension: str = "",
 ) -> Candidate:
-    """The candidate made of these passes. Inference candidates all run without gradients; the name leaves that out. Passes on a
+    """The candidate made of these passes. Those whose calls need no gradients all run without; the name leaves that out. Passes on a
     compiler's graph bring torch.compile along where none of the passes is a compile mode. So do, on a workload that is compiled already,
     passes on the model itself: its own torch.compile would hide the model from them, and is taken off."""
-    wanted = set(names) | (set() if context.facts.training else {"no_grad"})
+    wanted = set(names) | (set() if context.facts.needs_gradients else {"no_grad"})
     wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
     if carrier_of(wanted) is None and any(CATALOGUE[name].in_graph for name in wanted):
         wanted.add(CARRIER)
@@ -92,7 +92,7 @@ def first_round(context: Context, precision: Precision) -> list[Candidate]:
     """Ladder rows and single passes, cheap kinds first. Those that do not apply are in it too (see `refusal`)."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(precision) + 1]
     names = [item.name for item in CATALOGUE.values() if item.precision in allowed]
-    if context.facts.training:
+    if context.facts.needs_gradients:
         names.remove("no_grad")
     costs = ("cheap", "compile", "autotune")
     names.sort(key=lambda name: (PRECISION_ORDER.index(CATALOGUE[name].precision), costs.index(CATALOGUE[name].cost)))

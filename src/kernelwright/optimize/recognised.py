@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ..model.errors import WorkloadFailed
 from ..model.workload import ChangingInput, GenerationLoop
 from .passes import Context
 from .passes.conditions import own_graph
 
 MOST_SHAPES = 4
 """Shapes that are named of one input."""
+MOST_NAMES = 3
+"""Places or weights that are named."""
 ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a shape, rewrites in the graph) were left out; " \
     "torch.compile makes one program for all sizes."
 TRAINING = "a call is its forward and backward together; passes that hold for inference alone were left out."
+BACKWARD = "it needs its caller's gradients, so no candidate runs without, and passes that hold for inference alone were left out. With " \
+    "torch.enable_grad() around it in the call they can be tried."
 SEEN = "What the model runs was recorded once more without it."
 UNSEEN = "The model could not be recorded without it, so what it runs is known in part."
 NARROW = ("bfloat16", "float16")
@@ -19,10 +26,15 @@ NOT_CAPTURED = "a CUDA graph of the whole call is left out."
 
 
 def recognised(context: Context) -> list[str]:
-    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop."""
+    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop, a
+    backward pass in the call."""
     facts, found = context.facts, []
     if facts.training:
         found.append(f"Training step: {TRAINING}")
+    if facts.changing_weights:
+        found.append(f"Training inside the call: it changes {_names(facts.changing_weights)} itself.")
+    elif facts.backward_inside:
+        found.append(f"Backward pass inside the call: {BACKWARD}")
     if facts.compiled_inside:
         found.append("Already compiled, from inside: that can't be taken off, so no compile mode was tried.")
     elif facts.already_compiled:
@@ -32,6 +44,8 @@ def recognised(context: Context) -> list[str]:
         found.append("Already graphed: the workload replays CUDA graphs of its own, so none was made of the whole call.")
     if facts.dtype in NARROW:
         found.append(f"Already in {facts.dtype}: there are no passes to lower precision.")
+    if facts.changing_structure:
+        found.append(f"Changing structure: {_places(facts.changing_structure)} not in every call.")
     if facts.changing_inputs:
         found.append(f"Dynamic shapes: {'; '.join(map(_changing, facts.changing_inputs))}. {ONE_SHAPE}")
     if facts.changing_values:
@@ -40,6 +54,33 @@ def recognised(context: Context) -> list[str]:
     if facts.loop is not None:
         found.append(f"Generation loop: {_loop(facts.loop)}")
     return found
+
+
+def unjudgeable(context: Context, workload: Path) -> WorkloadFailed | None:
+    """Why the judge can compare no candidate with this workload, whatever passes it has; None where nothing of the kind was seen."""
+    facts = context.facts
+    if facts.changing_structure:
+        return WorkloadFailed(
+            "inputs_vary", f"the structure of the inputs follows the seed ({_places(facts.changing_structure)} not in every call), so no "
+            "candidate can be judged", where=str(workload),
+            fix="return the same structure under every seed (shapes and values may follow it)")
+    if facts.changing_weights:
+        return WorkloadFailed(
+            "weights_vary", f"a call trains the model itself (it changes {_names(facts.changing_weights)}), so no two calls give the same, "
+            "and no candidate can be judged", where=str(workload),
+            fix="leave backward() and the optimizer's step out, and return the loss: of a module in train mode that is a training step")
+    return None
+
+
+def _places(paths: tuple[str, ...]) -> str:
+    if paths == ("",):
+        return "a lone input is"
+    return f"input {paths[0]} is" if len(paths) == 1 else f"inputs {_names(tuple(path or 'alone' for path in paths))} are"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 def _changing(item: ChangingInput) -> str:

@@ -47,7 +47,7 @@ from .hypothesis import beyond_prediction
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .paired import paired, restated
 from .passes import Context
-from .recognised import recognised
+from .recognised import recognised, unjudgeable
 from .screening import ScreenedSearch
 from .search import line_of
 from .shipped import Shipped
@@ -131,7 +131,7 @@ class _Run:
         self.audit = ""
         """See Ending."""
         self.fatal: KernelwrightError | None = None
-        """The original's failure, where no candidate at all could be judged for it: raised once the documents are written."""
+        """Why no candidate at all could be judged, where the original is the cause: raised once the documents are written."""
 
     def run(self) -> Outcome:
         """See `optimize`."""
@@ -228,6 +228,11 @@ class _Run:
 
         A failed confirmation does not end it: a longer one, the next candidate's, and what the search still has time for come next.
         """
+        fault = unjudgeable(self.context, self.workload.path)
+        if fault is not None:
+            self.search.stopped, self.fatal = fault.message, fault
+            self.notes.append(f"Nothing was tried: {fault.message}. Mend: {fault.fix}.")
+            return self._keep_best()
         try:
             if self.search.pending():
                 self._search()
@@ -421,7 +426,7 @@ class _Run:
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,
             baseline=self.context.profile, after=after, used_s=used_s, interrupted=self.interrupted, notes=self.notes,
             recognised=recognised(self.context), audit=self.audit, changing=bool(self.context.facts.changing_inputs),
-            clocks=self.clocks(), history=tuple(self.search.ledger.rows),
+            needs_gradients=self.context.facts.needs_gradients, clocks=self.clocks(), history=tuple(self.search.ledger.rows),
             **screening_facts(self.search.ledger.rows, kept.row if kept is not None else None))
 
     def _outcome(self, end: Ending, devlog: Path | None, report: Path, *, profiled: bool) -> Outcome:

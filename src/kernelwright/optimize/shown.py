@@ -29,8 +29,8 @@ def wanted(context: Context, precision: Precision) -> list[Pass]:
 
 
 def with_condition(item: Pass, context: Context) -> list[Pass]:
-    """The row's passes: as all candidates for inference, it runs without gradients."""
-    return [item, *([] if context.facts.training else [CATALOGUE["no_grad"]])]
+    """The row's passes: as all candidates whose calls need none, it runs without gradients."""
+    return [item, *([] if context.facts.needs_gradients else [CATALOGUE["no_grad"]])]
 
 
 def rows_of(rows: Iterable[Experiment]) -> dict[str, Experiment]:

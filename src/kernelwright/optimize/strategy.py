@@ -46,7 +46,7 @@ _BAD = ("wrong", "failed", "not_applicable")
 def untried_ladder(view: View) -> list[Candidate]:
     """The ladder's rows that were not measured and apply, cheap ones first: those at the lowest precision allowed, as every user can have
     it, before those at the workload's own, which can't be kept where a cast pays."""
-    names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.training)),
+    names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.needs_gradients)),
                    key=lambda name: (name == CHEAPEST and _compiles_anew(view), _COSTS.index(CATALOGUE[name].cost)))
     cast = _best_cast(view)
     return still_open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
@@ -200,7 +200,7 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
 def _usable(view: View) -> list[Pass]:
     """Passes that apply, are allowed and were not refuted."""
     return [item for item in CATALOGUE.values() if item.precision in view.allowed and item.refusal(view.context) is None
-            and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.training)]
+            and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.needs_gradients)]
 
 
 def _refuted(view: View, name: str) -> bool:
@@ -232,7 +232,7 @@ def _graphed(view: View, item: Pass) -> Candidate:
 
 def _is_graph_usable(view: View) -> bool:
     graph = CATALOGUE[GRAPH]
-    return not (view.context.facts.training and not graph.training) and graph.refusal(view.context) is None and not _refuted(view, GRAPH)
+    return graph.refusal(view.context) is None and not _refuted(view, GRAPH)
 
 
 def _pays_in_graph(view: View, item: Pass) -> bool:

@@ -124,7 +124,7 @@ def values(end: Ending) -> dict[str, Any]:
         "reached": remains.reached(end), "bounds": remains.bound_rows(end), "left": remains.left(remains.as_kept(end) or end.baseline),
         "notes": [*end.notes, *not_decided(end), *history(end.confirmations, _noisy_names(end))],
         "clocks": end.clocks,
-        "training": end.baseline.capture_metadata.training,
+        "needs_gradients": end.needs_gradients,
         "optimized": str(end.folder / "optimized.py") if end.kept else None,
         "inputs": [{"path": spec.path or "input", "shape": "x".join(map(str, spec.shape)) or "scalar", "dtype": spec.dtype}
                    for spec in end.baseline.inputs],

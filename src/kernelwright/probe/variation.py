@@ -1,12 +1,14 @@
-"""What is not the same in every call (inputs' shapes and plain values under other seeds), and what grows within one (generation loops).
+"""What is not the same in every call (inputs' structure, shapes and plain values under other seeds), and what goes on within one: sizes
+that grow (generation loops), a backward pass.
 
-The optimiser asks for it: rewrites that are made for one shape must know.
+The optimiser asks for it: rewrites that are made for one shape, or for calls without gradients, must know.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -28,6 +30,9 @@ MOST_OPERATORS = 100_000
 """Operators whose sizes are noted."""
 MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 """Where torch._dynamo.mark_dynamic and maybe_mark_dynamic note dimensions."""
+EDGE = 8
+"""Of each dimension of a parameter so many values are compared before and after a call, beside its version: an update through .data
+leaves that as it was."""
 READS = ("_local_scalar_dense",)
 COPIES = ("_to_copy",)
 
@@ -35,18 +40,18 @@ Dims = tuple[tuple[int, ...], ...]
 
 
 def describe(workload: LoadedWorkload, seed: int) -> dict[str, Any]:
-    """The fields changing_inputs, changing_values and loop of WorkloadFacts. Exceptions of the workload's own code pass through."""
+    """The fields of WorkloadFacts that ProbeRequest.variation asks for. Exceptions of the workload's own code pass through."""
     raws, start = [workload.raw_input], time.perf_counter()
     for other in range(1, SEEDS + 1):
         raws.append(workload.generated(seed + other))
         if time.perf_counter() - start > LIMIT_S:
             break
-    return {"changing_inputs": changing_inputs(raws), "changing_values": changing_values(raws), "loop": loop(workload)}
+    return {"changing_inputs": changing_inputs(raws), "changing_values": changing_values(raws),
+            "changing_structure": changing_structure(raws), **watched(workload)}
 
 
 def changing_inputs(raws: Sequence[Any]) -> list[dict[str, Any]]:
-    """ChangingInput dicts of the tensors that differ between these inputs, or are marked. Where the structure differs, none: the judge
-    refuses such a workload with its own words."""
+    """ChangingInput dicts of the tensors that differ between these inputs, or are marked; none where the structure differs."""
     rows = [tree.leaves(raw) for raw in raws]
     if any([path for path, _ in row] != [path for path, _ in rows[0]] for row in rows):
         return []
@@ -71,12 +76,23 @@ def changing_values(raws: Sequence[Any]) -> list[str]:
     return [column[0][0] for column in zip(*rows, strict=True) if len({repr(value) for _, value in column}) > 1]
 
 
-def loop(workload: LoadedWorkload) -> dict[str, Any] | None:
-    """A GenerationLoop dict, from one more call that is watched; None where there is none, and for what can't be watched (compiled
-    callables, whose hooks would compile them anew, and training steps)."""
+def changing_structure(raws: Sequence[Any]) -> list[str]:
+    """Paths that not all of these inputs have; all paths where only their order differs."""
+    rows = [[path for path, _ in (*tree.leaves(raw), *plain_leaves(raw))] for raw in raws]
+    if all(row == rows[0] for row in rows):
+        return []
+    every = set().union(*rows)
+    return sorted(every.difference(set(rows[0]).intersection(*rows)) or every)
+
+
+def watched(workload: LoadedWorkload) -> dict[str, Any]:
+    """The fields loop, backward_inside and changing_weights, from one more call that is watched; as if there were nothing for what can't be
+    watched (compiled callables, whose hooks would compile them anew, and scripted ones), and for training steps."""
+    found: dict[str, Any] = {"loop": None, "backward_inside": False, "changing_weights": []}
     if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
-        return None
+        return found
     calls: dict[torch.nn.Module, int] = {}
+    before = _weights(workload.model)
 
     def entered(module: torch.nn.Module, _args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
@@ -88,6 +104,15 @@ def loop(workload: LoadedWorkload) -> dict[str, Any] | None:
             workload.step()
     finally:
         hook.remove()
+    found["loop"] = _loop(workload, watch, calls)
+    if watch.saw_backward:
+        found["changing_weights"] = _changed(before, _weights(workload.model))
+        found["backward_inside"] = bool(found["changing_weights"]) or _fails_without_gradients(workload)
+    return found
+
+
+def _loop(workload: LoadedWorkload, watch: _Watch, calls: dict[torch.nn.Module, int]) -> dict[str, Any] | None:
+    """A GenerationLoop dict of the watched call, in which each module was called so often; None where it is none."""
     again = [(sum(weight.numel() for weight in module.parameters()), module) for module, count in calls.items() if count >= LEAST_STEPS]
     size, module = max(again, key=lambda item: item[0], default=(0, None))
     if module is None or not size:
@@ -96,6 +121,38 @@ def loop(workload: LoadedWorkload) -> dict[str, Any] | None:
     if grown is None and watch.reads < calls[module] - 1:
         return None
     return {"module": _name(module, workload.model), "calls": calls[module], "grows": grown, "reads": watch.reads}
+
+
+def _weights(model: Any) -> dict[str, tuple[int, torch.Tensor]]:
+    """Version and some values of each parameter."""
+    found = {}
+    for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
+        with suppress(RuntimeError, NotImplementedError, TypeError):  # kinds of tensors that can't be cut
+            version = 0 if weight.is_inference() else weight._version
+            found[name] = version, weight.detach()[(slice(EDGE),) * weight.dim()].clone()
+    return found
+
+
+def _changed(before: dict[str, tuple[int, torch.Tensor]], after: dict[str, tuple[int, torch.Tensor]]) -> list[str]:
+    return [name for name, (version, values) in after.items()
+            if name in before and (version != before[name][0] or not torch.equal(values, before[name][1]))]
+
+
+def _fails_without_gradients(workload: LoadedWorkload) -> bool:
+    """Whether a call fails where its caller has turned gradients off; one that turns them on itself does not. Asked only where a call
+    leaves the weights as they were."""
+    with torch.no_grad():
+        try:
+            workload.step()
+        except Exception:  # noqa: BLE001 the workload's own: it may look for a gradient before torch does
+            return True
+    return False
+
+
+def _in_backward() -> bool:
+    """Whether this thread runs a backward pass. By what torch's own checkpointing asks, which is no documented name."""
+    ask = getattr(torch._C, "_current_graph_task_id", None)
+    return ask is not None and ask() != -1
 
 
 def growth(operators: Iterable[Sequence[Dims]]) -> tuple[int, int] | None:
@@ -134,7 +191,7 @@ def _name(module: torch.nn.Module, model: Any) -> str:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[misc]
-    """Notes the shapes of every operator's inputs, and how often the host reads from the device."""
+    """Notes the shapes of every operator's inputs, how often the host reads from the device, and whether a backward pass runs."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -143,11 +200,12 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.device, self.reads, self.noted = device, 0, 0
+        self.device, self.reads, self.noted, self.saw_backward = device, 0, 0, False
         self.sizes: dict[str, list[Dims]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
+        self.saw_backward = self.saw_backward or _in_backward()
         name = str(getattr(getattr(func, "_overloadpacket", None), "__name__", ""))
         inputs = tree.tensors((list(args), kwargs or {}))
         here = any(tensor.device.type == self.device for tensor in inputs)

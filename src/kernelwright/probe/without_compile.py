@@ -23,8 +23,8 @@ FOLDER = "uncompiled"
 
 def record(own: Session, workload: LoadedWorkload) -> None:
     """Timing, timeline (without stacks) and count into FOLDER of the session's folder; nothing where no torch.compile can be taken off.
-    A generation loop, which can't be looked for in compiled code, goes into the session's facts. What was compiled is dropped. A model
-    that fails without its torch.compile, or takes longer than SLOW_S a call, is a warning."""
+    A generation loop and a backward pass, which can't be looked for in compiled code, go into the session's facts. What was compiled is
+    dropped. A model that fails without its torch.compile, or takes longer than SLOW_S a call, is a warning."""
     model = uncompiled(workload.model)
     if model is None:
         return
@@ -52,4 +52,4 @@ def _record(own: Session, plain: LoadedWorkload) -> None:
         session.count(plain)
     write_json(os.path.join(request["out_dir"], RESULT_FILE), session.result)
     if request.get("variation"):
-        own.result["facts"]["loop"] = variation.loop(plain)
+        own.result["facts"].update(variation.watched(plain))

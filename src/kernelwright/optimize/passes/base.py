@@ -168,7 +168,7 @@ class Pass:
     level: Level = "module"
     dimension: Dimension = "fusion"
     training: bool = True
-    """Whether it is valid for a training step."""
+    """Whether it is valid for a training step, and for a call that runs a backward pass itself."""
     copies_weights: bool = False
     """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
@@ -227,6 +227,8 @@ class Pass:
         """Why it does not apply, or None."""
         if context.facts.training and not self.training:
             return "not valid for a training step"
+        if context.facts.backward_inside and not self.training:
+            return "not valid where a call runs a backward pass itself"
         return self.refuse(context) or self._changes_refused(context.facts) or self._loop_refused(context.facts)
 
     def _changes_refused(self, facts: WorkloadFacts) -> str | None:
