@@ -10,7 +10,7 @@ import builders
 from kernelwright.model.trial import ExpectedMove, PassPrediction
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import stages as stage_module
-from kernelwright.optimize.hypothesis import check
+from kernelwright.optimize.hypothesis import TENSOR_CORES, check, quantity
 from kernelwright.optimize.stages import COUNTED_BUDGET_S, OptimizeOptions, RealStages
 from kernelwright.pipeline import profile as profile_module
 
@@ -85,3 +85,30 @@ def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():
     halved, same, unknown = (check([said], counted(2.0), after)[0] for after in (counted(1.0), counted(2.0), builders.gpu_annotation()))
     assert (halved.result, halved.moves[0].ratio) == ("confirmed", pytest.approx(0.5))
     assert (same.result, unknown.result) == ("not seen", "not checked")
+
+
+def with_tensor_cores(*shares: float | None):
+    """A profile whose operators take 3, 1, 1, ... parts of the time and have these shares."""
+    operators = builders.operators(tuple(f"aten::mm{place}" for place in range(len(shares))), 1, 1000)
+    given = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update={
+        "tensor_core_active_pct": share, "total_duration_ns": 30_000 if place == 0 else 1_000})})
+        for place, (one, share) in enumerate(zip(operators, shares, strict=True)))
+    profile = builders.gpu_annotation()
+    return profile.model_copy(update={"operators": given, "timeline": profile.timeline.model_copy(update={"steps": 1})})
+
+
+def test_tensor_cores_that_were_idle_before_are_seen_to_work():
+    """Seen on an H100: products split for them, 0% before, 47% after; a ratio to nothing said "not measured"."""
+    said = PassPrediction(name="split", words="w", gain=(1.0, 4.0), moves=(ExpectedMove(quantity=TENSOR_CORES, low=2.0, high=100.0),))
+
+    def result(before: float | None, after: float | None) -> str:
+        return check([said], with_tensor_cores(before), with_tensor_cores(after))[0].result
+
+    assert result(0.0, 47.2) == "confirmed" and result(20.0, 45.0) == "confirmed"
+    assert result(0.0, 0.3) == "not seen" and result(30.0, 31.0) == "not seen" and result(0.0, None) == "not checked"
+
+
+def test_counters_of_the_heaviest_kernels_speak_for_all_where_they_hold_nine_tenths_of_the_time():
+    assert quantity(TENSOR_CORES, with_tensor_cores(40.0, 10.0, None)) == pytest.approx((30 * 40 + 10) / 31), "31 of 32 parts"
+    assert quantity(TENSOR_CORES, with_tensor_cores(40.0, None, None, None, None)) is None, "30 of 34"
+    assert quantity(TENSOR_CORES, with_tensor_cores(None, 10.0)) is None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..diagnose.common import all_kernels
-from ..model.profile import Operator, Profile
+from ..model.profile import Aggregated, Operator, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
+from ..roofline.counters import LEAST_COVERED
 
 IDLE = "idle time"
 """Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""
+TENSOR_CORES, LEAST_SHARE_PCT = "tensor-core share", 1.0
 KERNELS = "kernels"
 """Of a call, those that one launch of a CUDA graph starts together too; neither copies nor anything of a CPU."""
 SLACK = 0.05
@@ -74,24 +76,29 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
         return total / timeline.steps
     if name == "DRAM bytes":
         return _dram_bytes(chosen, timeline.steps)
-    return _tensor_core_share(chosen) if name == "tensor-core share" else None
+    return _tensor_core_share(chosen) if name == TENSOR_CORES else None
 
 
 def _dram_bytes(operators: Sequence[Operator], steps: int) -> float | None:
-    found = [(one.aggregated.total_dram_bytes_read, one.aggregated.total_dram_bytes_written) for one in operators
-             if one.aggregated.kernel_count]
-    if not found or any(read is None or written is None for read, written in found):
-        return None
-    return sum((read or 0.0) + (written or 0.0) for read, written in found) / steps
+    found = _counted(operators, lambda one: None if one.total_dram_bytes_read is None or one.total_dram_bytes_written is None
+                     else one.total_dram_bytes_read + one.total_dram_bytes_written)
+    return sum(amount for amount, _ in found) / steps if found else None
 
 
 def _tensor_core_share(operators: Sequence[Operator]) -> float | None:
     """Tensor cores' activity, weighted by time."""
-    found = [(one.aggregated.tensor_core_active_pct, one.aggregated.total_duration_ns) for one in operators if one.aggregated.kernel_count]
-    total = sum(duration for _, duration in found)
-    if not found or total <= 0 or any(share is None for share, _ in found):
-        return None
-    return sum((share or 0.0) * duration for share, duration in found) / total
+    found = _counted(operators, lambda one: one.tensor_core_active_pct)
+    total_ns = sum(duration_ns for _, duration_ns in found)
+    return sum(share * duration_ns for share, duration_ns in found) / total_ns if total_ns else None
+
+
+def _counted(operators: Sequence[Operator], value: Callable[[Aggregated], float | None]) -> list[tuple[float, int]]:
+    """(value, duration) of those with counters; none where they hold less than LEAST_COVERED of the operators' time: ncu replays the
+    heaviest launches alone."""
+    timed = [(value(one.aggregated), one.aggregated.total_duration_ns) for one in operators if one.aggregated.kernel_count]
+    known = [(found, duration_ns) for found, duration_ns in timed if found is not None]
+    enough = sum(duration_ns for _, duration_ns in known) >= LEAST_COVERED * sum(duration_ns for _, duration_ns in timed)
+    return known if enough else []
 
 
 def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0) -> SeenMove:
@@ -99,11 +106,21 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
     move = move.model_copy(update={"low": move.low * of_others})
     old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
-    ratio = new / old if old is not None and new is not None and old > 0 else None
+    ratio = ratio_of(move.quantity, old, new)
     slack = 0.0 if move.quantity == KERNELS else SLACK
     fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
     return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
                     result="not measured" if ratio is None else "seen" if fits else "not seen")
+
+
+def ratio_of(name: str, old: float | None, new: float | None) -> float | None:
+    """What a quantity has become of what it was; None where one is not known, or it was nothing. The tensor cores' share often was: below
+    LEAST_SHARE_PCT it counts as that."""
+    if old is None or new is None:
+        return None
+    if name == TENSOR_CORES:
+        return max(new, LEAST_SHARE_PCT) / max(old, LEAST_SHARE_PCT)
+    return new / old if old > 0 else None
 
 
 def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float,

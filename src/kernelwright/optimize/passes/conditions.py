@@ -70,6 +70,8 @@ def first(*reasons: str | None) -> str | None:
 
 FEWER_KERNELS = Move("kernels", 0.0, 0.99)
 LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
+TENSOR_CORES = Move("tensor-core share", 2.0, 100.0, "mm|linear|product")
+"""Of products that float32's pipes did: the share, in percent, below which 1 counts, at least doubles."""
 
 
 def share_words(context: Context, share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
@@ -161,7 +163,7 @@ def narrow_words(context: Context, words: str, times: float, rest: float = 1.0) 
     layers, products = max(0.0, min(whole, 100.0) - products), min(products, 100.0)
     least = (products / max(1.0, times / (TF32_TIMES if flags.matmul_tf32 else 1.0))
              + layers / max(1.0, times / (TF32_TIMES if flags.cudnn_tf32 else 1.0)) + (100.0 - products - layers) / rest)
-    return Prediction(words, (1.0, max(1.0, 100.0 / least)))
+    return Prediction(words, (1.0, max(1.0, 100.0 / least)), (TENSOR_CORES,) if products > 0 and not flags.matmul_tf32 else ())
 
 
 def captured_words(context: Context) -> Prediction:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...model.profile import Operator
-from .base import LAYER_CAST, Context, Move, Pass, Prediction, Products
-from .conditions import CONVOLUTIONS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
+from .base import LAYER_CAST, Context, Pass, Prediction, Products
+from .conditions import CONVOLUTIONS, TENSOR_CORES, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
 from .shares import worth
 from .split_products import FASTEST
 
@@ -43,7 +43,7 @@ def _predict(context: Context) -> Prediction:
     if share_pct is None:
         return words
     high = 100.0 / (100.0 - share_pct * (1.0 - 1.0 / FASTEST))
-    return Prediction(words.words, (1.0, high), (Move("tensor-core share", 1.0, 1000.0, "mm|linear|product"),))
+    return Prediction(words.words, (1.0, high), (TENSOR_CORES,))
 
 
 PASS = Pass(
