@@ -23,6 +23,7 @@ from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import state as states
 from kernelwright.optimize import strategy
 from kernelwright.optimize.ending import Kept
+from kernelwright.optimize.hypothesis import ratio_of
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.plan import candidate
 from optimizing import Context, environment, facts, verdict
@@ -206,7 +207,8 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
              if row["kept"] != "nothing" and row["asked"] == row["precision"]]
     assert len(found) > 40
     for row in found:
-        assert row["confirmed"] == ("confirmation" in roles[row["speedup"]]), (row["workload"], row["precision"], row["budget_s"])
+        said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
+        assert row["confirmed"] == ("confirmation" in said), (row["workload"], row["precision"], row["budget_s"])
 
 
 def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
@@ -307,12 +309,19 @@ def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
         assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
     with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    earlier, now, judged = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
-        "h100g_gpt2_tf32-120s", "h100h_gpt2_tf32-120s", "h100d_conv_block_tf32-120s"))
+    earlier, later, now, judged = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
+        "h100g_gpt2_tf32-120s", "h100h_gpt2_tf32-120s", "h100i_gpt2_tf32-120s", "h100d_conv_block_tf32-120s"))
     kept = next(row.verdict.speedup for row in earlier if row.kept)
-    assert f"An earlier search of GPT-2 kept {kept:.2f}x, {kept / found['gpt2']['rung_speedup']:.2f}x of its ladder's best row" in said
+    assert kept < found["gpt2"]["rung_speedup"] and f"An earlier search of GPT-2 kept {kept:.2f}x, less than the ladder" in said
     assert not any({"tf32", "cuda_graph"} <= set(row.passes) and row.screen for row in earlier)
-    assert now[2].name == "tf32+cuda_graph" == found["gpt2"]["kept"] and "the third candidate of the row above" in said
+    assert later[2].name == now[2].name == "tf32+cuda_graph" and "the third candidate of later searches" in said
+    assert next(row.verdict.speedup for row in now if row.kept) == found["gpt2"]["speedup"] and found["gpt2"]["over_beside"]
+    low, high = (next(row.verdict for row in later if row.verdict is not None and row.kept == is_kept and "tf32" in row.passes)
+                 for is_kept in (False, True))
+    assert low.interval[1] < high.interval[0] and f"One of those had {low.speedup:.2f}x and {high.speedup:.2f}x" in said
+    before, after = ([getattr(one.comparison, side).median_ns / 1e6 for one in (low, high)] for side in ("reference", "candidate"))
+    assert f"took {before[0]:.1f} ms a call in one judgement and {before[1]:.1f} ms in the other" in said
+    assert {f"{value:.1f} ms in both" for value in after} == {"1.5 ms in both"} and "the program 1.5 ms in both" in said
     alone = next(row.screen.speedup for row in earlier if row.name == "tf32" and row.screen)
     assert f"TF32 alone, {alone:.2f}x, looked poor" in said
     judged = [row for row in judged if row.verdict is not None]
@@ -321,6 +330,45 @@ def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
     for row in judged:
         error = row.verdict.correctness.errors[0]
         assert all(f"{value:.1e}".replace("e-0", "e-") in said for value in (error.reference_error, error.candidate_error))
+
+
+def test_what_is_said_of_counters_on_an_h100_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    short, long = (Ledger(tmp_path / "ledgers" / f"h100i_embedding_projection_equal-{budget_s}s" / "ledger.jsonl").rows
+                   for budget_s in (60, 300))
+    kept = [next(row.verdict.speedup for row in one if row.kept) for one in (short, long)]
+    assert f"on an H100: {kept[0]:.2f}x in 60 s and, with what that had left, {kept[1]:.2f}x in 300 s" in said
+    moves = {(one.name, move.quantity): move for row in long for one in row.hypotheses for move in one.moves}
+    cores, fewer, shorter = (moves[key] for key in (
+        ("split_products", "tensor-core share"), ("fold_embedding", "kernels"), ("split_products", "kernel time")))
+    assert f"tensor cores went from {cores.before:.0f}% to {cores.after:.0f}%" in said
+    assert f"its kernels from {fewer.before:.0f} to {fewer.after:.0f}" in said
+    assert f"their time to {shorter.ratio:.2f}" in said and ratio_of(cores.quantity, cores.before, cores.after) > 2
+    assert fewer.result == shorter.result == "seen"
+
+
+def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_path):
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    known: dict[float, Kept] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        judged = [row for row in Ledger(file).rows if row.verdict is not None and row.verdict.speedup is not None]
+        candidates = {row.name: row for row in judged if not row.tags.get("role")}
+        for row in judged:
+            if row.kept and row.tags.get("role") == "confirmation" and row.tags["of"] in candidates:
+                one = Kept(candidates[row.tags["of"]], row)
+                known[one.least[0]] = one
+    marked = 0
+    for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu"):
+        for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]:
+            if row["speedup"] in known and row["asked"] == row["precision"]:
+                both = known[row["speedup"]].apart
+                assert row.get("apart") == ([[one.speedup, *one.interval] for one in both] if both else None), row["workload"]
+                assert row["interval"] == list(known[row["speedup"]].least[1])
+                marked += both is not None
+    assert marked >= 3
 
 
 def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured(tmp_path):
