@@ -21,8 +21,9 @@ from kernelwright.model.activity import Activity
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.model.workload import TensorSpec
-from kernelwright.optimize import strategy
+from kernelwright.optimize import explain, strategy
 from kernelwright.optimize.audits import CLOSING_S
+from kernelwright.optimize.budget import costs_of, screens_s
 from kernelwright.optimize.confirm import USUAL, is_audit
 from kernelwright.optimize.expected import as_screened, evidence, hope, hoped, modelled
 from kernelwright.optimize.ledger import NOT_BEGUN, Ledger
@@ -477,8 +478,33 @@ def test_what_was_not_begun_and_what_was_not_judged_is_said_once(workload):
     assert "| not begun |" not in table, "the list is no candidate"
 
 
+def test_small_gains_of_cheap_passes_hold_no_time_back_that_a_compilation_needs(workload, monkeypatch):
+    """Two CPU cores, 60 s: gains of 3% by the screen were judged, none was FASTER, and what gave 1.6x, compiled, was never begun."""
+    monkeypatch.setattr(explain, "usual_costs", lambda _lessons: {"cheap": 2.3, "compile": 19.4, "judgement": 9.3})
+    machine = Machine({"aten::cudnn_convolution": (0.97, 9), "aten::batch_norm": (0.03, 9)}, 1.0,
+                      table(560, 350, 600, 400, 9e9, 9e9, 9e9, 9e9), 560, (((16, 3, 64, 64), "float32"),), (((16, 10), "float32"),),
+                      splits=False, factors={"channels_last": 0.985, "fold_conv_bn": 0.99})
+    stages = Stages(machine)
+    outcome = run(workload, stages, budget_s=60.0)
+    assert "compile_default" in outcome.kept and outcome.speedup > 1.5, story(stages, outcome)
+    audits_s = sum(row.elapsed_s for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if is_audit(row))
+    assert stages.clock.now - stages.profile_s - audits_s <= 61.0
+
+
+def test_the_first_compilation_of_a_run_says_nothing_of_later_ones(workload):
+    first, second = screened_in(1, "compile_default", 19.4), screened_in(2, "freeze_weights+compile_default", 9.0)
+    assert "compile" not in costs_of([screened_in(0, "no_grad", 2.0), first]), "a compiler's headers are in it"
+    assert screens_s([screened_in(0, "no_grad", 2.0), first])["compile"] == [19.4], "within a run it is what is known"
+    assert costs_of([first, second])["compile"] == 9.0
+
+
+def screened_in(index: int, name: str, seconds: float) -> Experiment:
+    found = a_screen(context_of(SEVEN["mlp"]), index, name, 1.1)
+    return found.model_copy(update={"screen": found.screen.model_copy(update={"elapsed_s": seconds})})
+
+
 def test_what_a_run_took_is_known_to_the_next_one(workload):
-    run(workload, Stages(SEVEN["mlp"]), budget_s=60.0)
+    run(workload, Stages(SEVEN["mlp"]), budget_s=180.0)
     workload.path.write_text("# another one")
     state = json.loads((run(workload, Stages(SEVEN["sdpa"]), budget_s=60.0).out_dir / "state.json").read_text())
     assert 5.0 < state["costs"]["judgement"] < 14.0 and state["costs"]["compile"] > 2.0

@@ -75,6 +75,8 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
 
 SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, "autotune": 100.0}
 """Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15)."""
+COLD = "compile"
+"""The kind whose first screen in a run takes longer than the others."""
 COMPILED = "compiled ahead"
 COMPILED_S = 4.0
 """Seconds to screen what was compiled ahead, before any was (H200: 0.9 to 1.6)."""
@@ -103,14 +105,15 @@ def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: 
 
 def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
     """Kind -> seconds of its screens that came to an end, less the workload's loading; what was compiled ahead is a kind of its own
-    (COMPILED). The very first finds nothing in place (libraries, a compiler), and is left out once there are others. done: in the order in
-    which they were first screened."""
+    (COMPILED). The very first, and the first that is compiled, find nothing in place (libraries; a compiler and its headers: 19 s on two
+    cores, then 9), and are left out once there are others of the kind. done: in the order in which they were first screened."""
     ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
     found: dict[str, list[float]] = {}
     for row in ended:
         found.setdefault(_screened_kind(row), []).append(row.screen.own_s if row.screen is not None else 0.0)
-    if ended and len(found[_screened_kind(ended[0])]) > 1:
-        del found[_screened_kind(ended[0])][0]
+    for name in {_screened_kind(ended[0]), COLD} if ended else ():
+        if len(found.get(name, ())) > 1:
+            del found[name][0]
     return found
 
 
@@ -140,10 +143,11 @@ def judgements_s(done: Iterable[Experiment]) -> list[float]:
 
 
 def costs_of(done: Iterable[Experiment]) -> dict[str, float]:
-    """What this run's judgements and screens took, for later runs on this machine."""
+    """What this run's judgements and screens took, for later runs on this machine; one compilation alone says nothing of later ones."""
     rows = list(done)
     judged = judgements_s(rows)
-    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items() if name != COMPILED}
+    once = {COLD} if sum(row.screen is not None and _screened_kind(row) == COLD for row in rows) < 2 else set()
+    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items() if name not in {COMPILED} | once}
     return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
 
 

@@ -234,17 +234,21 @@ class ScreenedSearch(TimedSearch):
     def _next(self) -> Candidate | None:
         """The next candidate to screen, if the time allows one."""
         view = self.view()
-        item = self._affordable(view, self._screening_left_s())
-        if item is None and self._hopeful() is None:
-            # Nothing else would use the time well.
+        # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
+        queue = self._queue(view) if next(iter(self.best()), None) is None else []
+        item = self._affordable(view, self._screening_left_s(), 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0)
+        hopeful = self._hopeful() if item is None else None
+        if item is None and (hopeful is None or not self._is_large(hopeful)):
+            # Nothing else would use the time well: of the judgements of small gains few are FASTER.
             item = self._affordable(view, self._but_one_judgement_s())
         return item
 
-    def _affordable(self, view: View, left: float) -> Candidate | None:
-        """The next candidate whose screen fits into `left` seconds."""
-        # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
-        queue = self._queue(view) if next(iter(self.best()), None) is None else []
-        longer_s = 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0
+    def _is_large(self, row: Experiment) -> bool:
+        """Whether the screen shows, or the judge has shown of another, a gain that time is held back for."""
+        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= strategy.OPENING
+
+    def _affordable(self, view: View, left: float, longer_s: float = 0.0) -> Candidate | None:
+        """The next candidate whose screen fits into `left` seconds; longer_s: what one that compiles needs beside that."""
 
         def affordable(item: Candidate) -> bool:
             if item.name in self.set_aside or self.why_not(item) is not None or self._tunes_meanwhile(item):
