@@ -199,7 +199,7 @@ class Bench:
         verdict, speedup = kept.verdict if kept is not None else None, found or 1.0
         beyond, beyond_interval = over(speedup, interval, rung)
         beside = None
-        if name == rung.name:  # two judgements of one program differ by noise alone
+        if name == rung.row:  # two judgements of one program differ by noise alone
             beyond, beyond_interval = 1.0, None
         elif ladder and kept is not None:
             beside = self._beside(workload, level, outcome, kept, next((row for row in rung_rows if row.name == rung.row), None))
@@ -239,7 +239,8 @@ class Bench:
         if level == asked:
             name = "+".join(one for one in outcome.kept if one != "no_grad") or ("no_grad" if outcome.kept else "nothing")
             first = next((row for row in rows if outcome.kept and row.passes == outcome.kept and row.verdict is not None), None)
-            return (Kept(first, next((row for row in reversed(own) if row.kept), None)) if first is not None else None), name
+            assert first is not None or not outcome.kept, name
+            return Kept(first, next((row for row in reversed(own) if row.kept), None)) if first is not None else None, name
         allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
         for row in ranked(one for one in counted(rows, own) if one.precision in allowed)[:2]:
             with ReferenceSession(workload, self._judging(level, 6.0), say=_say) as session:

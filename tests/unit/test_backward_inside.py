@@ -52,6 +52,22 @@ class Accumulates(Trains):
         return loss.detach()
 
 
+class Restores(Trains):
+    """A step of training that the same call takes back, beside a parameter that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__(by_hand=True)
+        self.unused = torch.nn.Parameter(torch.full((2,), float("nan")))
+
+    def forward(self, x):
+        kept = {name: weight.detach().clone() for name, weight in self.net.named_parameters()}
+        loss = super().forward(x)
+        with torch.no_grad():
+            for name, weight in self.net.named_parameters():
+                weight.copy_(kept[name])
+        return loss
+
+
 def seen(model: torch.nn.Module, x: torch.Tensor) -> tuple[bool, list[str]]:
     found = variation.watched(loaders.LoadedWorkload(
         path="w.py", form="model", version=None, versions=(), params={}, module=sys, model=model, raw_input=x, args=(x,), kwargs={},
@@ -71,6 +87,7 @@ def test_a_call_that_needs_its_callers_gradients_is_seen(tmp_path):
 def test_a_call_that_trains_is_told_from_one_that_does_not(by_hand):
     assert seen(Trains(by_hand=by_hand), torch.randn(2, 4)) == (True, ["net.weight", "net.bias"])
     assert seen(Accumulates(by_hand=by_hand), torch.randn(2, 4)) == (True, [])
+    assert seen(Restores(), torch.randn(2, 4)) == (True, []), "it gives the same each time"
     assert seen(torch.nn.Linear(4, 4), torch.randn(2, 4)) == (False, [])
     assert torch.is_grad_enabled()
 

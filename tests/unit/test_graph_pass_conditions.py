@@ -112,9 +112,13 @@ def test_what_shortens_the_work_says_by_how_much_the_kernels_get_shorter() -> No
     for name, share in (("fold_conv_bn", 0.25), ("tf32", None), ("bf16", None), ("compile_default", 0.5)):
         made = CATALOGUE[name].prediction(given)
         move = next(one for one in made.moves if one.quantity == "kernel time")
-        assert made.gain is not None and made.gain[1] > 1 and (move.low, move.high) == (pytest.approx(1 / made.gain[1]), 1.0), name
+        assert made.gain is not None and made.gain[1] > 1 and (move.low, move.high) == (pytest.approx(1 / made.gain[1]), 0.95), name
         assert share is None or move.low == pytest.approx(1 - share), name
     assert {move.quantity for move in CATALOGUE["cuda_graph"].prediction(given).moves} == {"idle time"}, "it leaves the kernels as they are"
+    many = context(*["aten::addmm"] * 19, "aten::batch_norm")
+    whole = builders.timeline(40 * 300_000, 40 * 300_000)
+    small = Context(many.facts, many.environment, many.profile.model_copy(update={"timeline": whole}))
+    assert not any(move.quantity == "kernel time" for move in CATALOGUE["fold_conv_bn"].prediction(small).moves), "5% would be noise"
     on_cpu = Context(plain.facts, plain.environment.model_copy(update={"device": "cpu"}), given.profile)
     moves = CATALOGUE["fold_conv_bn"].prediction(on_cpu).moves
     assert not any(move.quantity == "kernel time" for move in moves), "the profiler's time is in it"

@@ -67,6 +67,45 @@ def test_kernels_are_counted_also_where_one_launch_starts_many():
     assert check([fewer], on_cpu, on_cpu)[0].result == "not checked"
 
 
+def of_kernels(*durations_us: float) -> Profile:
+    """One step with so many kernels."""
+    plain = profile_of("cuda", tuple(f"aten::op{place}" for place in range(len(durations_us))))
+    operators = tuple(one.model_copy(update={"kernels": (one.kernels[0].model_copy(update={"duration_ns": round(us * 1e3)}),)})
+                      for one, us in zip(plain.operators, durations_us, strict=False))
+    whole_ns = round(sum(durations_us) * 1e3)
+    timeline = plain.timeline.model_copy(update={"steps": 1, "busy_ns": whole_ns, "measured_ns": whole_ns})
+    return plain.model_copy(update={"operators": operators, "unattributed_kernels": (), "timeline": timeline})
+
+
+FOLD = PassPrediction(name="fold_conv_bn", words="w", gain=(1.0, 1.2), moves=(
+    ExpectedMove(quantity="kernels", low=0.0, high=0.99), ExpectedMove(quantity="kernel time", low=1 / 1.2, high=0.95)))
+
+
+@pytest.mark.parametrize("beside", ["compile_default", "compile_reduce_overhead", "compile_max_autotune"])
+def test_what_a_compile_mode_fuses_beyond_its_prediction_makes_no_other_pass_unexplained(beside):
+    moves = (ExpectedMove(quantity=IDLE, low=0.0, high=0.5),) if beside != "compile_default" else ()
+    mode = PassPrediction(name=beside, words="w", gain=(1.0, 1.08), moves=moves)
+    before, after = of_kernels(100, 100, 100), of_kernels(80, 70)
+    assert check([FOLD, mode], before, after, {"fold_conv_bn": 1.1})[0].result == "confirmed"
+    assert check([FOLD], before, after, {"fold_conv_bn": 1.1})[0].result == "unexplained", "alone it can't have halved them"
+
+
+def test_kernels_that_another_kept_pass_adds_say_nothing_of_this_one():
+    before, more = of_kernels(100, 100), of_kernels(60, 60, 60)
+    cast = PassPrediction(name="bf16_autocast", words="w", gain=(1.0, 4.0))
+    graph = PassPrediction(name="cuda_graph", words="w", gain=(1.0, 1.1), moves=(ExpectedMove(quantity=IDLE, low=0.0, high=0.5),))
+    assert [move.result for move in check([FOLD, cast], before, more)[0].moves] == ["not measured", "seen"]
+    assert [move.result for move in check([FOLD, graph], before, more)[0].moves] == ["not seen", "seen"], "a graph adds none"
+    assert check([FOLD], before, before)[0].result == "not seen", "nothing moved"
+
+
+def test_the_copies_of_a_graph_are_no_kernels_time():
+    before, after = of_kernels(100, 100), of_kernels(90, 90, 30)
+    copy = after.operators[2].kernels[0].model_copy(update={"category": "memcpy"})
+    after = after.model_copy(update={"operators": (*after.operators[:2], after.operators[2].model_copy(update={"kernels": (copy,)}))})
+    assert quantity("kernel time", after) / quantity("kernel time", before) == pytest.approx(0.9)
+
+
 def test_what_other_kept_passes_said_of_the_device_s_work_may_be_in_the_kernel_time_too():
     before, after = waiting(300.0, 10.0), waiting(141.0, 10.0)
     attention = PassPrediction(name="attention", words="w", gain=(1.0, 1.34),

@@ -138,6 +138,16 @@ def test_a_claim_over_the_ladder_names_the_rows_that_were_not_timed(tmp_path):
     assert lower.untimed == ("compile_max_autotune_no_cudagraphs", "compile_max_autotune"), "at that precision"
 
 
+def test_a_row_of_the_ladder_that_was_kept_after_a_longer_judgement_is_not_held_against_its_first_one(tmp_path):
+    kept = row("compile_max_autotune", verdict("AMBIGUOUS", 1.5, 0.6))
+    again = row("optimized.py", verdict(speedup=1.6))
+    end = ending(tmp_path, [*LADDER[:2], kept], kept)
+    end = Ending(**{**end.__dict__, "kept": Kept(kept, again), "confirmations": [
+        again.model_copy(update={"tags": {"role": "confirmation", "of": kept.name}})]})
+    assert claims.sentences(end)[0].startswith("What was kept is the best row of the torch.compile ladder")
+    assert claims.by_precision(end)[0]["over"] == "the same"
+
+
 def test_nothing_is_claimed_over_a_ladder_of_which_nothing_was_timed(tmp_path):
     kept = row("fold_conv_bn", verdict(speedup=1.12))
     end = ending(tmp_path, [row("no_grad", verdict(speedup=1.04)), kept], kept)

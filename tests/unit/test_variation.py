@@ -57,6 +57,28 @@ def test_another_number_of_dimensions_and_another_structure():
     assert variation.changing_structure([(one,), (one, two), (one, two, 3)]) == ["1", "2"]
     assert variation.changing_structure([{"a": one, "b": two}, {"b": two, "a": one}]) == ["a", "b"]
     assert variation.changing_structure([(one, 2), (two, 3)]) == []
+    assert variation.changing_structure([(one, two), (one, None)]) == variation.changing_structure([(one, 3), (one, None)]) == ["1"]
+
+
+def test_what_calls_write_into_their_inputs_is_no_structure_that_follows_the_seed(tmp_path):
+    file = tmp_path / "messages.py"
+    file.write_text("""
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, batch):
+        batch["h"] = batch["x"] + 1
+        batch["seen"] = batch.get("seen", []) + [batch["h"]]
+        return batch["h"]
+
+def get_model_and_input():
+    return Net().eval(), ({"x": torch.randn(2, 3)},)
+""")
+    workload = loaders.load(str(file), None, {}, "cpu")
+    for _ in range(3):
+        workload.step()
+    found = variation.describe(workload, 0)
+    assert found["changing_structure"] == [] and found["changing_inputs"] == []
 
 
 @pytest.mark.parametrize(("steps", "stop", "expected"), [
@@ -203,11 +225,11 @@ def test_a_generation_loop_stays_right_under_the_compile_passes(tmp_path):
 def test_a_number_of_inputs_that_follows_the_seed_ends_the_run_with_one_line(workload):
     assert set(described("dynamic/several")["changing_structure"]) in ({"2"}, {"2", "3"}, {"2", "3", "4"})
     stages = FakeStages({}, changing_structure=("2", "3", "4"))
-    with pytest.raises(WorkloadFailed, match=r"\(inputs 2, 3, 4 are not in every call\), so no candidate can be judged") as caught:
+    with pytest.raises(WorkloadFailed, match=r"\(inputs 2, 3, 4 are not the same in every call\), so no candidate can be judged") as caught:
         run(workload, stages)
     assert (caught.value.code, caught.value.exit_code, caught.value.where) == ("inputs_vary", 4, str(workload.path)) and not stages.judged
     [report] = workload.path.parent.rglob("report.md")
-    assert "Changing structure: inputs 2, 3, 4 are not in every call." in report.read_text()
+    assert "Changing structure: inputs 2, 3, 4 are not the same in every call." in report.read_text()
     assert "Mend: return the same structure under every seed" in report.read_text()
 
 

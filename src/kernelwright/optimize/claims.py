@@ -130,7 +130,7 @@ def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
 def _untimed(rows: Sequence[Experiment], level: Precision) -> tuple[str, ...]:
     """Compile modes that apply and that nobody looked at, at this level."""
     known = [row for row in rows if is_ladder_row(row) and row.precision in ("equal", level)]
-    off = {name for name in COMPILED for row in known if name in row.passes and row.status == "not_applicable"}
+    off = {name for name in COMPILED for row in known if name in row.passes and row.status in ("not_applicable", "failed")}
     looked_at = {name for name in COMPILED for row in known if name in row.passes and row.precision == level and _looked_at(row)}
     return tuple(name for name in COMPILED if name not in off | looked_at)
 
@@ -177,7 +177,7 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
     confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
     note = f"confirmed: {end.kept.gain}" if confirmed and end.kept else "" if row is None else "judged once"
     speedup, interval = end.kept.least if confirmed and end.kept else (own, row.verdict.interval if row and row.verdict else None)
-    beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.name == row.name \
+    beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.row == row.name \
         else factor(*over(speedup, interval, rung))
     return {
         "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
@@ -243,7 +243,7 @@ def sentences(end: Ending) -> list[str]:
     assert speedup is not None
     if not rung.compiled:
         words = ["No row of the torch.compile ladder was timed, so nothing is said over it."]
-    elif rung.name == kept.row.name:
+    elif rung.row == kept.row.name:
         words = [f"What was kept is the best row of the torch.compile ladder at {kept.row.precision} precision{untimed}."]
     else:
         words = [f"Best {'timed ' if untimed else ''}row of the torch.compile ladder at {kept.row.precision} precision or higher: "

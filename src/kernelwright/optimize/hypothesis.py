@@ -10,6 +10,7 @@ from ..diagnose.common import all_kernels
 from ..model.profile import Aggregated, Operator, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
 from ..roofline.counters import LEAST_COVERED
+from .passes import CATALOGUE
 
 IDLE = "idle time"
 """Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""
@@ -29,8 +30,20 @@ def check(
 ) -> tuple[Hypothesis, ...]:
     """One Hypothesis a kept pass. realised: pass -> what the kept candidate loses without it (speed-up); after: None, nothing profiled."""
     listed = list(predictions)
-    return tuple(_checked(one, before, after, (realised or {}).get(one.name), _of_others(one, listed), in_the_whole(one, listed))
-                 for one in listed)
+    return tuple(_checked(one, before, after, (realised or {}).get(one.name), _work_of_others(one, listed), _may_add(one, listed),
+                          in_the_whole(one, listed)) for one in listed)
+
+
+def _work_of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
+    """_of_others, and 0 beside a compile mode: it often fuses more than was predicted of it."""
+    compiled = any(CATALOGUE[other.name].carrier for other in predictions if other.name != one.name and other.name in CATALOGUE)
+    return 0.0 if compiled else _of_others(one, predictions)
+
+
+def _may_add(one: PassPrediction, predictions: Sequence[PassPrediction]) -> bool:
+    """Whether another kept pass may bring kernels of its own: each but a CUDA graph, a compile mode, and what says that it leaves fewer."""
+    return any(other.name != one.name and not {move.quantity for move in other.moves} & {IDLE, KERNELS}
+               and not (other.name in CATALOGUE and CATALOGUE[other.name].carrier) for other in predictions)
 
 
 def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
@@ -72,7 +85,8 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
         found = all_kernels(profile) if not operators else (kernel for one in chosen for kernel in one.kernels)
         return sum(kernel.category == "kernel" for kernel in found) / timeline.steps
     if name == "kernel time":
-        total = timeline.measured_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
+        copied_ns = sum(kernel.duration_ns for kernel in all_kernels(profile) if kernel.category in ("memcpy", "memset"))  # a graph's
+        total = timeline.measured_ns - copied_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
         return total / timeline.steps
     if name == "DRAM bytes":
         return _dram_bytes(chosen, timeline.steps)
@@ -80,29 +94,32 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
 
 
 def _dram_bytes(operators: Sequence[Operator], steps: int) -> float | None:
-    found = _counted(operators, lambda one: None if one.total_dram_bytes_read is None or one.total_dram_bytes_written is None
-                     else one.total_dram_bytes_read + one.total_dram_bytes_written)
-    return sum(amount for amount, _ in found) / steps if found else None
+    """A step; what has no counters moves as much in its time as what has."""
+    found, covered = _counted(operators, lambda one: None if one.total_dram_bytes_read is None or one.total_dram_bytes_written is None
+                              else one.total_dram_bytes_read + one.total_dram_bytes_written)
+    return sum(amount for amount, _ in found) / covered / steps if found else None
 
 
 def _tensor_core_share(operators: Sequence[Operator]) -> float | None:
     """Tensor cores' activity, weighted by time."""
-    found = _counted(operators, lambda one: one.tensor_core_active_pct)
+    found, _ = _counted(operators, lambda one: one.tensor_core_active_pct)
     total_ns = sum(duration_ns for _, duration_ns in found)
     return sum(share * duration_ns for share, duration_ns in found) / total_ns if total_ns else None
 
 
-def _counted(operators: Sequence[Operator], value: Callable[[Aggregated], float | None]) -> list[tuple[float, int]]:
-    """(value, duration) of those with counters; none where they hold less than LEAST_COVERED of the operators' time: ncu replays the
-    heaviest launches alone."""
+def _counted(operators: Sequence[Operator], value: Callable[[Aggregated], float | None]) -> tuple[list[tuple[float, int]], float]:
+    """((value, duration) of those with counters, their share of the operators' time, 0..1); none where they hold less than LEAST_COVERED of
+    it: ncu replays the heaviest launches alone."""
     timed = [(value(one.aggregated), one.aggregated.total_duration_ns) for one in operators if one.aggregated.kernel_count]
     known = [(found, duration_ns) for found, duration_ns in timed if found is not None]
-    enough = sum(duration_ns for _, duration_ns in known) >= LEAST_COVERED * sum(duration_ns for _, duration_ns in timed)
-    return known if enough else []
+    whole_ns = sum(duration_ns for _, duration_ns in timed)
+    covered = sum(duration_ns for _, duration_ns in known) / whole_ns if whole_ns else 0.0
+    return (known, covered) if covered >= LEAST_COVERED else ([], covered)
 
 
-def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0) -> SeenMove:
-    """A move beside what the profiles say. of_others: the least factor that other passes may have added to it."""
+def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0, may_add: bool = False) -> SeenMove:
+    """A move beside what the profiles say. of_others: the least factor that other passes may have added to it; may_add: they may have
+    brought more of it, so that more than was expected says nothing."""
     move = move.model_copy(update={"low": move.low * of_others})
     old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
@@ -110,7 +127,7 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
     slack = 0.0 if move.quantity == KERNELS else SLACK
     fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
     return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
-                    result="not measured" if ratio is None else "seen" if fits else "not seen")
+                    result="not measured" if ratio is None or (may_add and ratio > move.high) else "seen" if fits else "not seen")
 
 
 def ratio_of(name: str, old: float | None, new: float | None) -> float | None:
@@ -123,10 +140,10 @@ def ratio_of(name: str, old: float | None, new: float | None) -> float | None:
     return new / old if old > 0 else None
 
 
-def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float,
+def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: float | None, of_others: float, may_add: bool,
              whole: tuple[float, float] | None) -> Hypothesis:
-    moves = tuple(seen(move, before, after, of_others if (move.quantity, move.operators) == ("kernel time", "") else 1.0)
-                  for move in one.moves)
+    moves = tuple(seen(move, before, after, of_others if (move.quantity, move.operators) == ("kernel time", "") else 1.0,
+                       may_add and move.quantity == KERNELS) for move in one.moves)
     result: HypothesisResult
     results = {move.result for move in moves} - {"not measured"}
     pays = gain is not None and gain >= WORTH

@@ -45,7 +45,7 @@ def recognised(context: Context) -> list[str]:
     if facts.dtype in NARROW:
         found.append(f"Already in {facts.dtype}: there are no passes to lower precision.")
     if facts.changing_structure:
-        found.append(f"Changing structure: {_places(facts.changing_structure)} not in every call.")
+        found.append(f"Changing structure: {_places(facts.changing_structure)} not the same in every call.")
     if facts.changing_inputs:
         found.append(f"Dynamic shapes: {'; '.join(map(_changing, facts.changing_inputs))}. {ONE_SHAPE}")
     if facts.changing_values:
@@ -61,8 +61,8 @@ def unjudgeable(context: Context, workload: Path) -> WorkloadFailed | None:
     facts = context.facts
     if facts.changing_structure:
         return WorkloadFailed(
-            "inputs_vary", f"the structure of the inputs follows the seed ({_places(facts.changing_structure)} not in every call), so no "
-            "candidate can be judged", where=str(workload),
+            "inputs_vary", f"the structure of the inputs follows the seed ({_places(facts.changing_structure)} not the same in every "
+            "call), so no candidate can be judged", where=str(workload),
             fix="return the same structure under every seed (shapes and values may follow it)")
     if facts.changing_weights:
         return WorkloadFailed(

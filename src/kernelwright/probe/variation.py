@@ -31,8 +31,8 @@ MOST_OPERATORS = 100_000
 MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 """Where torch._dynamo.mark_dynamic and maybe_mark_dynamic note dimensions."""
 EDGE = 8
-"""Of each dimension of a parameter so many values are compared before and after a call, beside its version: an update through .data
-leaves that as it was."""
+"""Of each dimension of a parameter so many values are compared before and after a call. Not its version: an update through .data leaves
+that as it was, and one that is taken back does not."""
 READS = ("_local_scalar_dense",)
 COPIES = ("_to_copy",)
 
@@ -41,11 +41,14 @@ Dims = tuple[tuple[int, ...], ...]
 
 def describe(workload: LoadedWorkload, seed: int) -> dict[str, Any]:
     """The fields of WorkloadFacts that ProbeRequest.variation asks for. Exceptions of the workload's own code pass through."""
-    raws, start = [workload.raw_input], time.perf_counter()
+    fresh, start = [], time.perf_counter()
     for other in range(1, SEEDS + 1):
-        raws.append(workload.generated(seed + other))
+        fresh.append(workload.generated(seed + other))
         if time.perf_counter() - start > LIMIT_S:
             break
+    raws = [workload.raw_input, *fresh]
+    if changing_structure(raws):  # calls may have written into the one that is at hand
+        raws = fresh
     return {"changing_inputs": changing_inputs(raws), "changing_values": changing_values(raws),
             "changing_structure": changing_structure(raws), **watched(workload)}
 
@@ -77,12 +80,14 @@ def changing_values(raws: Sequence[Any]) -> list[str]:
 
 
 def changing_structure(raws: Sequence[Any]) -> list[str]:
-    """Paths that not all of these inputs have; all paths where only their order differs."""
-    rows = [[path for path, _ in (*tree.leaves(raw), *plain_leaves(raw))] for raw in raws]
+    """Paths that not all of these inputs have, or that hold a tensor in one and something else, or None, in another; all paths where only
+    their order differs."""
+    rows = [[*((path, "tensor") for path, _ in tree.leaves(raw)), *((path, value is None) for path, value in plain_leaves(raw))]
+            for raw in raws]
     if all(row == rows[0] for row in rows):
         return []
     every = set().union(*rows)
-    return sorted(every.difference(set(rows[0]).intersection(*rows)) or every)
+    return sorted({path for path, _ in every.difference(set(rows[0]).intersection(*rows)) or every})
 
 
 def watched(workload: LoadedWorkload) -> dict[str, Any]:
@@ -123,19 +128,17 @@ def _loop(workload: LoadedWorkload, watch: _Watch, calls: dict[torch.nn.Module, 
     return {"module": _name(module, workload.model), "calls": calls[module], "grows": grown, "reads": watch.reads}
 
 
-def _weights(model: Any) -> dict[str, tuple[int, torch.Tensor]]:
-    """Version and some values of each parameter."""
+def _weights(model: Any) -> dict[str, torch.Tensor]:
+    """Some values of each parameter."""
     found = {}
     for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
         with suppress(RuntimeError, NotImplementedError, TypeError):  # kinds of tensors that can't be cut
-            version = 0 if weight.is_inference() else weight._version
-            found[name] = version, weight.detach()[(slice(EDGE),) * weight.dim()].clone()
+            found[name] = weight.detach()[(slice(EDGE),) * weight.dim()].clone().nan_to_num()
     return found
 
 
-def _changed(before: dict[str, tuple[int, torch.Tensor]], after: dict[str, tuple[int, torch.Tensor]]) -> list[str]:
-    return [name for name, (version, values) in after.items()
-            if name in before and (version != before[name][0] or not torch.equal(values, before[name][1]))]
+def _changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name, values in after.items() if name in before and not torch.equal(values, before[name])]
 
 
 def _fails_without_gradients(workload: LoadedWorkload) -> bool:

@@ -27,9 +27,6 @@ Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithm
 Quantity = Literal["kernels", "idle time", "kernel time", "DRAM bytes", "tensor-core share"]
 
 
-TIMES: frozenset[Quantity] = frozenset({"idle time", "kernel time"})
-
-
 @dataclass(frozen=True)
 class Move:
     """A measured quantity that a pass is expected to change: value after / value before, from low to high."""
@@ -170,7 +167,8 @@ class Pass:
     training: bool = True
     """Whether it is valid for a training step, and for a call that runs a backward pass itself."""
     copies_weights: bool = False
-    """It works on copies of weights; for a training step, where gradients must land in the model's own, it changes those in place."""
+    """It works on copies of weights; for a training step, and a call that runs a backward pass, where gradients must land in the model's own,
+    it changes those in place."""
     fixes_addresses: bool = False
     measures: bool = False
     """Its rewrite times kernels while it is built or first called, and keeps the faster ones: nothing else may run then. What Inductor or
@@ -199,14 +197,10 @@ class Pass:
 
     def prediction(self, context: Context) -> Prediction:
         """What it should give on this workload. Kernels and traffic of compiled code are not those that the uncompiled model shows: how far
-        they move from there is not predicted. What gains otherwise than by taking idle time away shortens the device's work, by as much at
-        most; on a CPU the profiler's own time would be in that."""
+        they move from there is not predicted."""
         made = self.predict(context)
         hidden = ("kernels", "DRAM bytes") if context.facts.already_compiled else ()
-        moves = tuple(move for move in made.moves if move.quantity not in hidden)
-        if made.gain is not None and made.gain[1] > 1 and context.on_gpu and not {move.quantity for move in moves} & TIMES:
-            moves += (Move("kernel time", 1.0 / made.gain[1], 1.0),)
-        return replace(made, moves=moves)
+        return replace(made, moves=tuple(move for move in made.moves if move.quantity not in hidden))
 
     @property
     def in_graph(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from ...model.profile import Operator
 from ...report.figures import in_unit
 from ...roofline.knowledge import bottlenecks
 from .base import Context, Move, Prediction
@@ -70,6 +71,9 @@ def first(*reasons: str | None) -> str | None:
 
 FEWER_KERNELS = Move("kernels", 0.0, 0.99)
 LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
+NOTABLE, SHORTER = 1.11, 0.95
+"""A predicted gain of this size shows in the kernels' time: two profiles of one program differ by 5%."""
+NOTABLE_PCT, LEAST_ROWS = 10.0, 16
 TENSOR_CORES = Move("tensor-core share", 2.0, 100.0, "mm|linear|product")
 """Of products that float32's pipes did: the share, in percent, below which 1 counts, at least doubles."""
 
@@ -84,7 +88,13 @@ def share_words(context: Context, share_pct: float | None, what: str, *moves: Mo
     roof = most_possible(context)
     most = min(most, roof) if roof is not None else most
     gain = (1.0, most) if removed and most < math.inf and not context.facts.already_compiled else None
-    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, moves)
+    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, (*moves, *shorter(context, gain)))
+
+
+def shorter(context: Context, gain: tuple[float, float] | None) -> tuple[Move, ...]:
+    """What a gain that comes from the device's work does to its kernels' time. Nothing where it is no more than two profiles of one program
+    differ by, and on a CPU, where the profiler's own time is in it."""
+    return (Move("kernel time", 1.0 / gain[1], SHORTER),) if gain is not None and gain[1] >= NOTABLE and context.on_gpu else ()
 
 
 def most_possible(context: Context) -> float | None:
@@ -163,7 +173,15 @@ def narrow_words(context: Context, words: str, times: float, rest: float = 1.0) 
     layers, products = max(0.0, min(whole, 100.0) - products), min(products, 100.0)
     least = (products / max(1.0, times / (TF32_TIMES if flags.matmul_tf32 else 1.0))
              + layers / max(1.0, times / (TF32_TIMES if flags.cudnn_tf32 else 1.0)) + (100.0 - products - layers) / rest)
-    return Prediction(words, (1.0, max(1.0, 100.0 / least)), (TENSOR_CORES,) if products > 0 and not flags.matmul_tf32 else ())
+    gain = (1.0, max(1.0, 100.0 / least))
+    tall = (context.share_where_pct(_is_tall) or 0.0) >= NOTABLE_PCT and not flags.matmul_tf32
+    return Prediction(words, gain, (*((TENSOR_CORES,) if tall else ()), *shorter(context, gain)))
+
+
+def _is_tall(operator: Operator) -> bool:
+    """Whether it is a product that tensor cores are used for: of vectors they are not."""
+    matrices = [shape for shape in operator.input_shapes if len(shape) > 1]
+    return operator.operator_name in PRODUCTS and len(matrices) > 1 and min(size for shape in matrices for size in shape[-2:]) >= LEAST_ROWS
 
 
 def captured_words(context: Context) -> Prediction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_FOLD, Context, Pass, Prediction
-from .conditions import FEWER_KERNELS, first, needs_module, not_yet_compiled
+from .conditions import FEWER_KERNELS, first, needs_module, not_yet_compiled, shorter
 from .lookups import LOOKUP, after_lookups_pct
 
 
@@ -19,7 +19,7 @@ def _predict(context: Context) -> Prediction:
     if share_pct is None:
         return Prediction(f"{what}: share not measured", moves=(FEWER_KERNELS,))
     gain = (1.0, 100.0 / (100.0 - share_pct)) if 0 < share_pct < 100 and not context.facts.already_compiled else None
-    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, (FEWER_KERNELS,))
+    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, (FEWER_KERNELS, *shorter(context, gain)))
 
 
 PASS = Pass(
