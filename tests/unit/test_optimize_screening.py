@@ -796,6 +796,13 @@ def test_who_is_judged_and_in_which_order():
     assert order(fast, second, ladder, low, plenty=False) == ["bf16", "cuda_graph"], "the ladder's row changes nothing that is kept"
     done = fast.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.9)})
     assert order(done, second, ladder, precision="equal") == ["compile_default"], "1.5 is not close to 2"
+    off = fast.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.4)})
+    compiled = screened(5, "channels_last", "compile_default", speedup=1.8)
+    assert order(off, second, compiled, precision="equal") == [compiled.name], "the screen was off for what is not compiled"
+    assert order(off, second, compiled, precision="equal", plenty=False) == []
+    assert order(done, second, compiled, precision="equal") == [], "the screen was right: 1.8 is not close to 2"
+    low_too = screened(5, "channels_last", "compile_default", speedup=1.4)
+    assert order(off, low_too, precision="equal") == [], "no faster than the judge's figure"
     same = fast.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
     assert order(same, second, ladder, precision="equal") == ["channels_last", "compile_default"]
     assert order(screened(1, "cuda_graph", speedup=0.6), precision="equal") == [], "hopeless"
