@@ -219,17 +219,18 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
     means = [f"{pages.geometric_mean(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
     assert f"geometric mean {means[0]} over the original, {means[1]} over the best row of the ladder" in said
     faster = [row for row in found.values() if row["kept"] != "nothing"]
-    assert len(faster) == 4 and all(row["confirmed"] for row in faster) and "four are faster, each confirmed" in said
-    for words, name in (("embedding example comes to {0:.2f}x, {1:.2f}x over the ladder", "embedding_projection"),
-                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it", "depthwise_separable_conv"),
-                        ("the convolutions to {0:.2f}x, {1:.2f}x over it", "conv_block"),
-                        ("the LSTM to {0:.2f}x, {1:.2f}x over it", "lstm_sequence_encoder")):
+    assert [row["workload"] for row in faster if not row["confirmed"]] == ["gpt2"] and len(faster) == 5
+    assert "five are faster, four of them confirmed" in said
+    for words, name in (("The depthwise example comes to {0:.2f}x, {1:.2f}x over the ladder", "depthwise_separable_conv"),
+                        ("the embedding example to {0:.2f}x, {1:.2f}x over it", "embedding_projection"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it", "conv_block"), ("the LSTM to {0:.2f}x", "lstm_sequence_encoder"),
+                        ("GPT-2 to {0:.2f}x (judged once)", "gpt2")):
         assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
 
 
-def test_what_is_said_of_another_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
+def test_what_is_said_of_an_earlier_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
     with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -238,10 +239,7 @@ def test_what_is_said_of_another_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path
     assert len(runs) == 7
     kept = {name: next((row.verdict.speedup for row in rows_of if row.kept), 1.0) for name, rows_of in runs.items()}
     assert sum(speedup > 1 for speedup in kept.values()) == 3 and min(kept.values()) == 1.0
-    assert f"without the ladder: {pages.geometric_mean(kept.values()):.2f}x, three faster, each confirmed" in said
-    for words, name in (("The depthwise example came to {:.2f}x", "depthwise_separable_conv"),
-                        ("the convolutions to {:.2f}x,", "conv_block"), ("the LSTM to {:.2f}x.", "lstm_sequence_encoder")):
-        assert words.format(kept[name]) in said
+    assert f"without the ladder, came to {pages.geometric_mean(kept.values()):.2f}x, three faster" in said
     left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
     assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
     assert "`fold_embedding+compile_default` was not begun with 9 s left" in said
