@@ -119,6 +119,14 @@ def test_what_shortens_the_work_says_by_how_much_the_kernels_get_shorter() -> No
     whole = builders.timeline(40 * 300_000, 40 * 300_000)
     small = Context(many.facts, many.environment, many.profile.model_copy(update={"timeline": whole}))
     assert not any(move.quantity == "kernel time" for move in CATALOGUE["fold_conv_bn"].prediction(small).moves), "5% would be noise"
+    for shapes, busy in ((((8,), (1, 64), (64, 512)), False), (((8,), (512, 64), (64, 8)), False), (((8,), (512, 64), (64, 512)), True)):
+        products = tuple(one.model_copy(update={"input_shapes": shapes}) for one in given.profile.operators)
+        shaped = Context(plain.facts, plain.environment, given.profile.model_copy(update={"operators": products}))
+        for name in ("tf32", "bf16"):
+            quantities = {move.quantity for move in CATALOGUE[name].prediction(shaped).moves}
+            assert ("tensor-core share" in quantities) == busy, "products of a few rows or columns leave tensor cores idle"
+    narrow = Context(plain.facts, plain.environment.model_copy(update={"matmul_tf32": True}), shaped.profile)
+    assert "tensor-core share" not in {move.quantity for move in CATALOGUE["bf16"].prediction(narrow).moves}
     on_cpu = Context(plain.facts, plain.environment.model_copy(update={"device": "cpu"}), given.profile)
     moves = CATALOGUE["fold_conv_bn"].prediction(on_cpu).moves
     assert not any(move.quantity == "kernel time" for move in moves), "the profiler's time is in it"

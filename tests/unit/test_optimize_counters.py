@@ -87,6 +87,20 @@ def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():
     assert (same.result, unknown.result) == ("not seen", "not checked")
 
 
+def test_bytes_of_the_few_kernels_without_counters_are_taken_to_be_in_proportion_to_their_time():
+    def counted(*gigabytes: float | None):
+        operators = builders.operators(tuple(f"aten::op{place}" for place in range(len(gigabytes))), 1, 1000)
+        given = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update={
+            "total_dram_bytes_read": size, "total_dram_bytes_written": None if size is None else 0.0,
+            "total_duration_ns": 19_000 if place == 0 else 1_000})})
+            for place, (one, size) in enumerate(zip(operators, gigabytes, strict=True)))
+        profile = builders.gpu_annotation()
+        return profile.model_copy(update={"operators": given, "timeline": profile.timeline.model_copy(update={"steps": 1})})
+
+    assert quantity("DRAM bytes", counted(19e9, None)) == pytest.approx(20e9) == quantity("DRAM bytes", counted(19e9, 1e9))
+    assert quantity("DRAM bytes", counted(19e9, None, None, None)) is None, "19 of 22 parts of the time"
+
+
 def with_tensor_cores(*shares: float | None):
     """A profile whose operators take 3, 1, 1, ... parts of the time and have these shares."""
     operators = builders.operators(tuple(f"aten::mm{place}" for place in range(len(shares))), 1, 1000)

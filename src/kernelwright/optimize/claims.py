@@ -27,7 +27,7 @@ CONDITIONS = {
     "end to end": "end to end: inputs from the host, the call, outputs back",
 }
 """A judge's condition -> what it is called in a report, in that order."""
-COMPILED = LADDER[1:]
+COMPILE_MODES = LADDER[1:]
 """torch.compile's own rows, without no_grad."""
 _DECIDED = ("FASTER", "SAME", "SLOWER")
 
@@ -121,7 +121,7 @@ def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
             continue
         undecided += row.verdict is not None and row.verdict.verdict == "AMBIGUOUS"
         found = _timed(row)
-        compiled = compiled or (found is not None and not own_passes(row).isdisjoint(COMPILED))
+        compiled = compiled or (found is not None and not own_passes(row).isdisjoint(COMPILE_MODES))
         if found is not None and found.speedup > top.speedup:
             top = found
     return replace(top, undecided=undecided, untimed=_untimed(rows, level), compiled=compiled)
@@ -130,9 +130,9 @@ def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
 def _untimed(rows: Sequence[Experiment], level: Precision) -> tuple[str, ...]:
     """Compile modes that apply and that nobody looked at, at this level."""
     known = [row for row in rows if is_ladder_row(row) and row.precision in ("equal", level)]
-    off = {name for name in COMPILED for row in known if name in row.passes and row.status in ("not_applicable", "failed")}
-    looked_at = {name for name in COMPILED for row in known if name in row.passes and row.precision == level and _looked_at(row)}
-    return tuple(name for name in COMPILED if name not in off | looked_at)
+    off = {name for name in COMPILE_MODES for row in known if name in row.passes and row.status in ("not_applicable", "failed")}
+    looked_at = {name for name in COMPILE_MODES for row in known if name in row.passes and row.precision == level and _looked_at(row)}
+    return tuple(name for name in COMPILE_MODES if name not in off | looked_at)
 
 
 def _looked_at(row: Experiment) -> bool:

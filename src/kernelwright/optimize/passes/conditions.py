@@ -74,7 +74,8 @@ LESS_TRAFFIC = Move("DRAM bytes", 0.0, 0.99)
 NOTABLE, SHORTER = 1.11, 0.95
 """A predicted gain of this size shows in the kernels' time: two profiles of one program differ by 5%."""
 NOTABLE_PCT, LEAST_ROWS = 10.0, 16
-TENSOR_CORES = Move("tensor-core share", 2.0, 100.0, "mm|linear|product")
+"""A cast is predicted to busy the tensor cores where products of so many rows and columns hold so much of the time."""
+BUSY_CORES = Move("tensor-core share", 2.0, 100.0, "mm|linear|product")
 """Of products that float32's pipes did: the share, in percent, below which 1 counts, at least doubles."""
 
 
@@ -175,7 +176,7 @@ def narrow_words(context: Context, words: str, times: float, rest: float = 1.0) 
              + layers / max(1.0, times / (TF32_TIMES if flags.cudnn_tf32 else 1.0)) + (100.0 - products - layers) / rest)
     gain = (1.0, max(1.0, 100.0 / least))
     tall = (context.share_where_pct(_is_tall) or 0.0) >= NOTABLE_PCT and not flags.matmul_tf32
-    return Prediction(words, gain, (*((TENSOR_CORES,) if tall else ()), *shorter(context, gain)))
+    return Prediction(words, gain, (*((BUSY_CORES,) if tall else ()), *shorter(context, gain)))
 
 
 def _is_tall(operator: Operator) -> bool:

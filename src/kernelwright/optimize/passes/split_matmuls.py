@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.profile import Operator
 from .base import LAYER_CAST, Context, Pass, Prediction, Products
-from .conditions import CONVOLUTIONS, TENSOR_CORES, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
+from .conditions import BUSY_CORES, CONVOLUTIONS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
 from .shares import worth
 from .split_products import FASTEST
 
@@ -43,7 +43,7 @@ def _predict(context: Context) -> Prediction:
     if share_pct is None:
         return words
     high = 100.0 / (100.0 - share_pct * (1.0 - 1.0 / FASTEST))
-    return Prediction(words.words, (1.0, high), (TENSOR_CORES, *shorter(context, (1.0, high))))
+    return Prediction(words.words, (1.0, high), (BUSY_CORES, *shorter(context, (1.0, high))))
 
 
 PASS = Pass(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .base import LAYER_CAST, Context, Pass, Prediction, Products
-from .conditions import PRODUCTS, TENSOR_CORES, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
+from .conditions import BUSY_CORES, PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
 
 
 def _refuse(context: Context) -> str | None:
@@ -19,7 +19,7 @@ def _predict(context: Context) -> Prediction:
         return words
     # Three, six or nine narrow products for one: at best FASTEST times as fast, and nothing where every layer stays as it was.
     high = 100.0 / (100.0 - share_pct * (1.0 - 1.0 / FASTEST))
-    return Prediction(words.words, (1.0, high), (TENSOR_CORES, *shorter(context, (1.0, high))))
+    return Prediction(words.words, (1.0, high), (BUSY_CORES, *shorter(context, (1.0, high))))
 
 
 FASTEST = 4.0
