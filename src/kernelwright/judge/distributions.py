@@ -57,9 +57,9 @@ class Budget:
         self.clock = clock
         self.start = clock()
 
-    def allows(self) -> bool:
-        """Another round, if it takes as long as one of the generator's."""
-        return self.clock() - self.start + self.round_s <= self.seconds
+    def allows(self, rounds: int = 1) -> bool:
+        """So many more rounds, if each takes as long as one of the generator's."""
+        return self.clock() - self.start + rounds * self.round_s <= self.seconds
 
     def note(self, done: int, wanted: int, call_s: float) -> str | None:
         """What was left out, and why."""

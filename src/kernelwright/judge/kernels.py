@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,11 @@ from ..model.verdict import Audit
 from .channel import WorkerFailed
 from .exchange import Exchange
 from .options import ReferenceFailed
-from .replies import Done, InputsMade, OwnKernels, Withheld
+from .replies import Done, OwnKernels, Withheld
 from .results import RoundResult
 from .rounds import Rounds
 from .screening import Unread, parsed
-from .untrusted import open_regular, remove
+from .untrusted import open_regular
 
 SEEN = "kernels seen"
 REPLAY = "ghost replay"
@@ -236,10 +235,5 @@ def _without(names: tuple[str, ...], mine: Exchange, rounds: Rounds, index: int)
 
 
 def _fresh_round(rounds: Rounds, number: int) -> RoundResult:
-    file = rounds.inputs_folder / f"{secrets.token_hex(8)}.tensors"
-    try:
-        made = rounds.reference.ask("make_inputs", InputsMade, round=number, seed=rounds.seeds.of(f"inputs {number}"), file=str(file))
-        rounds.candidate.ask("take_inputs", Done, round=number, file=str(file), plain=made.plain)
-    finally:
-        remove(file)
+    rounds.sharing.share(number)
     return rounds._round(number)

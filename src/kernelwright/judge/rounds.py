@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,11 +31,11 @@ from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
-from .replies import Called, Done, InputsMade, Layouts, Surveyed, SurveyedKind
+from .replies import Called, Layouts, Surveyed, SurveyedKind
 from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
+from .sharing import ENDED, Sharing
 from .steady import drift, repeat
 from .tensors import Leaf
-from .untrusted import remove
 
 REFILLED_ROUND = 1
 """This round's inputs are copied into the tensors that the round before used: same address, other values."""
@@ -74,6 +74,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self.expectations = Expectations(self.reference, self.seeds, self.count, self.training)
+        self.sharing = Sharing(self.reference, self.candidate, self.seeds, self.inputs_folder)
 
     @property
     def repeatable(self) -> bool:
@@ -83,7 +84,7 @@ class Rounds:
     def share_inputs(self) -> None:
         """Every round's inputs, made in the reference's process and read in the candidate's."""
         for number in range(self.count):
-            made = self._share(number)
+            made = self.sharing.share(number, upcoming=(number + 1, None) if number + 1 < self.count else None)
         if made.jittered:
             names = ", ".join(f"input {name.partition('.')[2]}" for name in made.jittered[:4])
             self.notes.append(f"the workload's generator ignores its seed ({names}): "
@@ -162,24 +163,6 @@ class Rounds:
         detail = result.problem or next(error.note for error in result.errors if not error.passed)
         return f"the checked calls were right, the output of a randomly chosen timed call is not: {detail}"
 
-    def _share(self, number: int, kind: SurveyedKind | None = None) -> InputsMade:
-        """One round's inputs, in both processes."""
-        file = self.inputs_folder / f"{secrets.token_hex(8)}.tensors"  # a name that a candidate cannot have occupied
-        other = {} if kind is None else {"kind": kind.kind, "free": kind.free}
-        try:
-            made = self.reference.ask("make_inputs", InputsMade, round=number, seed=self._inputs_seed(number), file=str(file), **other)
-            self.candidate.ask("take_inputs", Done, round=number, file=str(file), plain=made.plain)
-        finally:
-            remove(file)
-        return made
-
-    def _inputs_seed(self, number: int) -> int:
-        return self.seeds.of(f"inputs {number}")
-
-    def _forget(self, number: int) -> None:
-        for side in (self.reference, self.candidate):
-            side.ask("forget", Done, round=number)
-
     def _right(self) -> bool:
         return self.late is None and all(result.passed for result in self.results)
 
@@ -189,11 +172,11 @@ class Rounds:
         if not dropped or not self._right():
             return
         for number in range(self.count, self.count + len(dropped)):
-            self._share(number)
+            self.sharing.share(number)
             self.results.append(self._round(number))
             if not self.results[-1].passed:
                 return
-            self._forget(number)
+            self.sharing.forget(number)
         self.notes.append(f"{len(dropped)} rounds dropped, in which the reference's own error is above 1% on every output; drawn again")
 
     def _round(self, number: int, kind: SurveyedKind | None = None, changed: dict[str, str] | None = None) -> RoundResult:
@@ -201,6 +184,7 @@ class Rounds:
         refill = number == REFILLED_ROUND if number < self.count else bool(seed & 1)
         called, raised = self.call(number, refill=refill, keep=watch, catch=kind is not None)
         if raised is not None:
+            self.sharing.settle()
             return self._raised(number, seed, raised, kind)
         if number == 0:
             self.first_call_s = called.call_s
@@ -210,6 +194,7 @@ class Rounds:
         # At once, before the reference runs: what is written later comes too late. What it writes is compared as outputs are.
         of_inputs = sampling if number == 0 or self._written else ROUGHLY
         after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, of_inputs)}
+        self.sharing.settle()
         expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
         if not self._right():
             expected = replace(expected, draws=None)  # wrong already, whatever they show
@@ -239,7 +224,7 @@ class Rounds:
             return self.candidate.ask("call", Called, round=number, seed=self.seeds.of(f"call {number}"), refill=refill, keep=keep,
                                       poison=self.options.poison), None
         except WorkerFailed as error:
-            if not catch or error.code in ("died", "timeout", "noisy", "forged", "malformed"):
+            if not catch or error.code in ENDED:
                 raise
             return Called(call_s=0.0), error
 
@@ -255,7 +240,7 @@ class Rounds:
 
     def compare(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind | None = None) -> RoundResult:
         """What the candidate gave in a round against what it should have given."""
-        seed = self._inputs_seed(number)
+        seed = self.sharing.seed(number)
         if kind is not None:
             return self._compare_elsewhere(number, got, expected, kind)
         errors, problem = check_round(got, expected, round_number=number, level=self.level)
@@ -264,7 +249,7 @@ class Rounds:
 
     def _compare_elsewhere(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind) -> RoundResult:
         """Values count where the reference is finite and well-conditioned; NaN and infinities given to it only where it stays finite."""
-        result = RoundResult(number, (), structure_problem(got, expected.reference), got, expected, self._inputs_seed(number), kind.kind,
+        result = RoundResult(number, (), structure_problem(got, expected.reference), got, expected, self.sharing.seed(number), kind.kind,
                              kind.free)
         if result.problem is not None:
             return result
@@ -286,26 +271,29 @@ class Rounds:
     def _other_distributions(self, budget: Budget) -> None:
         """One round on each kind of other inputs, in a secret order, while there is time."""
         kinds = plan(self.survey, self.seeds.of("distributions"))
-        number = 2 * self.count
-        for done, kind in enumerate(kinds):
-            if not budget.allows():
-                note = budget.note(done, len(kinds), self.survey.call_s)
-                self.notes += [note] if note else []
-                break
-            self._elsewhere(number + done, kind)
-            if not self._right():
-                break
+        numbered = list(enumerate(kinds, 2 * self.count))
+        try:
+            for done, (number, kind) in enumerate(numbered):
+                if not budget.allows():
+                    note = budget.note(done, len(kinds), self.survey.call_s)
+                    self.notes += [note] if note else []
+                    break
+                self._elsewhere(number, kind, next(iter(numbered[done + 1 :]), None) if budget.allows(2) else None)
+                if not self._right():
+                    break
+        finally:
+            self.sharing.drop()
         without = left_out(self.survey)
         self.notes += [without] if without else []
 
-    def _elsewhere(self, number: int, kind: SurveyedKind) -> None:
+    def _elsewhere(self, number: int, kind: SurveyedKind, upcoming: tuple[int, SurveyedKind] | None) -> None:
         try:
-            made = self._share(number, kind)
+            made = self.sharing.share(number, kind, upcoming)
             if not made.changed:
                 return
             result = self._round(number, kind, made.changed)
         except WorkerFailed as error:
-            if error.role != "reference" or error.code in ("died", "timeout", "noisy", "forged", "malformed"):
+            if error.role != "reference" or error.code in ENDED:
                 raise
             self._note_other(kind, number, "dropped", {}, f"the reference itself fails: {' '.join(error.message.split())[:200]}")
             return
@@ -318,10 +306,8 @@ class Rounds:
             result.forget()
 
     def _forget_quietly(self, number: int) -> None:
-        try:
-            self._forget(number)
-        except WorkerFailed:  # it is already being told why
-            return
+        with contextlib.suppress(WorkerFailed):  # it is already being told why
+            self.sharing.forget(number)
 
     def _note_other(self, kind: SurveyedKind, number: int, status: str, changed: dict[str, str], note: str) -> None:
         self.others.append(OtherInputs.model_validate(

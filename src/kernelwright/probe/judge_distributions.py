@@ -85,16 +85,20 @@ def perturbed(inputs: Inputs, roundoff: float, seed: int, dtype: torch.dtype | N
     def move(leaf: torch.Tensor) -> torch.Tensor:
         values = leaf.detach()
         usable = torch.isfinite(values)
-        finite = torch.where(usable, values, values[usable][:1]) if bool(usable.any()) else values
+        whole = bool(usable.all())
+        finite = torch.where(usable, values, values[usable][:1]) if not whole and bool(usable.any()) else values
         if _span(finite) is None:
             return leaf
         eps = torch.finfo(leaf.dtype).eps
         size = roundoff or (4 * eps if leaf.element_size() > 2 else eps / 2)
         generator = torch.Generator(device=leaf.device).manual_seed(seed)
-        wide = finite.to(torch.float64)
-        noise = torch.rand(wide.shape, generator=generator, device=wide.device, dtype=torch.float64) * 2 - 1
-        moved = wide + size * noise * (wide.abs() + wide.square().mean().sqrt())
-        moved = torch.where(usable, moved.clamp(wide.min(), wide.max()), values.to(torch.float64))
+        moved = finite.to(torch.float64, copy=True)
+        low, high = torch.aminmax(moved)
+        reach = moved.abs().add_(torch.linalg.vector_norm(moved) / moved.numel() ** 0.5).mul_(size)
+        noise = torch.rand(moved.shape, generator=generator, device=moved.device, dtype=torch.float64)
+        moved.addcmul_(noise.mul_(2).sub_(1), reach).clamp_(low, high)
+        if not whole:
+            moved = torch.where(usable, moved, values.to(torch.float64))
         return moved.to(dtype or leaf.dtype).requires_grad_(leaf.requires_grad)
 
     with torch.no_grad():
