@@ -3,8 +3,8 @@ What one process does while the parent waits for the other is not seen.
 
   python bench/judge_seconds.py examples/mlp_activations.py candidate.py --device cuda
 
-Judged as a search judges a finalist, without further conditions; without a candidate one that returns the workload as it is. What the parent does itself (reading exported tensors, comparing
-them) is shown beside. Times are of one judgement on this machine, and say nothing of another.
+Judged as a search judges a finalist, without further conditions; without a candidate one that returns the workload as it is. What the
+parent does itself (reading exported tensors, comparing them) is shown beside. Times are of one judgement on this machine.
 """
 
 from __future__ import annotations
