@@ -437,3 +437,21 @@ def test_every_value_of_the_page_is_in_report_md_too(tmp_path):
 def test_only_the_confirmation_is_timed_under_further_conditions_and_never_at_its_own_cost():
     assert claimed(Path("out/optimized.py"), 60.0) == CONDITIONS
     assert claimed(Path("out/optimized.py"), 20.0) == () == claimed(Path("out/candidates/01_no_grad.py"), 600.0)
+
+
+def test_the_claim_over_a_row_of_the_ladder_is_the_figure_of_the_two_in_turns_where_there_is_one(tmp_path):
+    first, second = (row(name, verdict("FASTER", speedup, spread=spread), ladder_row=True) for name, speedup, spread in (
+        ("compile_default", 2.15, 0.005), ("compile_max_autotune", 2.16, 0.06)))
+    turns = screened("compile_max_autotune beside compile_default", 1.02, tags={"role": "beside", "of": second.name, "against": first.name})
+    apart, beside = (ending(tmp_path, [first, second], first, history=[first, second, *more]) for more in ((), (turns,)))
+    assert "what was kept is 1.00x [0.97, 1.03] over it" in claims.sentences(apart)[0]
+    assert "what was kept is 0.98x [0.95, 1.01] (timed in turns with it) over it" in claims.sentences(beside)[0]
+    assert claims.by_precision(beside)[0]["name"] == first.name and "in turns" in claims.by_precision(beside)[0]["over"]
+
+
+def test_the_row_of_a_precision_is_the_one_that_was_faster_in_turns(tmp_path):
+    first, second = row("compile_default", verdict("FASTER", 2.15, spread=0.01)), row("cuda_graph", verdict("FASTER", 2.15, spread=0.06))
+    turns = screened("x", 1.04, tags={"role": "beside", "of": second.name, "against": first.name}).model_copy(update={
+        "screen": Screen(status="timed", speedup=1.04, interval=(1.03, 1.05), pairs=40)})
+    assert claims.by_precision(ending(tmp_path, [first, second], second, history=[first, second]))[0]["name"] == first.name
+    assert claims.by_precision(ending(tmp_path, [first, second], second, history=[first, second, turns]))[0]["name"] == second.name

@@ -10,11 +10,11 @@ from ..model.trial import PassPrediction
 from ..model.verdict import Comparison, Experiment
 from ..model.workload import Precision
 from ..report.numbers import us
-from . import ablation, shown
+from . import ablation, beside, shown
 from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
-from .plan import CASTS, LADDER, best
+from .plan import CASTS, LADDER, best, slim_first
 
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
@@ -161,12 +161,19 @@ def over(speedup: float, interval: tuple[float, float] | None, row: BestRow) -> 
     return speedup / row.speedup, (low / row.interval[1], high / row.interval[0])
 
 
+def _over_words(end: Ending, name: str, speedup: float, interval: tuple[float, float] | None, row: BestRow) -> str:
+    """How much faster a candidate is than that row: as the two were timed in turns, where they were, else by what each is over the
+    original."""
+    timed = beside.over(end.history, name, row.row)
+    return factor(*over(speedup, interval, row)) if timed is None else f"{factor(*timed)} (timed in turns with it)"
+
+
 def by_precision(end: Ending) -> list[dict[str, str]]:
     """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     rows = counted(end.rows, end.confirmations)
-    tops = {level: next(iter(best(rows, (level,))), None) for level in allowed}
+    tops = {level: next(iter(beside.preferred(slim_first(best(rows, (level,))), end.history)), None) for level in allowed}
     equal = speedup_of(tops["equal"]) or 1.0
     return [_precision_row(end, level, row, equal) for level, row in tops.items()]
 
@@ -178,7 +185,7 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
     note = f"confirmed: {end.kept.gain}" if confirmed and end.kept else "" if row is None else "judged once"
     speedup, interval = end.kept.least if confirmed and end.kept else (own, row.verdict.interval if row and row.verdict else None)
     beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.row == row.name \
-        else factor(*over(speedup, interval, rung))
+        else _over_words(end, row.name, speedup, interval, rung)
     return {
         "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
         "note": note if not said or said[-1] == "FASTER" else f"not confirmed: {', then '.join(said)}",
@@ -246,8 +253,9 @@ def sentences(end: Ending) -> list[str]:
     elif rung.row == kept.row.name:
         words = [f"What was kept is the best row of the torch.compile ladder at {kept.row.precision} precision{untimed}."]
     else:
+        beyond = _over_words(end, kept.row.name, speedup, interval, rung)
         words = [f"Best {'timed ' if untimed else ''}row of the torch.compile ladder at {kept.row.precision} precision or higher: "
-                 f"{rung.name}, {rung.speedup:.2f}x; what was kept is {factor(*over(speedup, interval, rung))} over it{untimed}."]
+                 f"{rung.name}, {rung.speedup:.2f}x; what was kept is {beyond} over it{untimed}."]
     if kept.row.precision != "equal":
         rows = {row["precision"]: row for row in by_precision(end)}
         words.append(f"At equal precision: {rows['equal']['name']}, {rows['equal']['gain']}; of the gain, lower precision "

@@ -141,7 +141,7 @@ def ranked(rows: Iterable[Experiment]) -> list[Experiment]:
     order: list[Experiment] = []
     for level in PRECISION_ORDER:
         own = best(rows, (level,))
-        ahead = [row for row in own if not order or (lower_bound(row) or 0.0) > _upper_bound(order[0])]
+        ahead = [row for row in own if not order or (lower_bound(row) or 0.0) > upper_bound(order[0])]
         order = [*ahead, *order, *(row for row in own if row not in ahead)]
     return order
 
@@ -152,7 +152,7 @@ def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
     found = list(order)
     for slim in [row for row in order if row.origin == "ablation" and row.parents]:
         whole = next((row for row in found if row.name == slim.parents[0]), None)
-        if whole is not None and found.index(whole) < found.index(slim) and _upper_bound(slim) >= (lower_bound(whole) or 0.0):
+        if whole is not None and found.index(whole) < found.index(slim) and upper_bound(slim) >= (lower_bound(whole) or 0.0):
             found.remove(slim)
             found.insert(found.index(whole), slim)
     return found
@@ -165,7 +165,8 @@ def lower_bound(row: Experiment) -> float | None:
     return row.verdict.interval[0]
 
 
-def _upper_bound(row: Experiment) -> float:
+def upper_bound(row: Experiment) -> float:
+    """Upper end of the speed-up's interval; 0 where nothing was timed."""
     return row.verdict.interval[1] if row.verdict is not None and row.verdict.interval is not None else 0.0
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..model.trial import Screen
 from ..model.verdict import Experiment
-from . import ablation, memory, shown, strategy
+from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
 from .budget import LAST_TRY_SHARE, SETUP_S, UNSEEN_SHARE, compiled_estimate_s, kind, screen_estimate_s
 from .confirm import OF, ROLE, refuted, undecided
@@ -81,7 +81,7 @@ class ScreenedSearch(TimedSearch):
             return super().pending()
         view = self.view()
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
-        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None
+        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None or self._rival() is not None
 
     def ready(self) -> bool:
         """See Search."""
@@ -176,7 +176,7 @@ class ScreenedSearch(TimedSearch):
         if item is not None:
             self._screen_one(item)
             return True
-        return self._ablate_one() or self._wait_for_ladder()
+        return self._ablate_one() or self._wait_for_ladder() or self._time_beside()
 
     def _proven(self) -> Experiment | None:
         """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
@@ -367,6 +367,28 @@ class ScreenedSearch(TimedSearch):
         self.ledger.append(row)
         if len(left) == 1:
             self._judge_slim(winner)
+        return True
+
+    def _rival(self) -> Experiment | None:
+        return beside.rival(self.best(), self.ledger.rows)
+
+    def _time_beside(self) -> bool:
+        """The winner and another that the judge found as fast, in turns. False: nothing to do, or no time."""
+        rival = self._rival()
+        if rival is None or self.left_s() < screen_estimate_s(rival.passes, self.rows(), self.costs)[0]:
+            return False
+        winner = self.best()[0]
+        row = self.row(candidate(rival.passes, self.context)).model_copy(update={
+            "name": f"{rival.name} beside {winner.name}", "candidate_file": rival.candidate_file, "status": "screened",
+            "tags": {ROLE: beside.BESIDE, OF: rival.name, beside.AGAINST: winner.name}})
+        self.say(f"screening {row.name}")
+        screen = self._screened(rival.name, Ask(
+            self.folder / rival.candidate_file, rival.precision, self._limit_s(rival.passes), self._most_s(),
+            compiles=carrier_of(rival.passes) is not None, measures=measures(rival.passes) or measures(winner.passes),
+            shapes=self._changes(), against=self.folder / winner.candidate_file, against_name=winner.name))
+        row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        self.say(line_of(row))
+        self.ledger.append(row)
         return True
 
     def _judge_slim(self, winner: Experiment) -> None:

@@ -18,6 +18,7 @@ from ..model.saying import Say
 from ..model.trial import ExpectedMove, PassPrediction
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
+from . import beside
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
 from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .generate import render_source, write_source
@@ -100,7 +101,7 @@ class Search:
         gone = refuted(self.ledger.rows).keys() - (undecided(self.ledger.rows) if or_undecided else set())
         own = {row.name: row for row in self.rows()}
         order = ranked(row for row in counted(own.values(), self.ledger.rows) if row.name not in gone)
-        return [own[row.name] for row in slim_first(order)]
+        return [own[row.name] for row in beside.preferred(slim_first(order), self.ledger.rows)]
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""

@@ -1,0 +1,72 @@
+"""Two candidates that no judgement tells apart are timed in turns before one is kept."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from kernelwright.model.trial import Screen
+from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import beside
+from kernelwright.optimize.ledger import Ledger
+from optimizing import a_workload, few_passes, rows, run, verdict  # noqa: F401 fixtures
+from screened_stages import GAINS, Stages
+
+NOTHING = dict.fromkeys(GAINS, 1.0)
+AUTOTUNED = "compile_max_autotune_no_cudagraphs"
+
+
+def faster(name: str, speedup: float, interval: tuple[float, float], **changes: object) -> Experiment:
+    said = verdict("FASTER", speedup).model_copy(update={"interval": interval})
+    return Experiment(**{"index": 1, "name": name, "passes": (name,), "precision": "equal", "candidate_file": f"candidates/{name}.py",
+                         "status": "judged", "verdict": said, "ladder_row": True, **changes})
+
+
+def timed(name: str, other: str, speedup: float | None, interval: tuple[float, float] | None = None) -> Experiment:
+    screen = Screen(status="timed" if speedup else "failed", speedup=speedup, interval=interval, pairs=9)
+    return Experiment(index=2, name=f"{name} beside {other}", passes=(name,), precision="equal", candidate_file="c", status="screened",
+                      screen=screen, tags={"role": beside.BESIDE, "of": name, beside.AGAINST: other})
+
+
+FIRST, SECOND = faster("compile_default", 2.15, (2.15, 2.16)), faster(AUTOTUNED, 2.19, (2.09, 2.21))
+pair = partial(timed, AUTOTUNED, "compile_default")
+
+
+def test_only_one_whose_interval_meets_that_of_the_first_is_timed_beside_it_and_once():
+    assert beside.rival([FIRST, SECOND], []) == SECOND
+    assert beside.rival([FIRST, faster("cuda_graph", 2.1, (2.0, 2.14))], []) is None, "clearly slower"
+    assert beside.rival([FIRST, SECOND.model_copy(update={"precision": "tf32"})], []) is None
+    assert beside.rival([FIRST], []) is None and beside.rival([], []) is None
+    assert beside.rival([FIRST, SECOND], [pair(1.016, (1.01, 1.02))]) is None
+    assert beside.rival([SECOND, FIRST], [pair(1.016, (1.01, 1.02))]) is None, "nor the other way round"
+    whole = faster("cuda_graph", 2.2, (2.1, 2.3))
+    slim = FIRST.model_copy(update={"origin": "ablation", "parents": ("cuda_graph",)})
+    assert beside.rival([slim, whole], []) is None, "ablation has timed these two"
+
+
+@pytest.mark.parametrize(("speedup", "interval", "wins"), [
+    (1.016, (1.01, 1.02), True), (1.016, (0.99, 1.04), False), (1.003, (1.001, 1.005), False), (0.98, (0.97, 0.99), False),
+    (None, None, False),
+])
+def test_what_is_faster_by_half_a_percent_and_surely_comes_first(speedup, interval, wins):
+    order = beside.preferred([FIRST, SECOND], [pair(speedup, interval)])
+    assert order == ([SECOND, FIRST] if wins else [FIRST, SECOND])
+    assert beside.preferred([FIRST], [pair(speedup, interval)]) == [FIRST], "one that was refuted since stays away"
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(2.04, AUTOTUNED), (2.0, "compile_default")])
+def test_of_two_that_the_judge_cannot_tell_apart_the_one_that_is_faster_in_turns_is_kept(workload, gain, kept):
+    """A convolution with ReLU and bias on an H100: compile_default, 2.15x [2.15, 2.16], was kept; max-autotune, judged 2.19x [2.09, 2.21],
+    was 1.6% faster in turns with it."""
+    stages = Stages(NOTHING | {"compile_default": 2.0, AUTOTUNED: gain, "compile_reduce_overhead": 0.9, "compile_max_autotune": 0.9,
+                               "cuda_graph": 0.7, "channels_last": 0.9, "fold_conv_bn": 0.9, "cudnn_benchmark": 0.9})
+    stages.speedups[AUTOTUNED] = verdict("FASTER", 2.02).model_copy(update={"interval": (1.90, 2.12)})
+    stages.speedups["compile_default"] = verdict("FASTER", 2.0).model_copy(update={"interval": (1.99, 2.01)})
+    outcome = run(workload, stages)
+    assert set(outcome.kept) - {"no_grad"} == {kept}, stages.screener.asked
+    assert f"{AUTOTUNED} against compile_default" in stages.screener.asked
+    found = [row for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if row.tags.get("role") == beside.BESIDE]
+    assert [row.tags["of"] for row in found] == [AUTOTUNED] and found[0].candidate_file == rows(outcome)[AUTOTUNED].candidate_file
+    again = Stages(dict(stages.gains))
+    assert run(workload, again, resume=True).kept == outcome.kept and not again.screener.asked, "it is complete"
