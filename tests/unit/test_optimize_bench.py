@@ -176,7 +176,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
 
 
 @pytest.mark.parametrize(("runs", "precision", "budget_s"), [
-    ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "tf32", 120.0), ("cpu", "equal", 60.0),
+    ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "equal", 120.0), ("h100", "tf32", 120.0),
+    ("cpu", "equal", 60.0),
     ("kernelbench-h200", "equal", 60.0), ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
 def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
@@ -205,7 +206,7 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
     found = [row for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu")
              for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]
              if row["kept"] != "nothing" and row["asked"] == row["precision"]]
-    assert len(found) > 40
+    assert len(found) > 50
     for row in found:
         said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
         assert row["confirmed"] == ("confirmation" in said), (row["workload"], row["precision"], row["budget_s"])
@@ -372,24 +373,32 @@ def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_pa
 def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured(tmp_path):
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
-    short, whole = ({row["workload"].split("_")[-1]: row for row in found if row["budget_s"] == budget_s} for budget_s in (60.0, 120.0))
+    short, whole = ({row["workload"].strip("_").split("_")[-1]: row for row in found if row["budget_s"] == budget_s}
+                    for budget_s in (60.0, 120.0))
     assert {name: row["kept"] for name, row in short.items()} == {
-        "LeNet5": "few_channel_convolutions+cuda_graph", "AlexNet": "nothing", "2D": "nothing"} and len(whole) == 7
+        "LeNet5": "few_channel_convolutions+cuda_graph", "AlexNet": "nothing", "2D": "nothing"} and len(whole) == 14
     assert all(row["used_s"] <= row["budget_s"] for row in found), "each within its budget"
     means = [f"{pages.geometric_mean(row[key] for row in whole.values()):.2f}x" for key in ("speedup", "over")]
     assert f"geometric mean {means[0]} over the original, {means[1]} over the ladder" in said
     for words, name in (("GPT block comes to {0:.2f}x, {1:.2f}x over it", "MiniGPTBlock"),
                         ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"), ("convolution to {0:.2f}x, {1:.2f}x over it", "2D"),
                         ("GroupNorm comes to {0:.2f}x, {1:.2f}x over the ladder, confirmed", "GroupNorm"),
-                        ("by 64 x 32768 comes to {0:.2f}x, {1:.2f}x over it, judged once", ""),
-                        ("best row itself, {0:.2f}x", "kernel"), ("so is the cross entropy, {0:.2f}x", "CrossEntropyLoss")):
+                        ("by 64 x 32768 comes to {0:.2f}x, {1:.2f}x over it, judged once", "dimension"),
+                        ("a product of 4096 x 4096 to {0:.2f}x", "multiplication"),
+                        ("best row itself, {0:.2f}x", "kernel"), ("and the cross entropy, {0:.2f}x", "CrossEntropyLoss"),
+                        ("the LayerNorm, {0:.2f}x", "LayerNorm"), ("the GELU, {0:.2f}x", "MinGPTNewGelu"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it (the same", "MinGPTCausalAttention"),
+                        ("one with a LeakyReLU to {0:.2f}x", "LeakyReLU"), ("the MLP to {0:.2f}x", "DeepNarrowMLP"),
+                        ("ReLU and bias comes to {0:.2f}x, and is {1:.2f}x of the ladder's best row", "BiasAdd")):
         assert words.format(whole[name]["speedup"], whole[name]["over"]) in said, words
-    assert whole["kernel"]["kept"] == whole["CrossEntropyLoss"]["kept"] == whole["kernel"]["rung"] == whole["CrossEntropyLoss"]["rung"]
+    assert all(whole[name]["kept"] == whole[name]["rung"] for name in ("kernel", "CrossEntropyLoss", "LayerNorm", "MinGPTNewGelu"))
+    assert all(whole[name]["rung_speedup"] == 1.0 for name in ("LeakyReLU", "DeepNarrowMLP", "multiplication"))
     again = [row["warm"] for row in whole.values() if row.get("warm") and row["warm"]["share"] is not None]
     alone, with_it = (pages.geometric_mean(row[key] for row in again) for key in ("share", "whole_share"))
-    assert len(again) == 5 and max(alone, with_it) < 1 / 3
-    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (five of six)" in said
-    assert [f"{one['share']:.2f}" for one in again if one["share"] > 1 / 3] == ["0.38"] and "the product of 32768 x 64, 0.38," in said
+    assert len(again) == 12 and max(alone, with_it) < 1 / 3 and sum(bool(row.get("warm")) for row in whole.values()) == 13
+    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (twelve of thirteen)" in said
+    assert [f"{one['share']:.2f}" for one in again if one["share"] > 1 / 3] == ["0.38", "0.41"]
+    assert "the product of 32768 x 64, 0.38, and the convolution with ReLU and bias, 0.41," in said
     assert f"Those searches took {short['AlexNet']['used_s']:.1f} and {short['2D']['used_s']:.1f} s." in said
     assert f"on an H100](search-runs/kernelbench-h100.md): {short['LeNet5']['speedup']:.2f}x in 60 s" in said
     again = short["LeNet5"]["warm"]
