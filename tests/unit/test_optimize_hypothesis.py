@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import builders
 from kernelwright.model.profile import Profile
 from kernelwright.model.trial import ExpectedMove, PassPrediction
-from kernelwright.optimize.hypothesis import IDLE, beyond_prediction, check, in_the_whole, quantity
-from optimizing import profile_of
+from kernelwright.optimize.hypothesis import IDLE, LAUNCHES, beyond_prediction, check, in_the_whole, quantity
+from kernelwright.optimize.passes import CATALOGUE
+from optimizing import context, profile_of
 
 
 def test_predictions_are_confirmed_missed_unexplained_or_not_checked():
@@ -128,3 +131,31 @@ def test_waiting_that_goes_is_worth_more_the_less_work_the_others_leave():
     before, after = waiting(250.0, 12.0), waiting(80.0, 5.0)
     assert [one.result for one in check([products, graph], before, after, {"graph": 2.7})][1] == "confirmed"
     assert check([graph], before, after, {"graph": 2.7})[0].words == "gains 2.70x, more than predicted"
+
+
+@pytest.mark.parametrize(("idle_us", "left"), [(200.0, 0.5), (74.0, 50 / 74), (20.0, 2.5)])
+def test_a_graph_leaves_what_a_replay_waits_in_any_case_and_as_many_launches_as_it_has_edges(idle_us, left):
+    """Convolutions on an H100: 74 us of a call idle before, 48 with everything in one graph: three launches in the place of 29."""
+    plain = context()
+    timing = plain.profile.timing
+    busy_us = timing.median_ns / 1e3 - idle_us
+    timeline = plain.profile.timeline.model_copy(update={
+        "steps": 1, "busy_ns": round(busy_us * 1e3), "launches": 29, "idle_share_pct": 1e5 * idle_us / timing.median_ns})
+    before = plain.profile.model_copy(update={"timeline": timeline})
+    given = dataclasses.replace(plain, profile=before)
+    said = {move.quantity: move for move in CATALOGUE["cuda_graph"].prediction(given).moves}
+    assert (said[IDLE].low, said[IDLE].high) == (0.0, pytest.approx(left, rel=0.01))
+    edges = len(plain.facts.inputs) + len(plain.facts.outputs)
+    assert said[LAUNCHES].high == pytest.approx((1 + edges) / 29)
+    row = PassPrediction(name="cuda_graph", words="w", gain=(1.0, 1.2), moves=tuple(
+        ExpectedMove(quantity=move.quantity, low=move.low, high=move.high) for move in said.values()))
+    for launches, result in ((1 + edges, "seen"), (2 + edges, "not seen")):
+        after = before.model_copy(update={"timeline": timeline.model_copy(update={"launches": launches})})
+        assert {move.quantity: move.result for move in check([row], before, after)[0].moves}[LAUNCHES] == result
+
+
+def test_where_launches_are_as_few_already_a_graph_says_nothing_of_them():
+    plain = context()
+    few = plain.profile.timeline.model_copy(update={"steps": 1, "launches": 2})
+    given = dataclasses.replace(plain, profile=plain.profile.model_copy(update={"timeline": few}))
+    assert LAUNCHES not in {move.quantity for move in CATALOGUE["cuda_graph"].prediction(given).moves}

@@ -17,8 +17,11 @@ IDLE = "idle time"
 TENSOR_CORES, LEAST_SHARE_PCT = "tensor-core share", 1.0
 KERNELS = "kernels"
 """Of a call, those that one launch of a CUDA graph starts together too; neither copies nor anything of a CPU."""
+LAUNCHES = "launches"
+"""Of a call, by the host: one starts all kernels of a CUDA graph."""
 SLACK = 0.05
-"""A ratio may lie this far outside what was expected: two profiles of one program differ by as much, but for the number of KERNELS."""
+"""A ratio may lie this far outside what was expected: two profiles of one program differ by as much, but for numbers of KERNELS and of
+LAUNCHES."""
 WORTH = 1.02
 """A pass that earns less than this has no gain to explain."""
 BEYOND = 1.1
@@ -84,6 +87,8 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
     if name == KERNELS:
         found = all_kernels(profile) if not operators else (kernel for one in chosen for kernel in one.kernels)
         return sum(kernel.category == "kernel" for kernel in found) / timeline.steps
+    if name == LAUNCHES:
+        return timeline.launches / timeline.steps if not operators else None
     if name == "kernel time":
         copied_ns = sum(kernel.duration_ns for kernel in all_kernels(profile) if kernel.category in ("memcpy", "memset"))  # a graph's
         total = timeline.measured_ns - copied_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
@@ -124,7 +129,7 @@ def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: 
     old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
     ratio = ratio_of(move.quantity, old, new)
-    slack = 0.0 if move.quantity == KERNELS else SLACK
+    slack = 0.0 if move.quantity in (KERNELS, LAUNCHES) else SLACK
     fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
     return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
                     result="not measured" if ratio is None or (may_add and ratio > move.high) else "seen" if fits else "not seen")

@@ -24,7 +24,7 @@ Takes = Literal["one shape", "sizes", "values"]
 """What may differ between two calls: only what is in the tensors; sizes of inputs too; plain numbers and words among the inputs too."""
 Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithms", "attention", "host"]
 """What the search chooses between."""
-Quantity = Literal["kernels", "idle time", "kernel time", "DRAM bytes", "tensor-core share"]
+Quantity = Literal["kernels", "launches", "idle time", "kernel time", "DRAM bytes", "tensor-core share"]
 
 
 @dataclass(frozen=True)
