@@ -2,53 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernelwright.judge import sharing, tensors
 from kernelwright.judge.channel import WorkerFailed
 from kernelwright.judge.exchange import Seeds
+from kernelwright.judge.options import Deadline, OutOfTime
 from kernelwright.judge.replies import Done, InputsMade
 from kernelwright.judge.sharing import Sharing
 from kernelwright.probe import judge_tensors
 from property_examples import examples
 
 
-class Side:
-    """One worker's side: answers commands in order, and refuses one while another is not answered."""
+class Process:
+    """A worker that refuses a command while another is not answered."""
 
-    def __init__(self, role: str, log: list[str], fails: dict[str, WorkerFailed] | None = None) -> None:
-        self.role, self.log, self.fails, self.pending = role, log, fails or {}, ""
-        self.worker = self
+    def __init__(self, role: str, log: list[str], fails: dict[str, BaseException]) -> None:
+        self.role, self.log, self.fails, self.pending, self.ended = role, log, fails, "", False
 
     def send(self, op: str, **fields: Any) -> None:
+        if self.ended:
+            raise WorkerFailed("died", "has ended", role=self.role)
         assert not self.pending, f"{op} was sent while {self.pending} was not answered"
         self.pending = f"{op} {fields.get('round', '')}"
         self.log.append(f"{self.role} {self.pending}")
         if op == "make_inputs":
             Path(fields["file"]).write_bytes(b"inputs")
 
+
+@dataclass(frozen=True)
+class Side:
+    """How the parent talks to it."""
+
+    worker: Process
+    folder: Path
+    makes_s: float = 0.0
+    timeout_s: float = 60.0
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+
     def receive(self, op: str, shape: type[Any]) -> Any:
-        self.pending, told = "", self.pending
-        self.log.append(f"{self.role} answers {told}")
-        if told in self.fails:
-            raise self.fails[told]
+        self.worker.pending, told = "", self.worker.pending
+        if op == "make_inputs" and self.makes_s > self.timeout_s:
+            self.worker.ended = True
+            raise WorkerFailed("timeout", "did not finish", role=self.worker.role)
+        self.worker.log.append(f"{self.worker.role} answers {told}")
+        if told in self.worker.fails:
+            raise self.worker.fails[told]
         return InputsMade(jittered=[], plain=[]) if shape is InputsMade else Done()
 
     def ask(self, op: str, shape: type[Any], **fields: Any) -> Any:
-        self.send(op, **fields)
+        self.worker.send(op, **fields)
         return self.receive(op, shape)
 
 
-def shared(tmp_path: Path, **fails: dict[str, WorkerFailed]) -> tuple[Sharing, list[str], Side]:
+def shared(tmp_path: Path, *, makes_s: float = 0.0, **fails: dict[str, BaseException]) -> tuple[Sharing, list[str], Process]:
     log: list[str] = []
-    reference = Side("reference", log, fails.get("reference"))
-    return Sharing(reference, Side("candidate", log, fails.get("candidate")), Seeds(1), tmp_path), log, reference  # type: ignore[arg-type]
+    sides = []
+    for role in ("reference", "candidate"):
+        (tmp_path / role).mkdir()
+        sides.append(Side(Process(role, log, fails.get(role, {})), tmp_path / role, makes_s if role == "reference" else 0.0))
+    return Sharing(*sides, Seeds(1), tmp_path / "candidate"), log, sides[0].worker  # type: ignore[arg-type]
+
+
+def files(tmp_path: Path) -> list[str]:
+    return [file.parent.name for file in sorted(tmp_path.glob("*/*"))]
 
 
 def test_the_next_rounds_inputs_are_made_while_the_candidate_takes_the_ones_before(tmp_path):
@@ -58,7 +83,7 @@ def test_the_next_rounds_inputs_are_made_while_the_candidate_takes_the_ones_befo
     assert log == ["reference make_inputs 0", "reference answers make_inputs 0", "reference make_inputs 1",
                    "candidate take_inputs 0", "candidate answers take_inputs 0", "reference answers make_inputs 1",
                    "candidate take_inputs 1", "candidate answers take_inputs 1"]
-    assert not list(tmp_path.iterdir())
+    assert not files(tmp_path)
 
 
 def test_inputs_that_are_large_are_not_made_ahead(tmp_path, monkeypatch):
@@ -68,6 +93,24 @@ def test_inputs_that_are_large_are_not_made_ahead(tmp_path, monkeypatch):
     assert "reference make_inputs 1" not in log
 
 
+def test_where_the_disk_has_little_room_nothing_is_made_ahead(tmp_path, monkeypatch):
+    """A full disk is the original's failure, or the candidate's: seen with 16 MiB of inputs and 26 MiB of room."""
+    monkeypatch.setattr(sharing.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=sharing.FREE_TIMES * len(b"inputs") - 1))
+    rounds, log, _ = shared(tmp_path)
+    rounds.share(0, upcoming=(1, None))
+    assert "reference make_inputs 1" not in log
+
+
+def test_a_candidate_cannot_see_what_is_made_ahead(tmp_path):
+    rounds, _, _ = shared(tmp_path)
+    rounds.share(0, upcoming=(1, None))
+    assert files(tmp_path) == ["reference"]
+    rounds.settle()
+    assert files(tmp_path) == ["reference"]
+    rounds.share(1)
+    assert not files(tmp_path)
+
+
 def test_where_making_them_ahead_fails_that_round_tells_it_and_the_one_before_does_not(tmp_path):
     failed = WorkerFailed("workload_failed", "no such inputs", role="reference")
     rounds, _, _ = shared(tmp_path, reference={"make_inputs 1": failed})
@@ -75,7 +118,7 @@ def test_where_making_them_ahead_fails_that_round_tells_it_and_the_one_before_do
     rounds.settle()
     with pytest.raises(WorkerFailed, match="no such inputs"):
         rounds.share(1)
-    assert not list(tmp_path.iterdir())
+    assert not files(tmp_path)
 
 
 def test_a_process_that_died_making_them_ahead_is_told_at_once(tmp_path):
@@ -83,7 +126,7 @@ def test_a_process_that_died_making_them_ahead_is_told_at_once(tmp_path):
     rounds.share(0, upcoming=(1, None))
     with pytest.raises(WorkerFailed, match="was killed"):
         rounds.settle()
-    assert not list(tmp_path.iterdir())
+    assert not files(tmp_path)
 
 
 def test_a_candidate_that_fails_leaves_the_reference_ready_for_the_next_one_and_no_file(tmp_path):
@@ -91,14 +134,33 @@ def test_a_candidate_that_fails_leaves_the_reference_ready_for_the_next_one_and_
     rounds, log, reference = shared(tmp_path, candidate={"take_inputs 0": WorkerFailed("inputs_differ", "other inputs")})
     with pytest.raises(WorkerFailed, match="other inputs"):
         rounds.share(0, upcoming=(1, None))
-    assert not reference.pending and "reference forget 1" in log and not list(tmp_path.iterdir())
+    assert not reference.pending and "reference forget 1" in log and not files(tmp_path)
+
+
+@pytest.mark.parametrize("failure", [WorkerFailed("died", "was killed"), OutOfTime("the candidate was at its take inputs")])
+def test_inputs_that_take_long_to_make_keep_no_failure_waiting(tmp_path, failure):
+    rounds, _, reference = shared(tmp_path, makes_s=sharing.DROP_S + 1, candidate={"take_inputs 0": failure})
+    with pytest.raises(type(failure)) as told:
+        rounds._made = (0, tmp_path / "reference" / "0.tensors", InputsMade(jittered=[], plain=[]))
+        rounds._made[1].write_bytes(b"inputs")
+        rounds.share(0, upcoming=(1, None))
+    assert told.value is failure and reference.ended and not files(tmp_path)
+
+
+def test_an_interrupt_leaves_neither_a_file_nor_a_reply_that_nobody_takes(tmp_path):
+    rounds, _, reference = shared(tmp_path, makes_s=0.1, candidate={"take_inputs 0": KeyboardInterrupt()})
+    rounds._made = (0, tmp_path / "reference" / "0.tensors", InputsMade(jittered=[], plain=[]))
+    rounds._made[1].write_bytes(b"inputs")
+    with pytest.raises(KeyboardInterrupt):
+        rounds.share(0, upcoming=(1, None))
+    assert reference.ended and not files(tmp_path)
 
 
 def test_what_was_made_ahead_for_nothing_is_forgotten(tmp_path):
     rounds, log, reference = shared(tmp_path)
     rounds.share(0, upcoming=(1, None))
     rounds.drop()
-    assert log[-1] == "reference answers forget 1" and not reference.pending and not list(tmp_path.iterdir())
+    assert log[-1] == "reference answers forget 1" and not reference.pending and not files(tmp_path)
 
 
 SIZES = st.lists(st.tuples(st.sampled_from([torch.float32, torch.int8, torch.bfloat16, torch.bool, torch.float64]), st.integers(0, 70)),
@@ -106,6 +168,7 @@ SIZES = st.lists(st.tuples(st.sampled_from([torch.float32, torch.int8, torch.bfl
 
 
 @given(SIZES)
+@example([(torch.float32, 1), (torch.float32, 0)])
 @examples(60)
 def test_tensors_of_any_sizes_come_back_from_a_file_as_they_were(tmp_path_factory, sizes):
     file = tmp_path_factory.mktemp("leaves") / "leaves"

@@ -449,6 +449,14 @@ def test_the_claim_over_a_row_of_the_ladder_is_the_figure_of_the_two_in_turns_wh
     assert claims.by_precision(beside)[0]["name"] == first.name and "in turns" in claims.by_precision(beside)[0]["over"]
 
 
+def test_a_timing_in_turns_that_chose_what_is_kept_is_no_claim(tmp_path):
+    """Of many equal pairs it keeps the luckiest."""
+    first, second = (row(name, verdict("FASTER", 2.15), ladder_row=True) for name in ("compile_default", "fold_conv_bn"))
+    turns = screened("x", 1.04, tags={"role": "beside", "of": second.name, "against": first.name})
+    end = ending(tmp_path, [first, second], second, history=[first, second, turns])
+    assert "what was kept is 1.00x [0.98, 1.02] over it" in claims.sentences(end)[0]
+
+
 def test_the_row_of_a_precision_is_the_one_that_was_faster_in_turns(tmp_path):
     first, second = row("compile_default", verdict("FASTER", 2.15, spread=0.01)), row("cuda_graph", verdict("FASTER", 2.15, spread=0.06))
     turns = screened("x", 1.04, tags={"role": "beside", "of": second.name, "against": first.name}).model_copy(update={

@@ -33,6 +33,8 @@ SUPERVISED_GRACE_S = 12.0
 REPORT_S = 1.0
 """A worker below a supervisor reports 0.2 s after its start, any other has begun by then, but on a machine that has no time for it."""
 LOG_TAIL_CHARACTERS = 300
+ENDED = ("died", "timeout", "noisy", "forged", "malformed")
+"""Codes of a failure after which the process is gone."""
 STEADY_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
 """glibc raises both thresholds by itself after large blocks were freed, in one process and not in the other: on the CPU that made
 the same convolution 8 to 14% faster in the reference, whose float64 run had freed some. Fixed, both start alike (mallopt(3))."""

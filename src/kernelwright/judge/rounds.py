@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..model.verdict import Correctness, OtherInputs, OutputError, Reproducer, Steadiness, VerdictName
 from ..model.workload import Precision
-from .channel import WorkerFailed
+from .channel import ENDED, WorkerFailed
 from .correctness import (
     PRECISION_ORDER,
     Expected,
@@ -33,7 +33,7 @@ from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
 from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
-from .sharing import ENDED, Sharing
+from .sharing import Sharing
 from .steady import drift, repeat
 from .tensors import Leaf
 

@@ -19,7 +19,7 @@ from ..model.errors import EXIT_BAD_INPUT, EXIT_MACHINE_LACKS, BadInput, Machine
 from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.workload import WorkloadRef
-from .channel import Worker, WorkerFailed
+from .channel import ENDED, Worker, WorkerFailed
 from .confine import Confinement, prune_caches, supported
 from .distributions import survey_seconds
 from .exchange import Exchange, Seeds
@@ -219,7 +219,7 @@ class ReferenceSession:
         if self.worker is not None:
             self.worker.close()
             self.worker = None
-        of_process = error.code in ("died", "timeout", "noisy", "forged", "malformed")
+        of_process = error.code in ENDED
         message = f"the workload's process {error.message}" if of_process else error.message
         kind = _OF_REFERENCE.get(error.exit_code, ReferenceFailed)
         return kind("workload_died" if error.code == "died" else error.code, message, where=error.where or str(self.workload.path),

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.verdict import Experiment
-from .ablation import WORTH
+from . import ablation
 from .confirm import OF, ROLE
-from .plan import lower_bound, upper_bound
+from .plan import lower_bound, slim_first, upper_bound
+from .view import STEP
 
 BESIDE, AGAINST = "beside", "against"
 """Role of the row of such a timing (OF names the one whose speed-up it is), and the tag that names the other."""
@@ -18,39 +19,45 @@ MOST = 2
 
 def rival(order: Sequence[Experiment], rows: Sequence[Experiment]) -> Experiment | None:
     """The next to be timed beside the first of `order` (FASTER candidates, the one to keep first): of the same precision, the fastest by
-    the judge whose interval meets the first one's. None: there is none, or what is left was timed so before (`rows`: the ledger's)."""
-    known = [{row.tags[OF], row.tags[AGAINST]} for row in rows if _is_beside(row)]
-    if not order or len(known) >= MOST:
+    the judge whose interval reaches as high as any lower end. None: there is none, or what is left was timed so before, or by ablation
+    (`rows`: the ledger's)."""
+    if not order or lower_bound(order[0]) is None:
         return None
-    first = order[0]
-    made_from = first.parents[:1] if first.origin == "ablation" else ()  # ablation has timed the two
-    others = [row for row in order[1:] if row.precision == first.precision and row.name not in made_from
-              and {row.name, first.name} not in known and upper_bound(row) >= (lower_bound(first) or 0.0)]
+    first, names = order[0], {row.name for row in order}
+    known = [{row.tags[OF], row.tags[AGAINST]} for row in rows if _is_beside(row) and row.status != "out_of_budget"]
+    if sum(pair <= names for pair in known) >= MOST:
+        return None
+    ablated = [{*row.passes} for row in ablation.rows_of(rows, first.name).values()]
+    made_from = first.parents[:1] if first.origin == "ablation" else ()
+    alike = [row for row in order if row.precision == first.precision]
+    least = max(lower_bound(row) or 0.0 for row in alike)
+    others = [row for row in alike[1:] if row.name not in made_from and {*row.passes} not in ablated
+              and {row.name, first.name} not in known and upper_bound(row) >= least]
     return max(others, key=lambda row: (row.verdict.speedup if row.verdict is not None else None) or 0.0, default=None)
 
 
 def preferred(order: Sequence[Experiment], rows: Sequence[Experiment]) -> list[Experiment]:
-    """The same order, but what was faster in turns with another, by half a percent and with an interval above 1, stands before that."""
+    """The same order (slim_first's), but what was faster in turns with another, by 1% and with an interval above 1, stands before that:
+    two processes of one program differ by half of it."""
     found = list(order)
     for row in rows:
         if not _is_beside(row) or row.screen is None or row.screen.speedup is None or row.screen.interval is None:
             continue
         places = [next((at for at, one in enumerate(found) if one.name == row.tags[tag]), None) for tag in (OF, AGAINST)]
         faster, slower = places
-        if faster is not None and slower is not None and slower < faster and row.screen.speedup >= WORTH and row.screen.interval[0] > 1.0:
+        if faster is not None and slower is not None and slower < faster and row.screen.speedup >= STEP and row.screen.interval[0] > 1.0:
             found.insert(slower, found.pop(faster))
+            found = slim_first(found)
     return found
 
 
 def over(rows: Sequence[Experiment], name: str, other: str) -> tuple[float, tuple[float, float]] | None:
-    """(speed-up of one candidate over another, its interval) where the two were timed in turns; None where they were not."""
+    """(speed-up of one candidate over another, its interval) where the other was timed in turns with it and did not take its place; None
+    else: a timing that chose what is kept says too much of it."""
     for row in reversed(rows):
         screen = row.screen
-        if not _is_beside(row) or screen is None or screen.speedup is None or screen.interval is None:
-            continue
-        if (row.tags[OF], row.tags[AGAINST]) == (name, other):
-            return screen.speedup, screen.interval
-        if (row.tags[OF], row.tags[AGAINST]) == (other, name):
+        if _is_beside(row) and (row.tags[OF], row.tags[AGAINST]) == (other, name) and screen is not None and screen.speedup is not None \
+                and screen.interval is not None:
             return 1 / screen.speedup, (1 / screen.interval[1], 1 / screen.interval[0])
     return None
 

@@ -1,4 +1,5 @@
-"""What may be said of the gain: under which condition, at which precision, over which row of the ladder, by which pass. Verdicts alone."""
+"""What may be said of the gain: under which condition, at which precision, over which row of the ladder, by which pass. Verdicts, and what
+was timed in turns with a row of the ladder (beside.py)."""
 
 from __future__ import annotations
 
@@ -80,8 +81,8 @@ def ladder(end: Ending) -> list[dict[str, str]]:
     start = {"name": ORIGINAL, "precision": "equal", "before": NA, "after": NA, "gain": "1.00x", "note": "what all rows are timed against"}
     untried = {"precision": "equal", "before": NA, "after": NA, "gain": NA, "note": "not tried"}
     equal = [_ladder_row(known[name]) if name in known else {"name": name, **untried} for name in names]
-    beside = [_shown_row(name, row) for name, row in shown.rows_of(end.history).items()]
-    return [start, *equal, *beside, *map(_ladder_row, lower)]
+    compared = [_shown_row(name, row) for name, row in shown.rows_of(end.history).items()]
+    return [start, *equal, *compared, *map(_ladder_row, lower)]
 
 
 def _shown_row(name: str, row: Experiment) -> dict[str, str]:
@@ -162,8 +163,8 @@ def over(speedup: float, interval: tuple[float, float] | None, row: BestRow) -> 
 
 
 def _over_words(end: Ending, name: str, speedup: float, interval: tuple[float, float] | None, row: BestRow) -> str:
-    """How much faster a candidate is than that row: as the two were timed in turns, where they were, else by what each is over the
-    original."""
+    """How much faster a candidate is than that row: as the two were timed in turns, where that did not choose it, else by what each is over
+    the original."""
     timed = beside.over(end.history, name, row.row)
     return factor(*over(speedup, interval, row)) if timed is None else f"{factor(*timed)} (timed in turns with it)"
 

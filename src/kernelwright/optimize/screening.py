@@ -52,6 +52,8 @@ class ScreenedSearch(TimedSearch):
     """Rows for comparison that found no time once: not again in this run."""
     _unproven: set[str] = field(default_factory=set, init=False)
     """Former winners whose judgement was cut short before their screen: they are screened first."""
+    _not_beside: list[set[str]] = field(default_factory=list, init=False)
+    """Pairs that found no time to be timed in turns: not again in this run."""
     _unusable: bool = field(default=False, init=False)
     """The workload could not be screened, or no longer."""
 
@@ -370,12 +372,13 @@ class ScreenedSearch(TimedSearch):
         return True
 
     def _rival(self) -> Experiment | None:
-        return beside.rival(self.best(), self.ledger.rows)
+        found = beside.rival(self.best(), self.ledger.rows)
+        return None if found is None or {found.name, self.best()[0].name} in self._not_beside else found
 
     def _time_beside(self) -> bool:
         """The winner and another that the judge found as fast, in turns. False: nothing to do, or no time."""
         rival = self._rival()
-        if rival is None or self.left_s() < screen_estimate_s(rival.passes, self.rows(), self.costs)[0]:
+        if rival is None or self.left_s() < 2 * compiled_estimate_s(self.rows()):  # both were called before: the caches have their code
             return False
         winner = self.best()[0]
         row = self.row(candidate(rival.passes, self.context)).model_copy(update={
@@ -384,9 +387,13 @@ class ScreenedSearch(TimedSearch):
         self.say(f"screening {row.name}")
         screen = self._screened(rival.name, Ask(
             self.folder / rival.candidate_file, rival.precision, self._limit_s(rival.passes), self._most_s(),
-            compiles=carrier_of(rival.passes) is not None, measures=measures(rival.passes) or measures(winner.passes),
+            compiles=any(carrier_of(one.passes) is not None for one in (rival, winner)),
+            measures=measures(rival.passes) or measures(winner.passes),
             shapes=self._changes(), against=self.folder / winner.candidate_file, against_name=winner.name))
-        row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        status = "out_of_budget" if screen.status == "out_of_budget" else "screened"
+        row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
+        if status == "out_of_budget":
+            self._not_beside.append({rival.name, winner.name})
         self.say(line_of(row))
         self.ledger.append(row)
         return True

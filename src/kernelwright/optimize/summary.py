@@ -228,7 +228,7 @@ def _apart(kept: Kept) -> str:
     sides = [f"{us(one.comparison.reference.median_ns)} us before and {us(one.comparison.candidate.median_ns)} us after"
              for one in kept.apart if one.comparison is not None]
     return (f"The two judgements are further apart than their intervals: {', then '.join(sides)} (medians, the smaller gain first). Over "
-            "the ladder the smaller one counts.")
+            "the ladder the smaller one counts, where the two were not timed in turns.")
 
 
 def _gradients(end: Ending, kept: Kept) -> str:

@@ -72,8 +72,8 @@ def as_it_lies() -> Iterator[None]:
 
 
 def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, limit_elements: int | None = None,
-                 sample_elements: int = 0) -> int:
-    """Write leaves to a new file at `path`; returns the bytes written.
+                 sample_elements: int = 0) -> None:
+    """Write leaves to a new file at `path`.
 
     A leaf of more than limit_elements elements (None: none is) is reduced to sample_elements (or a 64th, if that is more) drawn with
     replacement under sample_seed and its path (of a written input, that of the input): two workers given the same seed choose the same
@@ -90,7 +90,7 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, lim
             flat, sampled = _chosen(_detach(tensor), limit_elements, sample_elements,
                                     sample_seed ^ zlib.crc32(name.removeprefix(WRITTEN).encode()))
         nbytes = flat.numel() * flat.element_size()
-        entry.update(offset=offset, nbytes=nbytes, stored=dtype_name(flat.dtype), sampled=sampled)
+        entry.update(offset=offset if nbytes else 0, nbytes=nbytes, stored=dtype_name(flat.dtype), sampled=sampled)
         header.append(entry)
         chunks.append(flat)
         offset = _aligned(offset + nbytes)
@@ -103,7 +103,6 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, lim
             file.seek(8 + len(text) + entry["offset"])
             _write_bytes(file, chunk)
     os.replace(temporary, path)
-    return 8 + len(text) + offset
 
 
 def read_leaves(path: str, device: torch.device) -> list[Leaf]:
