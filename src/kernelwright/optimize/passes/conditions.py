@@ -20,9 +20,9 @@ GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 LAUNCHED = 0.95
 """A recording that lost a few of its launch calls still shows more of its kernels launched one by one."""
 RECURRENT = ("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
-MOST_IDLE_LEFT, REPLAY_IDLE_NS = 0.5, 50_000.0
+MOST_IDLE_LEFT, REPLAY_IDLE_NS, LEAST_IDLE_NS = 0.5, 50_000.0, 1_000.0
 """Of the idle time of a call at most this share is left by what takes launches away, or what a replay of a CUDA graph leaves in any case:
-35 to 50 us in profiles of undisturbed hosts (H200 and H100; more on busy ones)."""
+35 to 50 us in profiles of undisturbed hosts (H200 and H100; more on busy ones). Less idle time than LEAST_IDLE_NS counts as that."""
 TF32_TIMES, HALF_TIMES = 7.4, 14.8
 """Multiplications of tensor cores in TF32 and in 16 bits over those of plain float32 (H200 datasheet: 494, 989 and 67 TFLOP/s)."""
 NORMS = (r"^aten::((native_|cudnn_|miopen_)?(layer|batch|group|instance)_norm|(_fused_)?rms_norm|native_batch_norm_legit_no_training"
@@ -173,8 +173,9 @@ def whole_graph_words(context: Context) -> Prediction:
 
 def _less_idle(context: Context, idle: float) -> Move:
     """Half of the idle time at most is left, but what a replay leaves in any case. idle: share of a call, 0..1."""
-    idle_ns = idle * (call_ns(context) or 0.0)
-    return Move("idle time", 0.0, max(MOST_IDLE_LEFT, REPLAY_IDLE_NS / idle_ns) if idle_ns > 0 else MOST_IDLE_LEFT)
+    whole_ns = call_ns(context)
+    replay = REPLAY_IDLE_NS / max(idle * whole_ns, LEAST_IDLE_NS) if whole_ns else 0.0
+    return Move("idle time", 0.0, max(MOST_IDLE_LEFT, replay))
 
 
 def recurrent(context: Context) -> bool:
