@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,3 +118,24 @@ def test_the_probe_ends_when_the_starter_or_the_profiler_above_it_was_killed(kil
                 os.kill(pid, signal.SIGKILL)
         starter.wait()
         starter.stdout.close()
+
+
+@pytest.mark.parametrize("descends", [True, False])
+def test_whether_the_probe_descends_from_the_starter_is_known_before_anything_else_runs(descends, monkeypatch):
+    """Else a starter that is killed before the watch has looked once is taken for one that never was an ancestor, and the probe stays."""
+    spec = importlib.util.spec_from_file_location("start_of_a_test", START)
+    start = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(start)
+    asked, ended = [], threading.Event()
+
+    def is_ancestor(_number, _namespace):
+        asked.append(threading.current_thread())
+        return descends and len(asked) == 1
+
+    monkeypatch.setattr(start, "is_ancestor", is_ancestor)
+    monkeypatch.setattr(start.os, "kill", lambda _pid, _number: ended.set())
+    monkeypatch.setenv("KERNELWRIGHT_UNDER", "ncu")
+    monkeypatch.setenv("KERNELWRIGHT_STARTER", "1 pid:[1]")
+    start.die_with_parent()
+    assert asked[0] is threading.current_thread()
+    assert ended.wait(10.0 if descends else 0.1) is descends

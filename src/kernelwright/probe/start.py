@@ -116,7 +116,8 @@ def die_with_parent() -> None:
     number, _, namespace = os.environ.pop("KERNELWRIGHT_STARTER", "").partition(" ")
     begun = os.environ.pop("KERNELWRIGHT_BEGUN_FD", "")
     if os.environ.pop("KERNELWRIGHT_UNDER", "") and number:
-        threading.Thread(target=leave_with, args=(int(number), namespace), daemon=True).start()
+        if is_ancestor(int(number), namespace):  # else it never was: a profiler that starts programs from elsewhere
+            threading.Thread(target=leave_with, args=(int(number), namespace), daemon=True).start()
         return
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -127,16 +128,13 @@ def die_with_parent() -> None:
 
 
 def leave_with(number: int, namespace: str) -> None:
-    """End this process within WATCH_S of the starter's end, or of a profiler's between the two.
+    """End this process, which descends from the starter, within WATCH_S of the starter's end, or of a profiler's between the two.
 
     Under a profiler the signal of die_with_parent won't do: it comes when the *thread* that forked this process ends.
     """
-    descends = False
     while is_ancestor(number, namespace):
-        descends = True
         time.sleep(WATCH_S)
-    if descends:  # else it never did: a profiler that starts programs from elsewhere
-        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def is_ancestor(number: int, namespace: str) -> bool:
