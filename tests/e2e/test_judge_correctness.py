@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, steady
+from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, sharing, steady
 from kernelwright.judge.options import ReferenceFailed
 from kernelwright.model.workload import WorkloadRef
 from warm_start import warm_start
@@ -46,6 +46,24 @@ def get_model_and_input():
     x = torch.randn(64, 64)
     x[0, 0] = 1.0 if random.random() < CHANCE else 0.0
     return Cancels().eval(), x
+""",
+    "ends_empty": """
+import torch
+class EndsEmpty(torch.nn.Module):
+    def forward(self, x):
+        y = torch.tanh(x)
+        return y, y[:0].reshape(-1)
+def get_model_and_input():
+    return EndsEmpty().eval(), torch.randn(3, 5)
+""",
+    "slow_inputs": """
+import time, torch
+made = 0
+def get_model_and_input():
+    global made
+    made += 1
+    time.sleep(40 if made > 7 else 0)  # while the candidate is in its fifth call, on the first of the other inputs
+    return torch.nn.Tanh().eval(), torch.randn(48, 256)
 """,
     "learns": """
 import torch
@@ -128,6 +146,15 @@ CANDIDATES = {
         return model(x) * (1 + 1.2e-7 * (calls % 2))
     return call
 """,
+    "dies_in_the_fifth_call": """
+    import os
+    calls = 0
+    def call(x):
+        nonlocal calls
+        calls += 1
+        return model(x) if calls < 5 else os._exit(3)
+    return call
+""",
     "transposed": "    return lambda x: torch.softmax(x.t().contiguous(), 0).t()\n",
     "off_in_one_place": """
     def call(x):
@@ -204,6 +231,18 @@ def test_a_program_for_the_generators_distribution_alone_is_wrong(name, verdict_
     assert shown.kind == "value" and shown.distribution in ("large", "spikes", "mixed", "nonfinite") and shown.changed
     assert shown.shape == (48, 256) and len(shown.index) == 2 and shown.wrong_elements >= 1 and shown.compared_elements == 48 * 256
     assert [other.status for other in verdict.correctness.distributions][-1] == "failed"
+
+
+def test_an_empty_output_at_the_end_is_compared_like_any_other(verdict_on):
+    verdict = verdict_on("ends_empty", "same")
+    assert verdict.correctness.passed and len(verdict.correctness.distributions) == 8, verdict.reasons
+
+
+def test_a_failure_is_told_without_waiting_for_inputs_that_nobody_needs_any_more(verdict_on, monkeypatch):
+    monkeypatch.setattr(sharing, "DROP_S", 0.2)
+    verdict = verdict_on("slow_inputs", "dies_in_the_fifth_call")
+    assert verdict.verdict == "FAILED" and "status 3 during its call" in verdict.reasons[0], verdict.reasons
+    assert verdict.phases_s["correctness"] < 30.0
 
 
 def test_a_program_that_raises_where_the_reference_runs_has_failed(verdict_on):

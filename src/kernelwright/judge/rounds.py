@@ -30,7 +30,7 @@ from .distributions import WORDS, Budget, left_out, plan
 from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
-from .options import Deadline, JudgeOptions, ReferenceFailed
+from .options import Deadline, JudgeOptions, OutOfTime, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
 from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
 from .sharing import Sharing
@@ -292,8 +292,9 @@ class Rounds:
             if not made.changed:
                 return
             result = self._round(number, kind, made.changed)
-        except WorkerFailed as error:
-            if error.role != "reference" or error.code in ENDED:
+        except (WorkerFailed, OutOfTime) as error:
+            if isinstance(error, OutOfTime) or error.role != "reference" or error.code in ENDED:
+                self.sharing.drop()
                 raise
             self._note_other(kind, number, "dropped", {}, f"the reference itself fails: {' '.join(error.message.split())[:200]}")
             return

@@ -50,7 +50,9 @@ class Sharing:
         Raises WorkerFailed, OutOfTime.
         """
         self.settle()
-        if self._made is None or self._made[0] != number:
+        if self._made is not None and self._made[0] != number:
+            self.drop()
+        if self._made is None:
             self._begin(number, kind)
             self.settle()
         assert self._made is not None
