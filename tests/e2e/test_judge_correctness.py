@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, sharing, steady
+from kernelwright.judge import JudgeOptions, ReferenceSession, distributions, judge, steady
 from kernelwright.judge.options import ReferenceFailed
 from kernelwright.model.workload import WorkloadRef
 from warm_start import warm_start
@@ -238,8 +238,7 @@ def test_an_empty_output_at_the_end_is_compared_like_any_other(verdict_on):
     assert verdict.correctness.passed and len(verdict.correctness.distributions) == 8, verdict.reasons
 
 
-def test_a_failure_is_told_without_waiting_for_inputs_that_nobody_needs_any_more(verdict_on, monkeypatch):
-    monkeypatch.setattr(sharing, "DROP_S", 0.2)
+def test_a_failure_is_told_without_waiting_for_inputs_that_nobody_needs_any_more(verdict_on):
     verdict = verdict_on("slow_inputs", "dies_in_the_fifth_call")
     assert verdict.verdict == "FAILED" and "status 3 during its call" in verdict.reasons[0], verdict.reasons
     assert verdict.phases_s["correctness"] < 30.0
