@@ -800,6 +800,11 @@ def test_who_is_judged_and_in_which_order():
     compiled = screened(5, "channels_last", "compile_default", speedup=1.8)
     assert order(off, second, compiled, precision="equal") == [compiled.name], "the screen was off for what is not compiled"
     assert order(off, second, compiled, precision="equal", plenty=False) == []
+    also = compiled.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.45)})
+    assert order(off, second, also, precision="equal") == ["channels_last"], "1.5 may be faster than 1.45"
+    assert order(off, second, also.model_copy(update={"verdict": verdict("FASTER", 1.49)}), precision="equal") == []
+    more = [off.model_copy(update={"name": str(index)}) for index in range(finalists.MOST_OFF - 2)]
+    assert order(off, also, *more, second, precision="equal") == [], "there is an end"
     assert order(done, second, compiled, precision="equal") == [], "the screen was right: 1.8 is not close to 2"
     low_too = screened(5, "channels_last", "compile_default", speedup=1.4)
     assert order(off, low_too, precision="equal") == [], "no faster than the judge's figure"

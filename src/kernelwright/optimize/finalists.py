@@ -12,14 +12,17 @@ from .view import STEP, View
 CLOSE = 0.97
 """A candidate this close to another's screen, or to the original, may be better in truth."""
 OFF = 0.9
-"""The judge's figure over the screen's, below which the screen does not tell compiled candidates from others."""
+"""The judge's figure over the screen's, below which the screen does not tell which is the best."""
+MOST_OFF = 5
+"""Candidates of one precision that go to the judge then, at most."""
 MOST_JUDGED = 3
 """Candidates of one precision that go to the judge before another is better by the screen."""
 
 
 def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
     """Screened candidates that the judge is to see now, the fastest first: at each precision the best, another as long as none was
-    FASTER. Where time is plenty also one that is close to the best, the best row of the ladder, beside which everything is reported, and,
+    FASTER. Where time is plenty also one that is close to the best (several, where the judge found much less of it than the screen), the
+    best row of the ladder, beside which everything is reported, and,
     where nothing was FASTER, what the screen leaves little hope for."""
     queue: list[Experiment] = []
     ahead = 0.0
@@ -49,21 +52,24 @@ def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
     best = max(_speed(row) for row in faster)
     if _speed(waiting[0]) > STEP * best:
         return waiting[:1]
-    if not plenty or len(judged) >= 2:
+    if not plenty:
         return []
-    return _of_the_other_kind(faster, waiting) or (waiting[:1] if _speed(waiting[0]) >= CLOSE * best else [])
+    said = max((row.verdict.speedup for row in faster if row.verdict is not None and row.verdict.speedup is not None), default=None)
+    if said is not None and said < OFF * best:
+        return _where_the_screen_was_off(judged, waiting, said)
+    return waiting[:1] if len(judged) < 2 and _speed(waiting[0]) >= CLOSE * best else []
 
 
-def _of_the_other_kind(faster: Sequence[Experiment], waiting: Sequence[Experiment]) -> list[Experiment]:
-    """Where the judge found much less than the screen: the best that is compiled where what was judged is not (or the other way round), if
-    by the screen it may be faster than the judge's figure. The screen errs for all of one kind alike (two CPU cores: uncompiled 1.91x, by
-    the judge 1.40x; compiled, screened 1.80x, the ladder's row alone was judged 1.50x)."""
-    top = max(faster, key=_speed)
-    said = top.verdict.speedup if top.verdict is not None else None
-    if said is None or said >= OFF * _speed(top):
+def _where_the_screen_was_off(judged: Sequence[Experiment], waiting: Sequence[Experiment], said: float) -> list[Experiment]:
+    """The judge found much less than the screen, `said` at most: the next that by its screen may be faster than that, one that is compiled
+    first where what was judged is not (or the other way round). The screen can err for all of one kind alike (two CPU cores: uncompiled
+    1.91x, by the judge 1.40x; compiled, screened 1.80x, the ladder's row alone was judged 1.50x), and its luckiest figure is the largest
+    one (2.15x, by the judge 1.43x, where four others had 1.83x to 1.94x)."""
+    if len(judged) >= MOST_OFF:
         return []
-    compiled = carrier_of(top.passes) is not None
-    return [row for row in waiting if (carrier_of(row.passes) is not None) != compiled and _speed(row) > STEP * said][:1]
+    kinds = {carrier_of(row.passes) is not None for row in judged}
+    hopeful = [row for row in waiting if _speed(row) > STEP * said]
+    return ([row for row in hopeful if (carrier_of(row.passes) is not None) not in kinds] or hopeful)[:1]
 
 
 def _ranked(rows: Iterable[Experiment]) -> list[Experiment]:
