@@ -117,12 +117,14 @@ def lost_autograd() -> bool:
     process, so a fork of its own tries it. Seen only with a torch that is built for CUDA, on a machine without a GPU."""
     import torch
 
+    _renew_pool()
     if torch.version.cuda is None:
         return False
     trial = os.fork()
     if trial == 0:
         status = 1
         try:
+            _renew_pool()
             faulthandler.disable()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(TRIAL_S)
@@ -133,6 +135,14 @@ def lost_autograd() -> bool:
         finally:
             os._exit(status)
     return os.waitpid(trial, 0)[1] != 0
+
+
+def _renew_pool() -> None:
+    """In a fork torch renews its pool of threads at the pool's first use. Two threads at once, this one and a backward pass's, can find
+    none ("Invalid thread pool!", and the process aborts; seen on a busy machine): so it is used while there is one thread."""
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:

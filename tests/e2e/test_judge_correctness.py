@@ -119,7 +119,7 @@ CANDIDATES = {
     "adds_what_malloc_gives": """
     def call(x):
         scratch = torch.empty(1 << 24)  # 64 MiB: mapped anew at each call, all zero
-        return model(x) + scratch[1 << 20]
+        return model(x) + scratch[-1]  # the start can be what was poisoned
     return call
 """,
     "wears_out": """
