@@ -25,6 +25,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from kernelwright.judge import JudgeOptions, exchange, judge, rounds  # noqa: E402
+from kernelwright.model.errors import KernelwrightError  # noqa: E402
 from kernelwright.model.workload import WorkloadRef  # noqa: E402
 
 AS_IT_IS = "def optimize(model, inputs):\n    return model\n"
@@ -52,7 +53,7 @@ class Clock:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Judge once; print two tables."""
+    """Judge once; print two tables. What the judge refuses is one line and its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", type=Path)
     parser.add_argument("candidate", type=Path, nargs="?")
@@ -69,7 +70,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.candidate is None:
             candidate.write_text(AS_IT_IS)
         workload = WorkloadRef(path=args.workload.resolve(), name=args.workload.stem)
-        verdict = judge(workload, candidate, JudgeOptions(device=args.device, conditions=(), cross_check=False, confirm=False))
+        try:
+            verdict = judge(workload, candidate, JudgeOptions(device=args.device, conditions=(), cross_check=False, confirm=False))
+        except KernelwrightError as error:
+            print(error.line(), file=sys.stderr)
+            return error.exit_code
     console = Console(width=110)
     console.print(f"{args.workload.name}: {verdict.verdict}, {verdict.elapsed_s:.1f} s; {verdict.reasons[0]}")
     _print(console, "phase", {phase: (spent, 1) for phase, spent in verdict.phases_s.items()})
