@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-import judge_seconds
+SPEC = importlib.util.spec_from_file_location("judge_seconds", Path(__file__).resolve().parents[2] / "bench" / "judge_seconds.py")
+judge_seconds = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(judge_seconds)
 
 
 @pytest.fixture(autouse=True)
