@@ -269,6 +269,14 @@ def test_statistics_that_a_training_step_moves_are_compared():
     assert wrong.verdict == "WRONG" and any("norm.running_mean" in reason for reason in wrong.reasons), wrong.reasons
 
 
+def test_a_model_that_keeps_a_function_over_its_parts_has_a_float64_run_and_weights_that_count():
+    with ReferenceSession(workload("keeps_function"), options(timing=False)) as session:
+        right, wrong = (judge(session.workload, DATA / "keeps_function" / f"{name}.py", session=session) for name in ("same", "leaves_out"))
+    assert right.correctness.passed and right.correctness.oracle == "float64", right.reasons
+    assert not any("degenerate" in warning for warning in right.correctness.warnings)
+    assert wrong.verdict == "WRONG", wrong.reasons
+
+
 def test_an_output_without_a_finite_number_is_never_passed():
     with ReferenceSession(workload("nowhere_finite"), options(timing=False)) as session:
         verdict = judge(session.workload, DATA / "nowhere_finite" / "same.py", session=session)

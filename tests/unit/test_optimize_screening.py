@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -642,11 +643,12 @@ def test_what_was_not_begun_is_left_as_data_with_what_is_expected_of_it(workload
 
 def test_where_the_search_looks_no_further_what_it_could_still_try_is_left_with_its_expectation(workload, monkeypatch):
     monkeypatch.setattr(strategy, "PATIENCE", 2)
+    monkeypatch.setattr(strategy, "PATIENCE_SHARE", 0.001)
     first = run(workload, Stages(), budget_s=2000.0)
-    ended = [one for one in next_up(first) if one["why_not_begun"] == "the last 2 trials brought nothing"]
+    ended = [one for one in next_up(first) if re.fullmatch(r"the last \d trials, \d+ s, brought nothing", one["why_not_begun"])]
     assert ended, "it ended by its patience"
     listed = next(row for row in Ledger(first.out_dir / "ledger.jsonl").rows if row.name == "not begun")
-    assert "(the last 2 trials brought nothing): " in listed.reason
+    assert f"({ended[0]['why_not_begun']}): " in listed.reason
     assert f"{ended[0]['candidate']} (expected {ended[0]['expected_speedup']:.2f}x)" in listed.reason
     second = run(workload, Stages(), budget_s=2000.0)
     assert second.kept == first.kept
@@ -824,10 +826,16 @@ def test_patience_ends_when_nothing_gains_any_more():
     assert not strategy.exhausted(strategy.View(context(), "equal", done[:-1]))
     judged_late = done[0].model_copy(update={"index": 99, "status": "judged", "verdict": verdict("FASTER", 1.5)})
     assert strategy.exhausted(strategy.View(context(), "equal", [judged_late, *done[1:]])), "a judgement is no trial"
+    idle_s = sum(row.screen.elapsed_s for row in done[1:])
+    long, longer = (strategy.View(context(), "equal", done, budget_s=factor * idle_s / strategy.PATIENCE_SHARE) for factor in (0.99, 1.01))
+    assert strategy.exhausted(long) and not strategy.exhausted(longer), "a longer budget was given to look further"
+    assert strategy.out_of_patience(long) == f"the last {strategy.PATIENCE} trials, {idle_s:.0f} s, brought nothing"
+    assert strategy.out_of_patience(longer) == ""
 
 
 def test_a_judgement_gives_the_screening_no_new_patience(workload, monkeypatch):
     monkeypatch.setattr(strategy, "PATIENCE", 4)
+    monkeypatch.setattr(strategy, "PATIENCE_SHARE", 0.0)
     stages = Stages(dict.fromkeys(GAINS, 0.9) | {"cuda_graph": 1.4})
     outcome = run(workload, stages, precision="bf16", budget_s=2000.0)
     every = Ledger(outcome.out_dir / "ledger.jsonl").rows

@@ -72,3 +72,31 @@ def test_settings_that_a_rewrite_is_measured_against_make_it_another_trial():
 
     assert not is_open("compile_default", "cuda_graph") and not is_open("inductor_memory_planning", "compile_reduce_overhead")
     assert is_open("compile_default", "cudnn_benchmark") and is_open("compile_default", "fold_conv_bn")
+
+
+def test_what_found_nothing_is_tried_with_what_brings_it_together():
+    """A convolution and its ReLU with a batch norm between them, which gained nothing by being folded away alone."""
+    idle = seen(4, "fuse_conv_relu", "compile_default", "cuda_graph", speedup=None, parents=("compile_default+cuda_graph",),
+                reason=f"{strategy.IDLE}: fuse_conv_relu")
+    done = [seen(1, "cuda_graph", speedup=1.2), seen(2, "compile_default", "cuda_graph", speedup=2.3, parents=("cuda_graph",)),
+            seen(3, "fold_conv_bn", "compile_default", "cuda_graph", speedup=2.28, parents=("compile_default+cuda_graph",)), idle]
+    wanted = {"fold_conv_bn", "fuse_conv_relu", "compile_default", "cuda_graph", "no_grad"}
+    assert wanted in proposed(*done)
+    again = seen(5, "fold_conv_bn", "fuse_conv_relu", "compile_default", "cuda_graph", speedup=None,
+                 parents=("compile_default+cuda_graph",), reason=f"{strategy.IDLE}: fuse_conv_relu")
+    assert not any({"fold_conv_bn", "fuse_conv_relu"} <= names for names in proposed(*done, again)), "nor is that tried twice"
+
+
+def test_what_found_nothing_and_has_nothing_to_bring_it_together_is_refuted():
+    idle = seen(2, "fuse_linear_activation", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
+                reason=f"{strategy.IDLE}: fuse_linear_activation")
+    refuted = seen(3, "fold_linear_bn", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
+                   reason=f"{strategy.IDLE}: fold_linear_bn")
+    done = [seen(1, "cuda_graph", speedup=1.2), idle, refuted]
+    assert not any("fuse_linear_activation" in names for names in proposed(*done))
+
+
+def test_every_pass_that_opens_another_is_one():
+    for item in CATALOGUE.values():
+        assert item.opened_by <= CATALOGUE.keys() and item.name not in item.opened_by
+        assert not any(CATALOGUE[name].opened_by for name in item.opened_by), "asking one for the other would not end"

@@ -151,8 +151,8 @@ class ScreenedSearch(TimedSearch):
         view = self.view()
         if strategy.settled(view):
             return max(self.searched_s, self.budget.total_s)
-        waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None and not item.ladder_row]
-        return self.budget.total_s if waiting and not strategy.exhausted(view) else memory.ALL_S
+        waiting = [item for item in strategy.proposals(view, whole=True) if self.why_not(item) is None and not item.ladder_row]
+        return self.budget.total_s if waiting else memory.ALL_S
 
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""

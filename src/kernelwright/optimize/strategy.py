@@ -24,6 +24,8 @@ from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
 """So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
+PATIENCE_SHARE = 0.25
+"""And so much of the budget, spent on them: twelve trials of a short call take 15 s, and a long budget was given to look further."""
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
 CHEAPEST = LADDER[0]
@@ -94,17 +96,29 @@ def settled(view: View) -> bool:
 
 
 def exhausted(view: View) -> bool:
-    """Whether the last PATIENCE trials brought nothing, at any precision."""
+    """Whether the last trials brought nothing, at any precision: PATIENCE of them, and those of PATIENCE_SHARE of the budget."""
+    idle, idle_s = _idle_trials(view)
+    return idle >= PATIENCE and idle_s >= PATIENCE_SHARE * view.budget_s
+
+
+def out_of_patience(view: View) -> str:
+    """The same in words; "" where there is patience left."""
+    idle, idle_s = _idle_trials(view)
+    return f"the last {idle} trials, {idle_s:.0f} s, brought nothing" if exhausted(view) else ""
+
+
+def _idle_trials(view: View) -> tuple[int, float]:
+    """(trials since the last gain of STEP, the seconds that they took)."""
     best: dict[Precision, float] = {}
-    idle = 0
+    idle, idle_s = 0, 0.0
     for row in view.rows:
         if row.screen is None or row.status in ("out_of_budget", "not_applicable"):
             continue
         speed = memory.screened_speedup(row) or 0.0
-        idle += 1
+        idle, idle_s = idle + 1, idle_s + row.screen.elapsed_s
         if speed > STEP * best.get(row.precision, 1.0):
-            best[row.precision], idle = speed, 0
-    return idle >= PATIENCE
+            best[row.precision], idle, idle_s = speed, 0, 0.0
+    return idle, idle_s
 
 
 def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: Collection[str] = ()) -> Candidate | None:
@@ -205,15 +219,27 @@ def _usable(view: View) -> list[Pass]:
 
 def _refuted(view: View, name: str) -> bool:
     """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
-    candidates."""
+    candidates. That it found nothing says little while what may bring together what it looks for was not beside it."""
+    unopened = _openers(view, CATALOGUE[name])
+
+    def says_little(row: Experiment) -> bool:
+        return bool(unopened) and IDLE in row.reason and not CATALOGUE[name].opened_by & set(row.passes)
+
     alone = view.row(_single(view, CATALOGUE[name]).name)
-    if alone is not None:
+    if alone is not None and not says_little(alone):
         return _is_bad(alone)
     graph, both = view.row(GRAPH), view.row(_graphed(view, CATALOGUE[name]).name) if name != GRAPH else None
-    if both is not None and graph is not None and not _is_bad(graph) and both.status == "not_applicable":
+    if both is not None and graph is not None and not _is_bad(graph) and both.status == "not_applicable" and not says_little(both):
         return True
-    tried = [row for row in view.rows if row.parents and _added(view, row) == {name}]
+    tried = [row for row in view.rows if row.parents and name in _added(view, row) <= {name, *CATALOGUE[name].opened_by}
+             and not says_little(row)]
     return sum(_is_bad(row) for row in tried) >= 2 and all(_is_bad(row) for row in tried)
+
+
+def _openers(view: View, item: Pass) -> list[str]:
+    """Passes that may bring together what this one looks for: those that apply and were not refuted."""
+    return sorted(name for name in item.opened_by if CATALOGUE[name].precision in view.allowed
+                  and CATALOGUE[name].refusal(view.context) is None and not _refuted(view, name))
 
 
 def _is_bad(row: Experiment) -> bool:
@@ -284,10 +310,11 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
         compiled = candidate([*base.passes, CARRIER], view.context).name
         if compatible([*base.passes, CARRIER]) and view.row(compiled) is None:
             return []  # what only compiling does comes first
-    names = joined(base.passes, item.name)
-    ways = [names]
-    if GRAPH not in names and compatible([*names, GRAPH]) and _is_graph_usable(view) and _shortens(view, item):
-        ways.append([*names, GRAPH])
+    ways = [joined(base.passes, item.name)]
+    if _rewrites(ways[0]) in _idle(view):
+        ways = [joined(joined(base.passes, opener), item.name) for opener in _openers(view, item)]
+    if _is_graph_usable(view) and _shortens(view, item):
+        ways += [[*names, GRAPH] for names in ways if GRAPH not in names and compatible([*names, GRAPH])]
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
             if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
 
@@ -361,9 +388,14 @@ def joined(passes: Iterable[str], new: str) -> list[str]:
 def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
     """Those that were not measured, can be put together and apply."""
     done = {row.name for row in view.rows if row.status != "out_of_budget"}
-    idle = {_rewrites(row.passes) for row in view.rows if row.status == "not_applicable" and IDLE in row.reason} - {frozenset()}
+    idle = _idle(view)
     return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
             and refusal(item, view.context) is None and _rewrites(item.passes) not in idle]
+
+
+def _idle(view: View) -> set[frozenset[str]]:
+    """Sets of rewrites of which one found nothing to change."""
+    return {_rewrites(row.passes) for row in view.rows if row.status == "not_applicable" and IDLE in row.reason} - {frozenset()}
 
 
 def _rewrites(passes: Iterable[str]) -> frozenset[str]:

@@ -69,7 +69,8 @@ class TimedSearch(Search):
         said = refuted(self.ledger.rows)
         rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
                 for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
-        return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs)
+        return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs,
+                    self.budget.total_s)
 
     def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
         """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what

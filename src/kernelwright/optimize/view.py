@@ -33,6 +33,8 @@ class View:
     priors: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
+    budget_s: float = 0.0
+    """Of the search."""
 
     @property
     def allowed(self) -> tuple[Precision, ...]:

@@ -40,7 +40,7 @@ def looked_no_further(view: View) -> str:
     """Why the search proposes nothing new although there is more; "" where it does."""
     if strategy.settled(view):
         return "what won before did so again: nothing new was looked for"
-    return f"the last {strategy.PATIENCE} trials brought nothing" if strategy.exhausted(view) else ""
+    return strategy.out_of_patience(view)
 
 
 def write(folder: Path, entries: Sequence[Waiting]) -> Path:

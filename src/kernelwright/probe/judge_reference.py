@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from .judge_program import Program
 from .judge_tensors import WRITTEN, Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
 from .rewrites.float32_flags import all_as, float32_flags, under_flags
+from .rewrites.twins import twin_of
 from .rewrites.unwrap_compiled import uncompiled
 
 JITTER_LOW, JITTER_HIGH = 0.5, 1.5
@@ -112,7 +112,7 @@ def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[...
     if not isinstance(inner, torch.nn.Module):
         return inner
     try:
-        duplicate: torch.nn.Module = copy.deepcopy(inner)
+        duplicate = twin_of(inner)
         if dtype is not None:
             duplicate.to(dtype)
     except (RuntimeError, TypeError, NotImplementedError) as error:

@@ -189,6 +189,8 @@ class Pass:
     conflicts: frozenset[str] = frozenset()
     partners: frozenset[str] = frozenset()
     """Without these it does not pay: a candidate with it has them too."""
+    opened_by: frozenset[str] = frozenset()
+    """Passes that bring together what it looks for: where it found nothing to change, it may beside one of them."""
 
     @property
     def around_any(self) -> bool:

@@ -23,5 +23,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="fuse_linear_activation", layer=LAYER_COMPILE, level="functional", dimension="fusion", cost="compile",
     training=False, refuse=_refuse, predict=_predict, measures=True,
+    opened_by=frozenset({"fold_linear_bn"}),
     why="Linear layer and ReLU (or tanh-form GELU) run as one cuBLASLt call wherever that measured faster at its shape.",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from .edges import narrowed, widened
 from .trees import map_tensors
+from .twins import twin_of
 
 
 def bf16_twin(model: Any) -> torch.nn.Module:
@@ -23,7 +23,7 @@ def bf16_twin(model: Any) -> torch.nn.Module:
             cast[id(tensor)] = torch.nn.Parameter(lower, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else lower
         else:
             cast[id(tensor)] = tensor
-    twin = copy.deepcopy(model, cast)
+    twin = twin_of(model, cast)
     for module in twin.modules():
         if isinstance(module, torch.nn.RNNBase):
             module.flatten_parameters()

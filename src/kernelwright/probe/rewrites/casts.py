@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from .trees import leaves, map_tensors
+from .twins import own_tensors, twin_of
 
 HEADROOM = 16.0
 """float16 is used only where inputs and outputs of this call stay that far below its largest number, 65504."""
@@ -125,7 +125,7 @@ def sharing_twin(model: Any) -> torch.nn.Module:
     """A copy of the modules that has the model's own weights and buffers."""
     if not isinstance(model, torch.nn.Module):
         raise NotImplementedError("not applicable: only an nn.Module has layers to cast")
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())})
+    return twin_of(model, own_tensors(model))
 
 
 def plain_layers(model: torch.nn.Module, kinds: set[type]) -> list[torch.nn.Module]:

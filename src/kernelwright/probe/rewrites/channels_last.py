@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .trees import map_tensors
+from .twins import own_tensors, twin_of
 
 
 def channels_last(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> torch.nn.Module:
@@ -28,10 +27,10 @@ def channels_last(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: di
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
         twin = model
     else:
-        shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
+        shared = own_tensors(model)
         for key, weight in weights.items():
             shared[key] = torch.nn.Parameter(weight.detach().contiguous(memory_format=torch.channels_last), requires_grad=False)
-        twin = copy.deepcopy(model, shared)
+        twin = twin_of(model, shared)
 
     def to_nhwc(value: torch.Tensor) -> torch.Tensor:
         return value.contiguous(memory_format=torch.channels_last) if value.dim() == 4 else value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
+
+from .twins import own_tensors, twin_of
 
 
 def loader_workers(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
@@ -29,6 +29,4 @@ def loader_workers(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: d
         return DataLoader(loader.dataset, **batches, num_workers=min(4, os.cpu_count() or 1), persistent_workers=True,
                           collate_fn=loader.collate_fn, pin_memory=torch.cuda.is_available(), generator=loader.generator)
 
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}  # type: ignore[attr-defined]
-    shared |= {id(loader): with_workers(loader) for loader in slow}
-    return copy.deepcopy(model, shared)
+    return twin_of(model, own_tensors(model) | {id(loader): with_workers(loader) for loader in slow})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 
 from .casts import with_attributes_of
 from .products import Product, activate
+from .twins import own_tensors, twin_of
 
 
 class ProductLinear(torch.nn.Module):  # type: ignore[misc]
@@ -63,8 +63,7 @@ def with_products(
     """A copy of the model (weights shared) whose linear layers compute what choose(layer, its input in this call) gives."""
     if not isinstance(model, torch.nn.Module):
         raise NotImplementedError("not applicable: only an nn.Module has linear layers to replace")
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
-    twin = copy.deepcopy(model, shared)
+    twin = twin_of(model, own_tensors(model))
     chosen: dict[torch.nn.Module, Product | None] = {}
     calls: Counter[torch.nn.Module] = Counter()
 

@@ -6,7 +6,6 @@ modules that call it are traced, each alone (torch.fx), so that the rest of the 
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from .product_choice import need_tensor_cores
 from .side_calls import on_the_side
 from .tracing import traced_call
 from .trees import leaves
+from .twins import own_tensors, twin_of
 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -140,8 +140,7 @@ def replaced_attention(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], choose: Callable[[AttentionCall], Attention | None],
 ) -> torch.nn.Module:
     """A copy of the model (weights shared) whose attentions are those that choose gives. NotImplementedError where it gives none."""
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
-    twin = copy.deepcopy(model, shared)
+    twin = twin_of(model, own_tensors(model))
     hooked = {module for module in twin.modules() if module._forward_hooks or module._forward_pre_hooks}
     with on_the_side(twin), torch.no_grad(), noted_calls(twin) as found:
         twin(*args, **kwargs)
