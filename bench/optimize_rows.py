@@ -44,6 +44,7 @@ from kernelwright.optimize.confirm import counted, is_confirmation  # noqa: E402
 from kernelwright.optimize.ending import Kept, gain_of  # noqa: E402
 from kernelwright.optimize.generate import render_source, write_source  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
+from kernelwright.optimize.memory import screened_speedup  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
 from kernelwright.optimize.plan import LADDER, Candidate, candidate, ranked, refusal  # noqa: E402
 from kernelwright.optimize.screen import Ask, Screener, Unusable  # noqa: E402
@@ -66,6 +67,8 @@ WARM_SHARE = 0.5
 """Of the budget, at most, for the run that has what the first one taught; it ends when it has reached the same result."""
 NOTHING_TO_REACH = {"speedup": 1.0, "cold_s": None, "warm_s": None, "share": None}
 """Of a workload for which the first run kept nothing."""
+MOST_ANEW = 2
+"""Candidates of a higher level than was asked for that are judged, the fastest by their screens first, beside the judge's own best."""
 SAME_RESULT = 0.98
 """A run has reached another's result when it has found this share of its speed-up."""
 SAME_PASSES = 0.95
@@ -232,8 +235,8 @@ class Bench:
 
     def _kept(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, ledger: list[Experiment],
               ) -> tuple[Kept | None, str]:
-        """(what counts at this level, the candidate's name): the run's own; for a higher level than was asked for, the best candidate of
-        that level is judged anew, by fresh processes."""
+        """(what counts at this level, the candidate's name): the run's own; for a higher level than was asked for, what was fastest of
+        that level by the screen, or by the judge, is judged anew, by fresh processes."""
         own = [row for row in ledger if is_confirmation(row)]
         rows = [row for row in {row.name: row for row in ledger}.values() if not row.tags.get("role")]
         if level == asked:
@@ -242,7 +245,10 @@ class Bench:
             assert first is not None or not outcome.kept, name
             return Kept(first, next((row for row in reversed(own) if row.kept), None)) if first is not None else None, name
         allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
-        for row in ranked(one for one in counted(rows, own) if one.precision in allowed)[:2]:
+        open_ = [one for one in counted(rows, own) if one.precision in allowed]
+        seen = {one.name: speedup for one in open_ if (speedup := screened_speedup(one)) is not None and speedup > 1.0}
+        by_screen = sorted((one for one in open_ if one.name in seen), key=lambda one: -seen[one.name])[:MOST_ANEW]
+        for row in {one.name: one for one in (*by_screen, *ranked(open_)[:1])}.values():
             with ReferenceSession(workload, self._judging(level, 6.0), say=_say) as session:
                 said = judge(workload, outcome.out_dir / row.candidate_file, self._judging(level, 6.0), session=session)
             if said.verdict == "FASTER":

@@ -646,6 +646,29 @@ def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, l
     assert (rows.best_ladder_row(found, "tf32").name, rows.best_ladder_row(found, "tf32").speedup) == ("compile_max_autotune+tf32", 1.6)
 
 
+def test_of_a_higher_precision_than_was_asked_for_the_fastest_is_judged_anew_though_the_search_only_screened_it(tmp_path, ladder_of):
+    asked = []
+
+    def judge(_workload, file, *_, **__):
+        asked.append(file.stem)
+        return verdict("WRONG", None) if file.stem == "fast" else verdict("FASTER", 4.4)
+
+    def row(name, speedup, precision, **changes):
+        return screened(name, speedup, 1, precision=precision, candidate_file=f"candidates/{name}.py", **changes)
+
+    bench, workload, _ = ladder_of(judge)
+    low = said_by_the_judge("low", 7.9, 1, precision="bf16", candidate_file="candidates/low.py")
+    judged = said_by_the_judge("judged", 2.0, 1, precision="tf32", candidate_file="candidates/judged.py")
+    ledger = [low, judged, row("slow", 0.9, "tf32"), row("fast", 4.9, "tf32"), row("second", 4.5, "tf32"), row("third", 3.0, "tf32")]
+    outcome = SimpleNamespace(out_dir=tmp_path, kept=low.passes)
+    kept, name = bench._kept(workload, "bf16", "tf32", outcome, ledger)
+    assert asked == ["fast", "second"] and name == "second" and kept.row.verdict.speedup == 4.4
+    asked.clear()
+    assert bench._kept(workload, "bf16", "tf32", outcome, [low, judged, ledger[2]])[1] == "judged" and asked == ["judged"]
+    asked.clear()
+    assert bench._kept(workload, "bf16", "tf32", outcome, [low, ledger[2]]) == (None, "nothing") and asked == []
+
+
 def test_what_was_kept_is_timed_beside_the_best_row_of_the_ladder(tmp_path, ladder_of):
     asked, answers = [], [Screen(status="timed", speedup=1.1, interval=(1.0, 1.2)), Screen(status="wrong", reason="other numbers")]
 

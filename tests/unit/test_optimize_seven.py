@@ -322,6 +322,24 @@ def test_a_cast_is_tried_in_a_graph_where_one_of_equal_precision_is_ahead_in_one
     assert "tf32+cuda_graph" not in {item.name for item in strategy._casts_in_graph(strategy.View(context, "tf32", without))}
 
 
+def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
+    """A LayerNorm on an H200 at bf16: by itself the cast gained nothing, and compiled it came when nothing could be judged any more."""
+    context = context_of(SEVEN["mlp"])
+    known = [a_screen(context, index, name, speed, precision=precision) for index, (name, speed, precision) in enumerate((
+        ("bf16", 1.01, "bf16"), ("bf16_autocast", 0.99, "bf16"), ("tf32", 1.0, "tf32"), ("compile_default", 20.3, "equal")))]
+
+    def next_of(precision: str, known: list) -> list[str]:
+        view = strategy.View(context, precision, known)
+        return [item.name for item in strategy._lower_compiled(view, strategy.proposals(view))]
+
+    assert next_of("bf16", known)[0] == "bf16+compile_default"
+    assert next_of("tf32", known[2:]) == ["compile_default+tf32"]
+    assert next_of("bf16", [*known[:3], a_screen(context, 3, "cuda_graph", 1.5)]) == [], "nothing compiled is ahead"
+    assert next_of("equal", known[3:]) == []
+    little = context_of(replace(SEVEN["mlp"], operators={"aten::native_layer_norm": (1.0, 1)}, idle_pct=0.5))
+    assert strategy.next_candidate(strategy.View(little, "bf16", known), lambda _: True).name == "bf16+compile_default"
+
+
 def test_below_equal_precision_the_ladder_is_that_of_the_cast_that_pays(workload):
     machine = replace(SEVEN["mlp"], factors={"bf16": 0.4, "bf16_autocast": 0.5, "tf32": 0.6})
     stages = Stages(machine)
