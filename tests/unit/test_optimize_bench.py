@@ -160,13 +160,15 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
     assert f"60 s give {pages.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
     assert sum("split_" in row["kept"] for row in whole) == 4
-    assert (len(lower), len(middle)) == (7, 6)
+    assert (len(lower), len(middle)) == (7, 7)
     means = [[f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
     assert f"geometric mean {means[0][0]} over the original and {means[0][1]} over the best row of that ladder" in said
     assert f"{means[0][1]} over the best row of that ladder, the least {min(row['speedup'] for row in lower):.2f}x and " \
         f"{min(row['over'] for row in lower):.2f}x." in said
-    assert f"On the H200 six, the best tf32 candidates of searches at bf16: {means[1][0]} and {means[1][1]}, " \
-        f"the least {min(row['over'] for row in middle):.2f}x of its ladder" in said
+    least = min(row["over"] for row in middle)
+    assert f"On the H200 all seven: {means[1][0]} and {means[1][1]}, the least {least:.2f}x of its ladder" in said
+    (own,) = (row for row in middle if row["asked"] == "tf32")
+    assert f"embedding example had a search of its own, {own['speedup']:.2f}x, {own['over']:.2f}x over the best row" in said
     known = {row["workload"]: row for row in lower}
     for words, name in (("The embedding example came to {0:.2f}x, {1:.2f}x over that row", "embedding_projection"), ("MLP to {0:.2f}x",
                         "mlp_activations"), ("attention to {0:.2f}x", "sdpa_attention"), ("GPT-2 to {0:.2f}x, {1:.2f}x over", "gpt2"),
@@ -178,7 +180,8 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
 @pytest.mark.parametrize(("runs", "precision", "budget_s"), [
     ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "equal", 120.0), ("h100", "tf32", 120.0),
     ("cpu", "equal", 60.0),
-    ("kernelbench-h200", "equal", 60.0), ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
+    ("kernelbench-h200", "equal", 60.0), ("kernelbench-h200", "equal", 120.0), ("kernelbench-h200", "bf16", 60.0),
+    ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
 def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
     found = [row for row in rows_of if (row["precision"], row["budget_s"]) == (precision, budget_s)]
@@ -207,7 +210,9 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
              for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]
              if row["kept"] != "nothing" and row["asked"] == row["precision"]]
     assert len(found) > 50
-    for row in found:
+    lost = [row for row in found if row["speedup"] not in roles and not row.get("apart")]
+    assert [(row["workload"], row["budget_s"]) for row in lost] == [("conv_block", 180.0), ("conv_block", 60.0)], "the command was cut off"
+    for row in (row for row in found if row not in lost):
         said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
         assert row["confirmed"] == ("confirmation" in said), (row["workload"], row["precision"], row["budget_s"])
 
@@ -251,7 +256,8 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
     folder = ROOT / "docs" / "search-runs"
     found = json.loads((folder / "kernelbench-h200.json").read_text())["rows"]
     assert pages.table(found) == (folder / "kernelbench-h200.md").read_text()
-    assert (len(found), {row["budget_s"] for row in found}, {row["asked"] for row in found}) == (18, {60.0}, {"equal"})
+    every, found = found, [row for row in found if (row["asked"], row["budget_s"]) == ("equal", 60.0)]
+    assert len(found) == 18
     levels = [sum(row["workload"].startswith(f"level{level}_") for row in found) for level in (1, 2, 3)]
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
     means = [f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")]
@@ -265,6 +271,48 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
     assert below == ["0.96x", "0.77x", "0.95x"] and "Three are below their ladder" in said and all(f", {share}" in said for share in below)
     shares = [row["warm"]["share"] for row in found if row.get("warm") and row["warm"]["share"] is not None]
     assert len(shares) == 10 and f"came again in {pages.geometric_mean(shares):.2f} of the time after the baseline" in said
+    longer = {row["workload"]: row for row in every if (row["asked"], row["budget_s"]) == ("equal", 120.0)}
+    kept = [row for row in longer.values() if row["kept"] != "nothing"]
+    assert (len(longer), [row["workload"] for row in kept]) == (6, ["level2_76_Gemm_Add_ReLU", "level2_39_Gemm_Scale_BatchNorm",
+                                                                    "level3_4_LeNet5"])
+    relu, norm, lenet = kept
+    assert f"two products of level 2 come to {norm['speedup']:.2f}x (with a BatchNorm) and {relu['speedup']:.2f}x (with a ReLU)" in said
+    assert f"at most {max(relu['rung_speedup'], norm['rung_speedup']):.2f}x, LeNet-5 to {lenet['speedup']:.2f}x" in said
+    again = pages.geometric_mean(row["warm"]["share"] for row in kept)
+    assert all(row["confirmed"] for row in kept) and f"all three confirmed, and again in {again:.2f} of the time" in said
+    ended = sorted(row["used_s"] for row in longer.values() if row["kept"] == "nothing")
+    assert len(ended) == 3 and f"ended by themselves after {ended[0]:.0f} to {ended[-1]:.0f} s" in said
+    others = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
+    whole = [*longer.values(), *(row for row in others if row["budget_s"] == 120.0)]
+    levels = [sum(row["workload"].startswith(f"level{level}_") for row in whole) for level in (1, 2, 3)]
+    means, least = ([f"{pick(row[key] for row in whole):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
+    assert levels == [10, 5, 5] and "All twenty had 120 s" in said
+    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder, the least {least[0]} and {least[1]}." in said
+    again = [row["warm"] for row in whole if (row.get("warm") or {}).get("share") is not None]
+    ran = [row for row in whole if row.get("warm") and row["kept"] != "nothing"]
+    alone, with_it = (pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share"))
+    assert (len(again), len(ran)) == (15, 16) and max(alone, with_it) < 1 / 3
+    assert f"again in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (fifteen of sixteen)" in said
+
+
+def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "kernelbench-h200.json").read_text())["rows"]
+    found = {row["workload"].split("_")[-1]: row for row in rows_of if row["asked"] == "bf16"}
+    assert set(found) == {"", "LeakyReLU", "MiniGPTBlock", "LayerNorm", "DeepNarrowMLP"}
+    means = [f"{pages.geometric_mean(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
+    assert f"Five at bf16 in 60 s, on the H200: {means[0]}, {means[1]} over the best bf16 row" in said
+    mlp, norm, block = found["DeepNarrowMLP"], found["LayerNorm"], found["MiniGPTBlock"]
+    assert f"a DeepNarrowMLP {mlp['speedup']:.2f}x and {mlp['over']:.2f}x" in said and mlp["kept"] == "bf16+cuda_graph"
+    assert norm["over"] == min(row["over"] for row in found.values()) and f"the LayerNorm with {norm['over']:.2f}x of it" in said
+    assert f"`{block['kept']}`, {block['speedup']:.2f}x" in said
+    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    first = Ledger(tmp_path / "ledgers" / "h200p_kb_level3_44_bf16-60s" / "ledger.jsonl").rows
+    cast = next(row for row in first if row.name == "bf16")
+    assert cast.status == "failed" and "must have the same dtype" in cast.reason
+    before = next(row.verdict.speedup for row in first if row.tags.get("role") == "confirmation")
+    assert f"had kept `compile_default+tf32`, {before:.2f}x, in a first run" in said
 
 
 def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_path):
@@ -273,7 +321,12 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     assert pages.table(found) == (folder / "h100.md").read_text() and pages.table(problems) == (folder / "kernelbench-h100.md").read_text()
     assert {row["device_name"] for row in (*found, *problems)} == {"NVIDIA H100 80GB HBM3"}
     short = {row["budget_s"]: row["speedup"] for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
-    assert f"{short[60.0]:.2f}x in 60 s and {short[120.0]:.2f}x in 120 s on the H200" in said
+    now = {row["budget_s"]: row for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
+    assert f"{short[60.0]:.2f}x in 60 s, {short[180.0]:.2f}x in 180 s and {short[480.0]:.2f}x in 480 s" in said
+    paces = [f"{now[budget_s]['per_minute']:.1f}" for budget_s in (60.0, 180.0, 480.0)]
+    assert f"{paces[0]}, {paces[1]} and {paces[2]} candidates a minute in all; {short[120.0]:.2f}x in 120 s, judged once" in said
+    assert not now[120.0]["confirmed"] and f"ended by itself after {now[480.0]['used_s']:.0f} s" in said
+    assert now[180.0]["interval"][0] < now[480.0]["interval"][0] < now[480.0]["interval"][1] < now[180.0]["interval"][1]
     middle, long = found[:2]
     assert f"{middle['speedup']:.2f}x in 180 s and {long['speedup']:.2f}x in 480 s" in said
     assert f"{middle['per_minute']:.1f} and {long['per_minute']:.1f} candidates a minute" in said
@@ -283,6 +336,10 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     assert f"{after['1']} after one minute and {after['3']} after three" in said
     with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
+    one = tmp_path / "ledgers" / "h200p_conv_block_equal-180s" / "ledger.jsonl"
+    before = next(row for row in reversed(Ledger(one).rows) if row.tags.get("role") == "confirmation")
+    left = next(row.reason for row in Ledger(one).rows if row.name == "not begun").partition(" left")[0].removeprefix("not begun with ")
+    assert f"180 s had kept {before.verdict.speedup:.2f}x and ended with {left} left" in said
     idle = [strategy._rewrites(row.passes) for row in Ledger(tmp_path / "ledgers" / "h100b_conv_block_equal-480s" / "ledger.jsonl").rows
             if row.status == "not_applicable" and strategy.IDLE in row.reason and not row.tags.get("role")]
     assert f"Of its {long['candidates']} candidates {len(idle)} found nothing to change, {len(idle) - len(set(idle))} of them as" in said
