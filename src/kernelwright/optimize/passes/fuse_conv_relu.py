@@ -21,6 +21,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="fuse_conv_relu", layer=LAYER_COMPILE, level="functional", dimension="fusion", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
-    opened_by=frozenset({"fold_conv_bn", "few_channel_convolutions"}),
+    opened_by=frozenset({"fold_conv_bn", "fold_linear_bn", "few_channel_convolutions"}),
     why="Convolution, bias and ReLU run as one cuDNN call (NHWC) wherever that measured faster at its shape.",
 )
