@@ -37,8 +37,9 @@ class Passed:
     def keep(self, graph: torch.fx.GraphModule, _example_inputs: Any) -> int:
         """Keeps a copy of the graph as the passes left it."""
         self.graphs.append(torch.fx.GraphModule(graph, torch.fx.Graph()))
-        self.targets = [getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes
-                        if node.op in ("call_function", "call_method")]
+        nodes = [node for node in graph.graph.nodes if node.op in ("call_function", "call_method")]
+        self.targets = [getattr(node.target, "__name__", str(node.target)) for node in nodes]
+        self.options = {name: dict(node.kwargs) for name, node in zip(self.targets, nodes, strict=True)}
         return 1
 
     def __call__(self, *args: Any) -> Any:

@@ -21,5 +21,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="sdpa_backend", layer=LAYER_LAYOUT, level="functional", dimension="attention", cost="compile",
     training=False, refuse=_refuse, predict=_predict, measures=True,
+    opened_by=frozenset({"sdpa_substitution"}),
     why="Each attention runs the kernel that measured fastest at its shape: flash, memory-efficient, cuDNN, or plain products.",
 )

@@ -234,6 +234,8 @@ def writes(node: torch.fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is not None:
         return bool(schema.is_mutable)
+    if node.target is torch.nn.functional.dropout:  # whose True may be "training"
+        return bool(arguments(node, "input", "p", "training", "inplace")[3])
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     in_place = node.op in ("call_method", "call_function") and (
         (name.endswith("_") and not name.endswith("__")) or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))

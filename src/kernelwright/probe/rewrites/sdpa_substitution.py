@@ -11,16 +11,24 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed
+from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed, weight_of, writes
 
 SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 SOFTMAXES = (F.softmax, torch.softmax, "softmax")
+OF_CONSTANTS = (
+    torch.ones, torch.zeros, torch.full, torch.arange, torch.tril, torch.triu, torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge,
+    torch.logical_not, torch.unsqueeze, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.invert,
+    operator.getitem, "tril", "triu", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "view", "reshape", "unsqueeze", "bool", "to",
+    "expand",
+)
+"""Calls that masks are made with, of buffers and numbers alone; none of them changes what it is given."""
+LARGEST_MASK = 2**28
+"""Numbers of a mask that is looked into: one of 16384 x 16384."""
 
 
-
-
-def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> int:
-    """Replaces each attention that it is sure of; dropout must be off. Returns how many."""
+def sdpa_substitution(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
+    """Replaces each attention that it is sure of; dropout must be off. A mask whose values are known, and that hides what is to come, is
+    no mask to the fused kernels but a way to compute half. Returns how many."""
     found = 0
     for product in list(graph.graph.nodes):
         matched = attention_of(product)
@@ -31,12 +39,13 @@ def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any
             continue
         look = tensor_of(query)
         assert look is not None
-        mask = joined_mask(graph, product, masks, look)
+        causal = hides_what_is_to_come(masks, look, tensor_of(key), graph, example_inputs)
+        mask = None if causal else joined_mask(graph, product, masks, look)
         key = call_function(graph, product, torch.transpose, key, -2, -1)
         if look.dim() == 3:  # the fused kernels want heads
             query, key, value = (call_function(graph, product, torch.unsqueeze, item, 1) for item in (query, key, value))
             mask = mask if mask is None or len(mask_shape(mask)) < 3 else call_function(graph, product, torch.unsqueeze, mask, 1)
-        options = {} if mask is None else {"attn_mask": mask}
+        options = {"is_causal": True} if causal else {} if mask is None else {"attn_mask": mask}
         new = call_function(graph, product, F.scaled_dot_product_attention, query, key, value, scale=scale, **options)
         replace(product, call_function(graph, product, torch.squeeze, new, 1) if look.dim() == 3 else new)
         found += 1
@@ -66,7 +75,8 @@ def attention_of(product: torch.fx.Node) -> Any:
         return True
 
     while calls(node, F.dropout) and follow(node):
-        if arguments(node, "input", "p", "training")[2] is not False:
+        _given, share, training = arguments(node, "input", "p", "training")
+        if training is not False and share != 0:
             return None
         node = node.args[0]
     weights = tensor_of(node)
@@ -129,6 +139,37 @@ def on_the_way(node: Any) -> bool:
     while calls(node, *steps):
         node = node.args[0]
     return calls(node, *SCORE_PRODUCTS)
+
+
+def hides_what_is_to_come(
+    masks: Sequence[Any], query: torch.Tensor, turned: torch.Tensor | None, graph: torch.fx.GraphModule, example_inputs: Sequence[Any],
+) -> bool:
+    """Whether the one mask, on every head alike, is known to hide just the keys after each query. turned: the keys, transposed."""
+    if len(masks) != 1 or masks[0][0] != -math.inf or turned is None or query.shape[-2] != turned.shape[-1]:
+        return False
+    gone = value_of(masks[0][1], graph, example_inputs)
+    size = query.shape[-2]
+    if gone is None or gone.dtype != torch.bool or gone.shape[-2:] != (size, size):
+        return False
+    later = torch.ones(size, size, dtype=torch.bool, device=gone.device).triu(1)
+    return bool((gone == later).all())
+
+
+def value_of(node: Any, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.Tensor | None:
+    """What a node is made of buffers and numbers alone; None for anything else."""
+    look = tensor_of(node)
+    if look is None or look.numel() > LARGEST_MASK:
+        return None
+    known = weight_of(node, graph, example_inputs)
+    if known is not None or not calls(node, *OF_CONSTANTS) or any(writes(user) for user in node.users):
+        return known
+    values = {item: value_of(item, graph, example_inputs) for item in node.all_input_nodes}
+    if any(value is None for value in values.values()):
+        return None
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda item: values[item])
+    with torch.no_grad():
+        found = getattr(args[0], node.target)(*args[1:], **kwargs) if node.op == "call_method" else node.target(*args, **kwargs)
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Sequence[Any], query: torch.Tensor) -> Any:
