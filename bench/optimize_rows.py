@@ -248,12 +248,15 @@ class Bench:
         open_ = [one for one in counted(rows, own) if one.precision in allowed]
         seen = {one.name: speedup for one in open_ if (speedup := screened_speedup(one)) is not None and speedup > 1.0}
         by_screen = sorted((one for one in open_ if one.name in seen), key=lambda one: -seen[one.name])[:MOST_ANEW]
-        for row in {one.name: one for one in (*by_screen, *ranked(open_)[:1])}.values():
+        judged = []
+        for row in {one.name: one for one in (*ranked(open_)[:1], *by_screen)}.values():
+            if judged and time.monotonic() + LADDER_JUDGED_S > self.stop_at_s:
+                break
             with ReferenceSession(workload, self._judging(level, 6.0), say=_say) as session:
                 said = judge(workload, outcome.out_dir / row.candidate_file, self._judging(level, 6.0), session=session)
-            if said.verdict == "FASTER":
-                return Kept(row.model_copy(update={"verdict": said}), None), row.name
-        return None, "nothing"
+            judged.append(row.model_copy(update={"verdict": said, "status": "judged"}))
+        best = next(iter(ranked(judged)), None)
+        return (Kept(best, None), best.name) if best is not None else (None, "nothing")
 
     def _beside(self, workload: WorkloadRef, level: Precision, outcome: Outcome, kept: Kept, rung: Experiment | None,
                 ) -> tuple[float, tuple[float, float] | None] | None:

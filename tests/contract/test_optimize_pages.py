@@ -63,7 +63,7 @@ FACTS = {
 }
 """Page -> phrases with numbers, and what the code has."""
 WORDS = [
-    ("docs/search.md", "Twelve trials in a row", strategy.PATIENCE, 12),
+    ("docs/search.md", "At least twelve trials in a row", strategy.PATIENCE, 12),
     ("docs/search.md", "once they took a quarter of the budget", strategy.PATIENCE_SHARE, 0.25),
     ("docs/search.md", "that takes five times what its kind took", timed.LIMIT_FACTOR, 5),
     ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),

@@ -340,9 +340,14 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     before = next(row for row in reversed(Ledger(one).rows) if row.tags.get("role") == "confirmation")
     left = next(row.reason for row in Ledger(one).rows if row.name == "not begun").partition(" left")[0].removeprefix("not begun with ")
     assert f"180 s had kept {before.verdict.speedup:.2f}x and ended with {left} left" in said
-    idle = [strategy._rewrites(row.passes) for row in Ledger(tmp_path / "ledgers" / "h100b_conv_block_equal-480s" / "ledger.jsonl").rows
-            if row.status == "not_applicable" and strategy.IDLE in row.reason and not row.tags.get("role")]
+    before, after = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
+        "h100b_conv_block_equal-480s", "h200q_conv_block_equal-480s"))
+    idle, since = ([strategy._rewrites(row.passes) for row in one if row.status == "not_applicable" and strategy.IDLE in row.reason
+                    and not row.tags.get("role")] for one in (before, after))
     assert f"Of its {long['candidates']} candidates {len(idle)} found nothing to change, {len(idle) - len(set(idle))} of them as" in said
+    tried = {row.name for row in after if not row.tags.get("role") and row.screen is not None}
+    assert len(set(since)) == len(since) and not any("cpp_wrapper" in name for name in tried) and now[480.0]["confirmed"]
+    assert f"in the 480 s on the H200 {len(since)} of {len(tried)} found nothing to change, none as another had before" in said
     warm = middle["warm"]
     assert f"{warm['share']:.2f} of the time: {warm['warm_s']:.1f} s" in said and f"took {warm['cold_s']:.1f} s" in said
 
@@ -704,26 +709,33 @@ def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, l
 
 
 def test_of_a_higher_precision_than_was_asked_for_the_fastest_is_judged_anew_though_the_search_only_screened_it(tmp_path, ladder_of):
-    asked = []
+    asked: list[str] = []
+    said = {"fast": verdict("WRONG", None)} | {name: verdict("FASTER", found) for name, found in (
+        ("second", 4.4), ("judged", 2.1), ("lucky", 1.2))}
 
     def judge(_workload, file, *_, **__):
         asked.append(file.stem)
-        return verdict("WRONG", None) if file.stem == "fast" else verdict("FASTER", 4.4)
+        return said[file.stem]
 
-    def row(name, speedup, precision, **changes):
-        return screened(name, speedup, 1, precision=precision, candidate_file=f"candidates/{name}.py", **changes)
+    def row(name, speedup, precision="tf32", make=screened):
+        return make(name, speedup, 1, precision=precision, candidate_file=f"candidates/{name}.py")
 
     bench, workload, _ = ladder_of(judge)
-    low = said_by_the_judge("low", 7.9, 1, precision="bf16", candidate_file="candidates/low.py")
-    judged = said_by_the_judge("judged", 2.0, 1, precision="tf32", candidate_file="candidates/judged.py")
-    ledger = [low, judged, row("slow", 0.9, "tf32"), row("fast", 4.9, "tf32"), row("second", 4.5, "tf32"), row("third", 3.0, "tf32")]
+    low, judged, slow = row("low", 7.9, "bf16", said_by_the_judge), row("judged", 2.0, make=said_by_the_judge), row("slow", 0.9)
     outcome = SimpleNamespace(out_dir=tmp_path, kept=low.passes)
-    kept, name = bench._kept(workload, "bf16", "tf32", outcome, ledger)
-    assert asked == ["fast", "second"] and name == "second" and kept.row.verdict.speedup == 4.4
-    asked.clear()
-    assert bench._kept(workload, "bf16", "tf32", outcome, [low, judged, ledger[2]])[1] == "judged" and asked == ["judged"]
-    asked.clear()
-    assert bench._kept(workload, "bf16", "tf32", outcome, [low, ledger[2]]) == (None, "nothing") and asked == []
+
+    def kept(*others):
+        asked.clear()
+        found, name = bench._kept(workload, "bf16", "tf32", outcome, [low, slow, *others])
+        return name, found.row.verdict.speedup if found is not None else None, list(asked)
+
+    fast, second, third = row("fast", 4.9), row("second", 4.5), row("third", 3.0)
+    assert kept(judged, fast, second, third) == ("second", 4.4, ["judged", "fast", "second"])
+    assert kept(judged, row("lucky", 4.9), row("lucky2", 4.8)
+                .model_copy(update={"candidate_file": "candidates/lucky.py"}))[:2] == ("judged", 2.1), "no lucky screen takes its place"
+    assert kept(judged) == ("judged", 2.1, ["judged"]) and kept() == ("nothing", None, [])
+    bench.stop_at_s = time.monotonic() + 10
+    assert kept(judged, second) == ("judged", 2.1, ["judged"]), "no time for another"
 
 
 def test_what_was_kept_is_timed_beside_the_best_row_of_the_ladder(tmp_path, ladder_of):

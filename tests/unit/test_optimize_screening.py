@@ -650,9 +650,17 @@ def test_where_the_search_looks_no_further_what_it_could_still_try_is_left_with_
     listed = next(row for row in Ledger(first.out_dir / "ledger.jsonl").rows if row.name == "not begun")
     assert f"({ended[0]['why_not_begun']}): " in listed.reason
     assert f"{ended[0]['candidate']} (expected {ended[0]['expected_speedup']:.2f}x)" in listed.reason
+    (known,) = (one for file in workload.path.parent.rglob("lessons/*.jsonl") for one in memory.recall(file))
+    assert known.searched_s == 2000.0, "a longer one looks further"
     second = run(workload, Stages(), budget_s=2000.0)
     assert second.kept == first.kept
     assert "what won before did so again: nothing new was looked for" in {one["why_not_begun"] for one in next_up(second)}
+
+
+def test_a_budget_is_looked_through_before_patience_ends(workload, monkeypatch):
+    monkeypatch.setattr(strategy, "PATIENCE", 2)
+    monkeypatch.setattr(strategy, "PATIENCE_SHARE", 1.0)
+    assert not [one for one in next_up(run(workload, Stages(), budget_s=2000.0)) if "brought nothing" in one["why_not_begun"]]
 
 
 def test_the_list_of_what_was_not_begun_is_bounded_and_there_after_an_interrupt(workload, monkeypatch):

@@ -330,12 +330,16 @@ def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
 
     def next_of(precision: str, known: list) -> list[str]:
         view = strategy.View(context, precision, known)
-        return [item.name for item in strategy._lower_compiled(view, strategy.proposals(view))]
+        return [item.name for item in strategy._cast_compiled(view, strategy.proposals(view))]
 
     assert next_of("bf16", known)[0] == "bf16+compile_default"
     assert next_of("tf32", known[2:]) == ["compile_default+tf32"]
     assert next_of("bf16", [*known[:3], a_screen(context, 3, "cuda_graph", 1.5)]) == [], "nothing compiled is ahead"
     assert next_of("equal", known[3:]) == []
+    tuned = a_screen(context, 4, "compile_max_autotune_no_cudagraphs", 21.0)
+    assert next_of("bf16", [*known, tuned])[0] == "bf16+compile_default", "not what is still to be tuned"
+    higher = [*known[:2], a_screen(context, 2, "compile_default+tf32", 21.0, precision="tf32")]
+    assert next_of("bf16", higher)[0] == "bf16+compile_default" and next_of("tf32", higher) == []
     little = context_of(replace(SEVEN["mlp"], operators={"aten::native_layer_norm": (1.0, 1)}, idle_pct=0.5))
     assert strategy.next_candidate(strategy.View(little, "bf16", known), lambda _: True).name == "bf16+compile_default"
 

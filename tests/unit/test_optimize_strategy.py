@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import strategy
@@ -12,12 +14,14 @@ from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.probe.rewrites import graphs
 from optimizing import CONVOLUTIONAL, context
 
-HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu"))
+HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu", "aten::bmm", "aten::_softmax", "aten::mul"))
 
 
 def seen(index: int, *passes: str, speedup: float | None, parents: tuple[str, ...] = (), reason: str = "") -> Experiment:
     item = candidate(passes, HERE, parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
-    screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9) if speedup else None
+    screen = Screen(status="not_applicable", reason=reason)
+    if speedup:
+        screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9)
     return Experiment(index=index, name=item.name, passes=item.passes, precision="equal", candidate_file="c", reason=reason,
                       parents=parents, status="screened" if speedup else "not_applicable", screen=screen, dimension=item.dimension,
                       ladder_row=item.name in LADDER)
@@ -74,29 +78,62 @@ def test_settings_that_a_rewrite_is_measured_against_make_it_another_trial():
     assert is_open("compile_default", "cudnn_benchmark") and is_open("compile_default", "fold_conv_bn")
 
 
-def test_what_found_nothing_is_tried_with_what_brings_it_together():
+OPENED = [(name, opener) for name in ("fuse_conv_relu", "fuse_linear_activation", "sdpa_backend")
+          for opener in sorted(CATALOGUE[name].opened_by)]
+
+
+def idle_row(index: int, *passes: str, idle: str, parents: tuple[str, ...] = ()) -> Experiment:
+    return seen(index, *passes, speedup=None, parents=parents, reason=f"{strategy.IDLE}: {idle}")
+
+
+@pytest.mark.parametrize("base", ["compile_default", "compile_reduce_overhead", "compile_default+cuda_graph",
+                                  "inductor_memory_planning+compile_default"])
+@pytest.mark.parametrize(("name", "opener"), OPENED)
+def test_what_found_nothing_is_tried_with_what_brings_it_together(name, opener, base):
     """A convolution and its ReLU with a batch norm between them, which gained nothing by being folded away alone."""
-    idle = seen(4, "fuse_conv_relu", "compile_default", "cuda_graph", speedup=None, parents=("compile_default+cuda_graph",),
-                reason=f"{strategy.IDLE}: fuse_conv_relu")
-    done = [seen(1, "cuda_graph", speedup=1.2), seen(2, "compile_default", "cuda_graph", speedup=2.3, parents=("cuda_graph",)),
-            seen(3, "fold_conv_bn", "compile_default", "cuda_graph", speedup=2.28, parents=("compile_default+cuda_graph",)), idle]
-    wanted = {"fold_conv_bn", "fuse_conv_relu", "compile_default", "cuda_graph", "no_grad"}
-    assert wanted in proposed(*done)
-    again = seen(5, "fold_conv_bn", "fuse_conv_relu", "compile_default", "cuda_graph", speedup=None,
-                 parents=("compile_default+cuda_graph",), reason=f"{strategy.IDLE}: fuse_conv_relu")
-    assert not any({"fold_conv_bn", "fuse_conv_relu"} <= names for names in proposed(*done, again)), "nor is that tried twice"
+    first = [seen(1, "cuda_graph", speedup=1.2)] if "cuda_graph" in base else []
+    best = seen(2, *base.split("+"), speedup=2.3)
+    done = [*first, best, idle_row(4, name, *base.split("+"), idle=name, parents=(best.name,))]
+    without = seen(3, opener, *base.split("+"), speedup=2.28, parents=(best.name,))
+    wanted = {opener, name, *base.split("+"), "no_grad"}
+    assert wanted in proposed(*done) and wanted in proposed(*done, without)
+    again = [idle_row(5 + place, one, name, *base.split("+"), idle=name, parents=(best.name,))
+             for place, one in enumerate(sorted(CATALOGUE[name].opened_by))]
+    assert not any(names - {"cuda_graph"} == wanted - {"cuda_graph"} for names in proposed(*done, *again)), "nor is that tried twice"
 
 
-def test_what_found_nothing_and_has_nothing_to_bring_it_together_is_refuted():
-    idle = seen(2, "fuse_linear_activation", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
-                reason=f"{strategy.IDLE}: fuse_linear_activation")
-    refuted = seen(3, "fold_linear_bn", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
-                   reason=f"{strategy.IDLE}: fold_linear_bn")
-    done = [seen(1, "cuda_graph", speedup=1.2), idle, refuted]
+def test_what_was_idle_alone_or_in_a_graph_is_not_given_up_before_its_openers_were_beside_it():
+    alone = idle_row(2, "fuse_conv_relu", "compile_default", idle="fuse_conv_relu")
+    done = [seen(1, "compile_default", speedup=1.5), alone]
+    assert any({"fold_conv_bn", "fuse_conv_relu"} <= names for names in proposed(*done))
+    twice = [idle_row(3 + place, opener, "fuse_conv_relu", "compile_default", idle="fuse_conv_relu", parents=("compile_default",))
+             for place, opener in enumerate(("fold_conv_bn", "fold_linear_bn"))]
+    assert not any("fuse_conv_relu" in names for names in proposed(*done, *twice)), "two of them brought nothing together"
+
+
+@pytest.mark.parametrize("gone", ["wrong", "not_applicable"])
+def test_what_has_nothing_to_bring_it_together_is_refuted(gone):
+    opener = seen(3, "fold_linear_bn", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
+                  reason=f"{strategy.IDLE}: fold_linear_bn")
+    opener = opener.model_copy(update={"status": "screened" if gone == "wrong" else gone, "screen": Screen(status=gone)})
+    other = opener.model_copy(update={"name": "fold_linear_bn+compile_default", "passes": ("fold_linear_bn", "compile_default", "no_grad"),
+                                      "parents": ("compile_default",)})
+    done = [seen(1, "cuda_graph", speedup=1.2), seen(2, "compile_default", speedup=1.1), opener, other,
+            idle_row(4, "fuse_linear_activation", "compile_default", "cuda_graph", idle="fuse_linear_activation", parents=("cuda_graph",))]
     assert not any("fuse_linear_activation" in names for names in proposed(*done))
 
 
+def test_an_opener_that_does_not_apply_brings_nothing_together():
+    here = context(operators=("aten::addmm", "aten::relu"))
+    done = [seen(1, "cuda_graph", speedup=1.2), seen(2, "compile_default", "cuda_graph", speedup=1.3, parents=("cuda_graph",)),
+            idle_row(3, "fuse_linear_activation", "compile_default", "cuda_graph", idle="fuse_linear_activation", parents=("cuda_graph",))]
+    names = [set(item.passes) for item in strategy.proposals(strategy.View(here, "equal", done))]
+    assert CATALOGUE["fold_linear_bn"].refusal(here) and not any("fuse_linear_activation" in one for one in names)
+
+
 def test_every_pass_that_opens_another_is_one():
+    assert dict(OPENED).keys() == {item.name for item in CATALOGUE.values() if item.opened_by}
+    assert CATALOGUE["fuse_conv_relu"].opened_by == {"fold_conv_bn", "fold_linear_bn", "few_channel_convolutions"}
     for item in CATALOGUE.values():
         assert item.opened_by <= CATALOGUE.keys() and item.name not in item.opened_by
         assert not any(CATALOGUE[name].opened_by for name in item.opened_by), "asking one for the other would not end"

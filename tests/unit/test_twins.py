@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
+import threading
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernelwright.optimize.generate import REWRITES  # noqa: E402
 from kernelwright.probe.rewrites.bf16 import bf16  # noqa: E402
-from kernelwright.probe.rewrites.casts import sharing_twin  # noqa: E402
-from kernelwright.probe.rewrites.twins import own_tensors, twin_of  # noqa: E402
+from kernelwright.probe.rewrites.casts import NarrowLayer, narrow_layers, sharing_twin  # noqa: E402
+from kernelwright.probe.rewrites.twins import own_tensors, twin_of, with_parts  # noqa: E402
 
 
 class Block(torch.nn.Module):
@@ -64,10 +67,123 @@ def test_what_a_function_says_of_itself_goes_with_it_and_empty_cells_do_no_harm(
     named.note = "kept"
     model.named = named
     twin = twin_of(model)
-    assert twin.named is not named and twin.named.note == "kept" and twin.named.__name__ == "named"
+    assert twin.named is not named and twin.named.note == "kept" and twin.named.__qualname__ == named.__qualname__
     assert torch.equal(twin.named(torch.ones(1, 8)), named(torch.ones(1, 8)))
     if model is None:
         later = named
+
+
+def by_keyword(model):
+    def call(x, *, part=model.lin):
+        return part(x)
+    return call
+
+
+def by_another(model):
+    def inner(x):
+        return model.lin(x)
+    return lambda x: inner(x)
+
+
+def wrapped(model):
+    def inner(x):
+        return model.lin(x)
+
+    @functools.wraps(inner)
+    def outer(x):
+        return outer.__wrapped__(x)
+    return outer
+
+
+def by_itself(model):
+    def call(x, depth=1):
+        return call(model.lin(x), depth - 1) if depth else model.lin(x)
+    return call
+
+
+def by_a_method(model):
+    old = model.plain
+    return lambda x: old(x)
+
+
+def by_a_tensor(model):
+    weight, bias = model.lin.weight, model.lin.bias
+    return lambda x: torch.nn.functional.linear(x, weight, bias)
+
+
+def by_a_partial(model):
+    return functools.partial(lambda part, x: part(x), model.lin)
+
+
+def by_a_nest(model):
+    parts = {"first": [(model.lin, None)], "lock": threading.Lock(), "seen": torch.ones(3, requires_grad=True) * 2}
+    return lambda x: parts["first"][0][0](x)
+
+
+class One(torch.nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.lin = torch.nn.Linear(4, 4)
+        self.call, self.kept = make(self), [make(self)]
+
+    def plain(self, x):
+        return self.lin(x)
+
+    def forward(self, x):
+        return self.call(x) + self.kept[0](x)
+
+
+@pytest.mark.parametrize("make", [by_keyword, by_another, wrapped, by_itself, by_a_method, by_a_tensor, by_a_partial, by_a_nest])
+def test_the_copy_calls_its_own_parts_however_a_function_refers_to_them(make):
+    torch.manual_seed(0)
+    model, x = One(make), torch.randn(2, 4)
+    before, twin = model(x), twin_of(model).double()
+    assert torch.allclose(twin(x.double()).float(), before, atol=1e-6), "all in float64"
+    with torch.no_grad():
+        twin.lin.weight.zero_()
+        twin.lin.bias.zero_()
+    assert not twin(x.double()).any() and torch.equal(model(x), before)
+
+
+def test_functions_that_share_a_variable_go_on_sharing_it_and_hooks_follow():
+    model, calls = torch.nn.Sequential(torch.nn.Linear(2, 2)), []
+    count = 0
+
+    def add():
+        nonlocal count
+        count += 1
+        calls.append(model[0])
+
+    model.add, model.read = add, lambda: (count, model[0])
+    model.register_forward_hook(lambda _module, _given, found: found + model[0].bias.sum())
+    twin = twin_of(model)
+    twin.add()
+    assert twin.read() == (1, twin[0]) and model.read() == (1, model[0]) and calls == [twin[0]]
+    with torch.no_grad():
+        twin[0].weight.zero_()
+        twin[0].bias.fill_(3.0)
+    assert torch.equal(twin(torch.ones(1, 2)), torch.full((1, 2), 9.0))
+
+
+def test_a_replaced_part_is_replaced_where_a_function_calls_it():
+    class Kept(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+            up, down = self.up, self.down
+            self.body = lambda x: down(torch.relu(up(x)))
+
+        def forward(self, x):
+            return self.body(x)
+
+    torch.manual_seed(0)
+    model, x = Kept(), torch.randn(3, 4)
+    found = narrow_layers(model, (x,), {}, torch.bfloat16, lambda *_: True)
+    assert all(type(child) is NarrowLayer for child in found.children())
+    with torch.no_grad():
+        assert not torch.equal(found(x), model(x)) and torch.allclose(found(x), model(x), atol=0.05)
+    whole = torch.nn.Linear(2, 2)
+    assert with_parts(whole, {whole: model}) is model
 
 
 def test_copies_that_share_weights_share_them():
@@ -84,3 +200,8 @@ def test_such_a_model_can_be_cast():
         low = bf16(model, (x,), {})
         assert low(x).dtype == torch.float32
         torch.testing.assert_close(low(x), model(x), rtol=5e-2, atol=5e-2)
+
+
+def test_no_rewrite_copies_a_model_in_another_way():
+    files = [*REWRITES.glob("*.py"), REWRITES.parent / "judge_reference.py"]
+    assert [file.name for file in files if re.search(r"deepcopy\((model|inner)\b", file.read_text())] == ["twins.py"]

@@ -1,11 +1,13 @@
 """What to screen next (finalists.py: who is judged). Pure: the same rows give the same answer, so a resumed run goes on where it was.
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first;
-below equal precision each cast in a CUDA graph once one is ahead, and the compiler on the best so far; else the ladder's first rows; then
-the dimension that UCB1 names, in it again the most a second first. A pass that costs little is tried alone,
-since alone it is refuted without a compiler, then on top of the best so far; one that shortens the device's work much also together with
-a CUDA graph, where the host's launches don't hide it. The rescue pool puts together what gained somewhere and is missing from the best.
-What can't gain any more (PATIENCE) ends the screening.
+below equal precision each cast in a CUDA graph once one is ahead, the compiler on the best so far, and the lowest cast in what is compiled
+already; else the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first.
+
+A pass that costs little is tried alone, since alone it is refuted without a compiler, then on top of the best so far; one that shortens the
+device's work much also together with a CUDA graph, where the host's launches don't hide it; one that found nothing to change also beside
+what brings together what it looks for. The rescue pool puts together what gained somewhere and is missing from the best. PATIENCE trials
+that brought nothing, and a share of the budget with them, end the screening.
 """
 
 from __future__ import annotations
@@ -136,6 +138,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
         or [item for item in waiting if item.name in graphs] \
         or openings \
         or _lower_compiled(view, waiting) \
+        or _cast_compiled(view, waiting) \
         or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)
             and not (item.name == CHEAPEST and _compiles_anew(view))]
     if first:
@@ -176,14 +179,23 @@ def _casts_in_graph(view: View) -> list[Candidate]:
 
 
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
-    """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up. Where
-    that is compiled, and of the workload's own precision: the cast of the lowest precision that is allowed in it. By itself a cast is a
-    kernel more, in compiled code none (a LayerNorm over 4 M elements at bf16, H200: 1.01x alone, 22.7x compiled, 20.3x without it)."""
+    """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up."""
+    best = _ahead(view)
+    return [item for item in waiting if best is not None and _own(item.passes) == {*_own(best.passes), CARRIER}]
+
+
+def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
+    """Where the fastest candidate is compiled: the casts of the lowest precision that is allowed in it, under the default mode where its
+    own measures kernels. By itself a cast is a kernel more, in compiled code none (a LayerNorm over 4 M elements at bf16, H200: 1.01x
+    alone, 22.7x compiled, 20.3x without it)."""
     best = fastest(view)
-    if best is None or (best.precision == "equal" and carrier_of(best.passes) is None):
+    mode = carrier_of(best.passes) if best is not None else None
+    if best is None or mode is None or best.precision == view.precision:
         return []
-    added = [{CARRIER}] if best.precision != "equal" else [{name} for name in CASTS if CATALOGUE[name].precision == view.precision]
-    return [item for item in waiting if any(_own(item.passes) == _own(best.passes) | one for one in added)]
+    rest = _own(best.passes) - CASTS - {mode}
+    rest.add(mode if CATALOGUE[mode].cost != "autotune" else CARRIER)
+    casts = [name for name in CASTS if CATALOGUE[name].precision == view.precision]
+    return [item for item in waiting if any(_own(item.passes) == {*rest, name} for name in casts)]
 
 
 def _own(passes: Iterable[str]) -> set[str]:
@@ -316,10 +328,11 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
         if compatible([*base.passes, CARRIER]) and view.row(compiled) is None:
             return []  # what only compiling does comes first
     ways = [joined(base.passes, item.name)]
-    if _rewrites(ways[0]) in _idle(view):
+    if item.opened_by and _rewrites(ways[0]) in _idle(view):
         ways = [joined(joined(base.passes, opener), item.name) for opener in _openers(view, item)]
-    if _is_graph_usable(view) and _shortens(view, item):
-        ways += [[*names, GRAPH] for names in ways if GRAPH not in names and compatible([*names, GRAPH])]
+    graphed = [[*names, GRAPH] for names in ways if GRAPH not in names and compatible([*names, GRAPH])]
+    if graphed and _is_graph_usable(view) and _shortens(view, item):
+        ways += graphed
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
             if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
 
@@ -331,9 +344,11 @@ def _gives_up_graph(passes: Iterable[str], name: str) -> bool:
 
 def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) -> bool:
     """Whether this pass was added to another candidate of this precision under the same compile mode, in a CUDA graph or not as here, and
-    gained nothing: it would hardly here."""
-    runs = carrier_of(passes), is_graphed(passes)
+    gained nothing: it would hardly here. That it found nothing says nothing of it beside what brings together what it looks for."""
+    runs, openers = (carrier_of(passes), is_graphed(passes)), CATALOGUE[name].opened_by & set(passes)
     for row in view.rows:
+        if IDLE in row.reason and openers - set(row.passes):
+            continue
         if row.parents and row.precision == level and name in row.passes and _added(view, row) in ({name}, {name, GRAPH}) \
                 and (carrier_of(row.passes), is_graphed(row.passes)) == runs and row.screen is not None:
             parent = view.row(row.parents[0])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .trees import leaves, map_tensors
-from .twins import own_tensors, twin_of
+from .twins import own_tensors, twin_of, with_parts
 
 HEADROOM = 16.0
 """float16 is used only where inputs and outputs of this call stay that far below its largest number, 65504."""
@@ -158,8 +158,4 @@ def with_layers(
         watch.remove()
     if not chosen:
         return None
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # all names: a layer may have two
-            if child in chosen:
-                setattr(parent, name, chosen[child])
-    return chosen.get(model, model)
+    return with_parts(model, chosen)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from .casts import with_attributes_of
 from .products import Product, activate
-from .twins import own_tensors, twin_of
+from .twins import own_tensors, twin_of, with_parts
 
 
 class ProductLinear(torch.nn.Module):  # type: ignore[misc]
@@ -83,8 +83,4 @@ def with_products(
     if not replaced:
         raise NotImplementedError("not applicable: no linear layer is faster and at least as exact as the library's product")
     take_in_activations(sequences, calls, replaced)
-    for parent in list(twin.modules()):
-        for name, child in list(parent._modules.items()):  # all names: a layer may have two
-            if child in replaced:
-                setattr(parent, name, replaced[child])
-    return replaced.get(twin, twin)
+    return with_parts(twin, replaced)

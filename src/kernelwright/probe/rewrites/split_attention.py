@@ -23,7 +23,7 @@ from .product_choice import need_tensor_cores
 from .side_calls import on_the_side
 from .tracing import traced_call
 from .trees import leaves
-from .twins import own_tensors, twin_of
+from .twins import own_tensors, twin_of, with_parts
 
 NAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 ModuleCall = tuple[tuple[Any, ...], dict[str, Any]]
@@ -162,11 +162,7 @@ def replaced_attention(
     if not new:
         why = reasons[0] if reasons else "not applicable: no float32 attention is faster, and at least as exact, in the kernel"
         raise NotImplementedError(why)
-    for parent in list(twin.modules()):
-        for name, child in list(parent._modules.items()):  # all names: a module may have two
-            if child in new:
-                setattr(parent, name, new[child])
-    return new.get(twin, twin)
+    return with_parts(twin, new)
 
 
 def split_attention(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

@@ -1,13 +1,18 @@
-"""Copies of a model: other modules, with its own weights or with others. Copied into files that change parts of one."""
+"""Copies of a model, and models with parts replaced. Copied into files that change parts of one."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+NOT_BOUND = object()
 
 
 def own_tensors(model: torch.nn.Module) -> dict[int, Any]:
@@ -15,50 +20,108 @@ def own_tensors(model: torch.nn.Module) -> dict[int, Any]:
     return {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
 
 
-def twin_of(model: torch.nn.Module, instead: dict[int, Any] | None = None) -> torch.nn.Module:
+def twin_of(model: torch.nn.Module, instead: Mapping[int, Any] | None = None) -> torch.nn.Module:
     """A deep copy of a model. instead: id of an object in it -> what the copy has in its place.
 
     deepcopy leaves functions as they are, so that one which a module keeps (minGPT's `self.mlpf = lambda x: m.c_proj(...)`) would go on
-    calling the model's own parts: in the copy it calls the copy's.
+    calling the model's own parts: the copy's call the copy's.
     """
     memo = dict(instead or {})
     twin = copy.deepcopy(model, memo)
-    for module in twin.modules():
+    follow(twin, memo)
+    return twin
+
+
+def with_parts(model: torch.nn.Module, new: Mapping[torch.nn.Module, torch.nn.Module]) -> torch.nn.Module:
+    """The model with these modules of it replaced, in place: under each of their names, and where functions that modules keep call them."""
+    for parent in list(model.modules()):
+        for name, child in list(parent._modules.items()):
+            if child in new:
+                setattr(parent, name, new[child])
+    follow(model, {id(old): part for old, part in new.items()})
+    return new.get(model, model)
+
+
+def follow(model: torch.nn.Module, instead: Mapping[int, Any]) -> None:
+    """Functions that the model's modules keep, as attributes or as hooks, call what stands in the place of other modules and tensors."""
+    found = Followed(instead)
+    usual = vars(torch.nn.Module()).keys()
+    for module in model.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, types.FunctionType):
-                vars(module)[name] = _rebound(value, memo)
-    return twin
+            if name not in usual and not isinstance(value, (torch.nn.Module, torch.Tensor)):
+                vars(module)[name] = found.of(value)
+        for hooks in (vars(module).get(name, {}) for name in HOOKS):
+            hooks.update({key: found.of(hook) for key, hook in hooks.items()})
 
 
-def _rebound(function: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
-    """The function with the copies of what was copied, where it is a closure over some of that."""
-    cells = [_copied_cell(cell, memo) for cell in function.__closure__ or ()]
-    defaults = tuple(_copy_of(value, memo) for value in function.__defaults__ or ())
-    if all(new is old for new, old in itertools.chain(
-            zip(cells, function.__closure__ or (), strict=True), zip(defaults, function.__defaults__ or (), strict=True))):
-        return function
-    twin = types.FunctionType(function.__code__, function.__globals__, function.__name__, defaults or None, tuple(cells))
-    twin.__kwdefaults__, twin.__qualname__ = function.__kwdefaults__, function.__qualname__
-    twin.__dict__.update(function.__dict__)
-    return twin
+class Followed:
+    """Functions, methods, partials and plain nests of them with other modules and tensors in the place of those that they refer to (in
+    closures, defaults and attributes). What refers to none stays the object that it is; objects of other kinds are not looked into."""
+
+    def __init__(self, instead: Mapping[int, Any]) -> None:
+        self.instead = instead
+        self.functions: dict[int, types.FunctionType] = {}
+        self.cells: dict[int, types.CellType] = {}
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, (torch.nn.Module, torch.Tensor)):
+            return self.instead.get(id(value), value)
+        if id(value) in self.functions or not self.refers(value, set()):
+            return self.functions.get(id(value), value)
+        if isinstance(value, types.FunctionType):
+            return self.function(value)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(self.of(value.__func__), self.of(value.__self__))
+        if isinstance(value, functools.partial):
+            return functools.partial(self.of(value.func), *map(self.of, value.args), **{k: self.of(v) for k, v in value.keywords.items()})
+        return {k: self.of(v) for k, v in value.items()} if isinstance(value, dict) else type(value)(self.of(one) for one in value)
+
+    def refers(self, value: Any, seen: set[int]) -> bool:
+        """Whether it leads to something that another stands in the place of."""
+        if isinstance(value, (torch.nn.Module, torch.Tensor)):
+            return self.instead.get(id(value), value) is not value
+        if id(value) in seen:
+            return False
+        seen.add(id(value))
+        return any(self.refers(part, seen) for part in parts_of(value))
+
+    def function(self, old: types.FunctionType) -> types.FunctionType:
+        cells = tuple(self.cell(cell) for cell in old.__closure__ or ())
+        new = types.FunctionType(old.__code__, old.__globals__, old.__name__, None, cells)
+        self.functions[id(old)] = new  # before what it refers to is followed: that may be itself
+        for cell, own in zip(old.__closure__ or (), cells, strict=True):
+            if own is not cell and content(own) is NOT_BOUND:
+                own.cell_contents = self.of(content(cell))
+        new.__defaults__ = tuple(map(self.of, old.__defaults__)) if old.__defaults__ else None
+        new.__kwdefaults__ = {name: self.of(value) for name, value in (old.__kwdefaults__ or {}).items()}
+        new.__dict__.update({name: self.of(value) for name, value in vars(old).items()})
+        new.__qualname__, new.__module__ = old.__qualname__, old.__module__
+        return new
+
+    def cell(self, old: types.CellType) -> types.CellType:
+        """The same cell where nothing in it changes (functions that share a variable go on sharing it), else an empty one."""
+        if id(old) not in self.cells:
+            self.cells[id(old)] = types.CellType() if self.refers(content(old), set()) else old
+        return self.cells[id(old)]
 
 
-def _copied_cell(cell: types.CellType, memo: dict[int, Any]) -> types.CellType:
+def content(cell: types.CellType) -> Any:
+    """What a cell holds; NOT_BOUND where nothing was bound yet."""
     try:
-        old = cell.cell_contents
-    except ValueError:  # nothing was bound yet
-        return cell
-    new = _copy_of(old, memo)
-    return cell if new is old else types.CellType(new)
+        return cell.cell_contents
+    except ValueError:
+        return NOT_BOUND
 
 
-def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
-    """The copy of a module or tensor that was copied, or of a nest that holds one; anything else as it is."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    if any(_was_copied(one, memo) for one in (value, *parts)):
-        return copy.deepcopy(value, memo)
-    return value
-
-
-def _was_copied(value: Any, memo: dict[int, Any]) -> bool:
-    return isinstance(value, (torch.nn.Module, torch.Tensor)) and id(value) in memo
+def parts_of(value: Any) -> Iterable[Any]:
+    """What a function, a method, a partial or a plain nest refers to."""
+    if isinstance(value, types.FunctionType):
+        return (*map(content, value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(),
+                *vars(value).values())
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, *value.args, *value.keywords.values()
+    if type(value) is dict:
+        return list(value.values())
+    return list(value) if type(value) in (list, tuple, set) else ()
