@@ -166,57 +166,52 @@ def test_attention_that_is_not_quite_the_same_stays(forward) -> None:
 def hidden_by(make):
     """Attention whose mask is made in the call."""
     def forward(self, q, k, v):
+        gone = make(self, q.size(-2))
         scores = (q @ k.transpose(-2, -1)) / 8**0.5
-        return F.softmax(scores.masked_fill(make(self, q.size(-2)), -math.inf), dim=-1) @ v
+        return F.softmax(scores.masked_fill(gone, -math.inf), dim=-1) @ v
     return forward
 
 
 @pytest.mark.parametrize("make", [
-    lambda self, n: self.seen[:, :, :n, :n] == 0,
-    lambda self, n: ~self.seen[:, :, :n, :n].bool(),
     lambda self, n: torch.triu(torch.ones(n, n), diagonal=1).bool(),
     lambda self, n: torch.ones(n, n, dtype=torch.bool).tril().logical_not(),
+    lambda self, n: ~torch.ones(n, n, dtype=torch.bool).tril()[None, None],
     lambda self, n: torch.arange(n)[None, :] > torch.arange(n)[:, None],
-], ids=["kept", "kept, turned", "triu", "tril", "places"])
-def test_a_mask_that_is_known_to_hide_what_is_to_come_is_none_to_the_kernels(make) -> None:
-    model = Called(hidden_by(make), seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)).eval()
+    lambda self, n: torch.tril(torch.ones(n, n)).view(1, 1, n, n) == 0,
+], ids=["triu", "tril", "four dimensions", "places", "numbers"])
+def test_a_mask_that_the_call_makes_to_hide_what_is_to_come_is_none_to_the_kernels(make) -> None:
+    model = Called(hidden_by(make)).eval()
     fast = Passed(model, sdpa_substitution)
     assert_no_worse(model, fast, *torch.randn(3, 2, 3, 6, 8))
     options = fast.options["scaled_dot_product_attention"]
     assert options["is_causal"] is True and "attn_mask" not in options
 
 
-def one_more(self, n):
-    seen = self.seen[:, :, :n, :n].clone()
-    return seen == 0
+def changed_through(view):
+    """A mask that hides what is to come when it is made, and is changed by a view of it before it is used."""
+    def make(self, n):
+        gone = torch.triu(torch.ones(n, n), diagonal=1).bool()
+        view(gone)
+        return gone
+    return make
 
 
-@pytest.mark.parametrize(("make", "seen"), [
-    (lambda self, n: self.seen[:, :, :n, :n] == 0, torch.tril(torch.ones(9, 9), 1).view(1, 1, 9, 9)),
-    (lambda self, n: self.seen[:, :, :n, :n] == 0, torch.cat([torch.tril(torch.ones(1, 2, 9, 9)), torch.ones(1, 1, 9, 9)], 1)),
-    (one_more, torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)),
-    (lambda self, n: self.seen[:, :, 1 : n + 1, :n] == 0, torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)),
-], ids=["one key more", "a head that sees all", "made by what is not known", "a row later"])
-def test_any_other_mask_is_given_to_the_kernels(make, seen) -> None:
-    model = Called(hidden_by(make), seen=seen).eval()
+@pytest.mark.parametrize("make", [
+    lambda self, n: self.seen[:, :, :n, :n] == 0,
+    lambda self, n: torch.triu(torch.ones(n, n), diagonal=2).bool(),
+    lambda self, n: torch.triu(torch.ones(2, 3, n, n), diagonal=1).bool() & (torch.arange(3) > 0)[None, :, None, None],
+    changed_through(lambda gone: gone.t().fill_(False)),
+    changed_through(lambda gone: gone.view(-1)[2:].zero_()),
+    changed_through(lambda gone: gone[0][:2].fill_(False)),
+    changed_through(lambda gone: gone.detach().fill_(False)),
+    changed_through(lambda gone: gone.__setitem__((0, 1), False)),
+], ids=["kept by the model", "a key more", "a head that sees all", "turned", "in a row", "a row", "detached", "set"])
+def test_any_other_mask_is_given_to_the_kernels(make) -> None:
+    model = Called(hidden_by(make), seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)).eval()
     fast = Passed(model, sdpa_substitution)
     assert_no_worse(model, fast, *torch.randn(3, 2, 3, 6, 8))
     options = fast.options["scaled_dot_product_attention"]
     assert "is_causal" not in options and "attn_mask" in options
-
-
-def test_a_mask_that_the_call_changes_is_not_known() -> None:
-    def forward(self, q, k, v):
-        self.seen[..., 0, 0] = 1.0
-        scores = (q @ k.transpose(-2, -1)).masked_fill(self.seen[:, :, :6, :6] == 0, -math.inf)
-        return F.softmax(scores, dim=-1) @ v
-
-    model = Called(forward, seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)).eval()
-    fast = Passed(model, sdpa_substitution)
-    q, k, v = torch.randn(3, 2, 3, 6, 8)
-    with torch.no_grad():
-        assert torch.allclose(fast(q, k, v), model(q, k, v), atol=1e-6)
-    assert "attn_mask" in fast.options["scaled_dot_product_attention"]
 
 
 def test_dropout_of_nothing_is_none_in_training_too() -> None:

@@ -314,43 +314,6 @@ def test_replaced_weights_are_followed(tmp_path: Path, workload: Path, names: tu
     assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
 
 
-MASKED = '''
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-        self.register_buffer("seen", torch.ones(6, 6).tril())
-
-    def forward(self, x):
-        return self.bn(self.conv(x)) * self.seen
-
-
-def get_model_and_input():
-    return Net().train(), torch.randn(2, 3, 8, 8)
-'''
-
-
-def test_in_train_mode_a_changed_buffer_is_followed_and_statistics_that_a_call_moves_prepare_nothing_anew(tmp_path: Path) -> None:
-    path = tmp_path / "masked.py"
-    path.write_text(MASKED)
-    module = generated(tmp_path, path, "no_grad", "bf16", params={})
-    model, x = load(path).get_model_and_input()
-    builds, build = [], module.build
-    module.build = lambda *args: (builds.append(1), build(*args))[1]
-    fast = module.optimize(model, x)
-    for _ in range(3):
-        assert torch.allclose(fast(x), model(x), atol=0.05) and (fast(x)[..., 0, 1:] == 0).all()
-    assert len(builds) == 1, "the original's calls move its statistics too"
-    model.seen.fill_(1.0)
-    for _ in range(2):
-        assert torch.allclose(fast(x), model(x), atol=0.05) and (fast(x)[..., 0, 1:] != 0).any()
-    assert len(builds) == 2
-
-
 def replaced_conv(model: nn.Module) -> None:
     model.conv = nn.Conv2d(3, 4, 3)
 

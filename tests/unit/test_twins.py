@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from kernelwright.optimize.generate import REWRITES  # noqa: E402
 from kernelwright.probe.rewrites.bf16 import bf16  # noqa: E402
 from kernelwright.probe.rewrites.casts import NarrowLayer, narrow_layers, sharing_twin  # noqa: E402
-from kernelwright.probe.rewrites.twins import own_tensors, twin_of, with_parts  # noqa: E402
+from kernelwright.probe.rewrites.twins import LARGEST_NEST, own_tensors, parts_of, twin_of, with_parts  # noqa: E402
 
 
 class Block(torch.nn.Module):
@@ -184,6 +184,33 @@ def test_a_replaced_part_is_replaced_where_a_function_calls_it():
         assert not torch.equal(found(x), model(x)) and torch.allclose(found(x), model(x), atol=0.05)
     whole = torch.nn.Linear(2, 2)
     assert with_parts(whole, {whole: model}) is model
+
+
+def test_nests_that_refer_to_themselves_or_are_shared_stay_so():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    ring, state = {"layer": model[0]}, {"n": 0, "layer": model[0]}
+    ring["me"], ring["methods"] = ring, (model[0].forward, [model[0].forward])
+    model.ring, model.state, model.seen = (lambda: ring), state, lambda: state
+    twin = twin_of(model)
+    assert twin.ring()["me"] is twin.ring() and twin.ring()["layer"] is twin[0] and twin.ring()["methods"][1][0].__self__ is twin[0]
+    assert twin.seen() is twin.state is not state and twin.state["layer"] is twin[0] and model.seen() is state
+
+
+def test_a_bound_method_of_a_replaced_part_goes_on_as_it_is():
+    layer, other = torch.nn.Linear(2, 2), torch.nn.Identity()
+    model = torch.nn.Sequential(layer)
+    forward = layer.forward
+    model.call = lambda x: forward(x)
+    x = torch.ones(1, 2)
+    assert torch.equal(with_parts(model, {layer: other}).call(x), layer(x)) and model[0] is other
+
+
+def test_a_large_vocabulary_is_not_looked_into():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    words = [[word] for word in range(LARGEST_NEST + 1)]
+    model.call = lambda: words
+    assert twin_of(model).call is model.call
+    assert list(parts_of(words[:2])) == words[:2] and parts_of(words) == ()
 
 
 def test_copies_that_share_weights_share_them():

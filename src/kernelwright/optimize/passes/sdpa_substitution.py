@@ -18,6 +18,6 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="sdpa_substitution", layer=LAYER_FOLD, level="functional", dimension="attention", cost="compile",
-    training=False, refuse=_refuse, predict=_predict, copies_weights=True,
+    training=False, refuse=_refuse, predict=_predict,
     why="Attention written by hand becomes scaled_dot_product_attention: the scores are never stored.",
 )

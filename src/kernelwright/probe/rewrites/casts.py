@@ -129,8 +129,9 @@ def sharing_twin(model: Any) -> torch.nn.Module:
 
 
 def plain_layers(model: torch.nn.Module, kinds: set[type]) -> list[torch.nn.Module]:
-    """The layers of just these kinds whose weights are float32 and that nobody hooks."""
-    return [layer for layer in model.modules() if type(layer) in kinds and not (layer._forward_hooks or layer._forward_pre_hooks)
+    """The layers of just these kinds whose weights are float32, that nobody hooks, and that compute what their type says."""
+    return [layer for layer in model.modules() if type(layer) in kinds and "forward" not in vars(layer)
+            and not (layer._forward_hooks or layer._forward_pre_hooks)
             and all(parameter.dtype == torch.float32 for parameter in layer.parameters())]
 
 

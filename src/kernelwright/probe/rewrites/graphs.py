@@ -237,8 +237,9 @@ def writes(node: torch.fx.Node) -> bool:
     if node.target is torch.nn.functional.dropout:  # whose True may be "training"
         return bool(arguments(node, "input", "p", "training", "inplace")[3])
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    trailing = name.endswith("_") and not name.endswith("__") and node.target not in (operator.and_, operator.or_)
     in_place = node.op in ("call_method", "call_function") and (
-        (name.endswith("_") and not name.endswith("__")) or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))
+        trailing or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))
     flagged = node.op == "call_function" and name not in ("scaled_dot_product_attention", "softmax") and any(
         item is True for item in (*node.args, node.kwargs.get("inplace"), node.kwargs.get("training")))
     return in_place or flagged or "out" in node.kwargs

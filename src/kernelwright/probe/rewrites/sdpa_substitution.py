@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed, weight_of, writes
+from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed, writes
 
 SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 SOFTMAXES = (F.softmax, torch.softmax, "softmax")
-OF_CONSTANTS = (
+OF_NUMBERS = (
     torch.ones, torch.zeros, torch.full, torch.arange, torch.tril, torch.triu, torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge,
     torch.logical_not, torch.unsqueeze, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.invert,
     operator.getitem, "tril", "triu", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "view", "reshape", "unsqueeze", "bool", "to",
     "expand",
 )
-"""Calls that masks are made with, of buffers and numbers alone; none of them changes what it is given."""
+"""Calls that masks are made with, of numbers alone; none of them changes what it is given."""
 LARGEST_MASK = 2**28
 """Numbers of a mask that is looked into: one of 16384 x 16384."""
 
 
-def sdpa_substitution(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
-    """Replaces each attention that it is sure of; dropout must be off. A mask whose values are known, and that hides what is to come, is
-    no mask to the fused kernels but a way to compute half. Returns how many."""
+def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> int:
+    """Replaces each attention that it is sure of; dropout must be off. A mask that the call makes, and that hides what is to come, is no
+    mask to the fused kernels but a way to compute half. Returns how many."""
     found = 0
     for product in list(graph.graph.nodes):
         matched = attention_of(product)
@@ -39,7 +39,7 @@ def sdpa_substitution(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]
             continue
         look = tensor_of(query)
         assert look is not None
-        causal = hides_what_is_to_come(masks, look, tensor_of(key), graph, example_inputs)
+        causal = hides_what_is_to_come(masks, look, tensor_of(key), graph)
         mask = None if causal else joined_mask(graph, product, masks, look)
         key = call_function(graph, product, torch.transpose, key, -2, -1)
         if look.dim() == 3:  # the fused kernels want heads
@@ -141,35 +141,41 @@ def on_the_way(node: Any) -> bool:
     return calls(node, *SCORE_PRODUCTS)
 
 
-def hides_what_is_to_come(
-    masks: Sequence[Any], query: torch.Tensor, turned: torch.Tensor | None, graph: torch.fx.GraphModule, example_inputs: Sequence[Any],
-) -> bool:
-    """Whether the one mask, on every head alike, is known to hide just the keys after each query. turned: the keys, transposed."""
-    if len(masks) != 1 or masks[0][0] != -math.inf or turned is None or query.shape[-2] != turned.shape[-1]:
-        return False
-    gone = value_of(masks[0][1], graph, example_inputs)
+def hides_what_is_to_come(masks: Sequence[Any], query: torch.Tensor, turned: torch.Tensor | None, graph: torch.fx.GraphModule) -> bool:
+    """Whether the one mask, on every head alike, is known to hide just the keys after each query. turned: the keys, transposed. A mask
+    that the model keeps is not known: another may be put into its buffer."""
     size = query.shape[-2]
-    if gone is None or gone.dtype != torch.bool or gone.shape[-2:] != (size, size):
+    if len(masks) != 1 or masks[0][0] != -math.inf or turned is None or type(size) is not int or turned.shape[-1] != size:
         return False
-    later = torch.ones(size, size, dtype=torch.bool, device=gone.device).triu(1)
-    return bool((gone == later).all())
+    made: dict[torch.fx.Node, torch.Tensor] = {}
+    gone = value_of(masks[0][1], made)
+    if gone is None or gone.dtype != torch.bool or gone.shape[-2:] != (size, size) or is_written(made, graph):
+        return False
+    return bool((gone == torch.ones(size, size, dtype=torch.bool, device=gone.device).triu(1)).all())
 
 
-def value_of(node: Any, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.Tensor | None:
-    """What a node is made of buffers and numbers alone; None for anything else."""
+def value_of(node: Any, made: dict[torch.fx.Node, torch.Tensor]) -> torch.Tensor | None:
+    """What a node is that is made of numbers alone; None for anything else. made: gets the values of all that it is made of."""
     look = tensor_of(node)
-    if look is None or look.numel() > LARGEST_MASK:
+    if look is None or not calls(node, *OF_NUMBERS) or any(type(size) is not int for size in look.shape) or look.numel() > LARGEST_MASK:
         return None
-    known = weight_of(node, graph, example_inputs)
-    if known is not None or not calls(node, *OF_CONSTANTS) or any(writes(user) for user in node.users):
-        return known
-    values = {item: value_of(item, graph, example_inputs) for item in node.all_input_nodes}
-    if any(value is None for value in values.values()):
+    if any(value_of(item, made) is None for item in node.all_input_nodes if item not in made):
         return None
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda item: values[item])
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda item: made[item])
     with torch.no_grad():
         found = getattr(args[0], node.target)(*args[1:], **kwargs) if node.op == "call_method" else node.target(*args, **kwargs)
+    made[node] = found
     return found if isinstance(found, torch.Tensor) else None
+
+
+def is_written(nodes: Iterable[torch.fx.Node], graph: torch.fx.GraphModule) -> bool:
+    """Whether a call of the graph writes to one of these, by whatever view."""
+    def memory(node: torch.fx.Node) -> int:
+        look = tensor_of(node)
+        return 0 if look is None else look.untyped_storage()._cdata
+
+    own = {memory(node) for node in nodes}
+    return any(memory(item) in own for node in graph.graph.nodes if writes(node) for item in node.all_input_nodes)
 
 
 def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Sequence[Any], query: torch.Tensor) -> Any:
