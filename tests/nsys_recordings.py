@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import functools
-import tarfile
 import tempfile
 from pathlib import Path
+
+from archives import unpack
 
 ARCHIVES = sorted((Path(__file__).parent / "data" / "nsys").glob("*.tar.xz"))
 NAMES = [path.name.removesuffix(".tar.xz") for path in ARCHIVES]
@@ -17,9 +18,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="nsys-recordings-")
 def recording(name: str) -> Path:
     """The folder of one recording: report.sqlite, result.json, lines.json.gz (eager ones) and stats/*.csv (most)."""
     folder = Path(_FOLDER.name) / name
-    with tarfile.open(Path(__file__).parent / "data" / "nsys" / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return unpack(Path(__file__).parent / "data" / "nsys" / f"{name}.tar.xz", folder)
 
 
 def stats(name: str, report: str) -> list[dict[str, str]]:

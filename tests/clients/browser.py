@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from archives import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKED = ROOT / "build" / "clients" / "node_modules" / "@sparticuz" / "chromium" / "bin"
@@ -34,8 +35,7 @@ def chromium() -> Path:
         made = Path(tempfile.mkdtemp(dir=PACKED.parent))
         subprocess.run(["node", "-e", UNPACK, PACKED, made], check=True)
         for name in ("al2023.tar", "fonts.tar"):
-            with tarfile.open(made / name) as archive:
-                archive.extractall(made, filter="data")
+            unpack(made / name, made)
             (made / name).unlink()
         (made / "fonts.conf").write_text(FONTS)
         (made / "chromium").chmod(0o755)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import ast
 import gzip
 import json
-import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archives import unpack
 from kernelwright.model.activity import Activity
 from kernelwright.model.capture import ProbeResult
 from kernelwright.model.profile import ClockReading, Finding, Profile
@@ -38,8 +38,7 @@ class Recorded:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._profiles: dict[str, Profile] = {}
-        with tarfile.open(RECORDING) as archive:
-            archive.extractall(place, filter="data")
+        unpack(RECORDING, place)
 
     def names(self) -> list[str]:
         return sorted(folder.name for folder in self.place.iterdir())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import statistics
-import tarfile
 from pathlib import Path
 
 import pytest
 
+from archives import unpack
 from kernelwright.cli import main
 from kernelwright.model.ranks import Ranks
 from kernelwright.pipeline.ranks import SKEWED_STEPS, rank_files, read_ranks
@@ -21,8 +21,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "ranks" / "nccl_late.tar.x
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("nccl")
-    with tarfile.open(DATA) as archive:
-        archive.extractall(place, filter="data")
+    unpack(DATA, place)
     return place / "raw"
 
 

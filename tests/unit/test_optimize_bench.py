@@ -7,7 +7,6 @@ import importlib.util
 import json
 import math
 import sys
-import tarfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from archives import unpack
 from kernelwright.model.errors import BadInput
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
@@ -29,6 +29,7 @@ from kernelwright.optimize.plan import candidate
 from optimizing import Context, environment, facts, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
+LEDGERS = ROOT / "tests" / "data" / "ledgers.tar.xz"
 BENCH = ROOT / "bench"
 
 
@@ -144,8 +145,7 @@ def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_pa
 
 
 def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     assert predictions.main([str(tmp_path / "ledgers"), "--out", str(tmp_path / "page.md")]) == 0
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
@@ -199,8 +199,7 @@ def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
 
 def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
     """A run's row has its confirmation's figure where there is one, else the candidate's."""
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     roles: dict[float, set[str]] = {}
     for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
         for row in Ledger(file).rows:
@@ -238,8 +237,7 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
 
 def test_what_is_said_of_an_earlier_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     runs = {file.parent.name.removeprefix("cpu3_").removesuffix("_equal-60s"): Ledger(file).rows
             for file in (tmp_path / "ledgers").glob("cpu3_*/ledger.jsonl")}
     assert len(runs) == 7
@@ -305,8 +303,7 @@ def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
     assert f"a DeepNarrowMLP {mlp['speedup']:.2f}x and {mlp['over']:.2f}x" in said and mlp["kept"] == "bf16+cuda_graph"
     assert norm["over"] == min(row["over"] for row in found.values()) and f"the LayerNorm with {norm['over']:.2f}x of it" in said
     assert f"`{block['kept']}`, {block['speedup']:.2f}x" in said
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     first = Ledger(tmp_path / "ledgers" / "h200p_kb_level3_44_bf16-60s" / "ledger.jsonl").rows
     cast = next(row for row in first if row.name == "bf16")
     assert cast.status == "failed" and "must have the same dtype" in cast.reason
@@ -333,8 +330,7 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     assert f"the original {middle['before_us']:.0f} us and {long['before_us']:.0f} us" in said
     after = {one["minutes"]: one["gain"] for one in long["bought"]}
     assert f"{after['1']} after one minute and {after['3']} after three" in said
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     one = tmp_path / "ledgers" / "h200p_conv_block_equal-180s" / "ledger.jsonl"
     before = next(row for row in reversed(Ledger(one).rows) if row.tags.get("role") == "confirmation")
     left = next(row.reason for row in Ledger(one).rows if row.name == "not begun").partition(" left")[0].removeprefix("not begun with ")
@@ -368,8 +364,7 @@ def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
                         ("the convolutions to {0:.2f}x, {1:.2f}x over it", "conv_block"),
                         ("GPT-2 to {0:.2f}x, {1:.2f}x over it", "gpt2")):
         assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     earlier, later, now, judged = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
         "h100g_gpt2_tf32-120s", "h100h_gpt2_tf32-120s", "h100i_gpt2_tf32-120s", "h100d_conv_block_tf32-120s"))
     kept = next(row.verdict.speedup for row in earlier if row.kept)
@@ -395,8 +390,7 @@ def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
 
 def test_what_is_said_of_counters_on_an_h100_is_what_was_measured(tmp_path):
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     short, long = (Ledger(tmp_path / "ledgers" / f"h100i_embedding_projection_equal-{budget_s}s" / "ledger.jsonl").rows
                    for budget_s in (60, 300))
     kept = [next(row.verdict.speedup for row in one if row.kept) for one in (short, long)]
@@ -411,8 +405,7 @@ def test_what_is_said_of_counters_on_an_h100_is_what_was_measured(tmp_path):
 
 
 def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_path):
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     known: dict[float, Kept] = {}
     for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
         judged = [row for row in Ledger(file).rows if row.verdict is not None and row.verdict.speedup is not None]
@@ -466,8 +459,7 @@ def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured(tmp_path):
     again = short["LeNet5"]["warm"]
     assert f"The same came again in {again['share']:.2f} of the time after the baseline's profile, {again['whole_share']:.2f} with" in said
     assert f"mended since, and {whole['2D']['speedup']:.2f}x on an H100, below" in said
-    with tarfile.open(ROOT / "tests" / "data" / "ledgers.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(LEDGERS, tmp_path)
     judged = {name: [row for row in Ledger(tmp_path / "ledgers" / f"{name}s" / "ledger.jsonl").rows if row.verdict is not None]
               for name in ("h100e2_kb_level3_5_equal-60", "h100e_kb_level1_95_equal-120", "h100e_kb_level1_86_equal-120")}
     alexnet, entropy, convolution = judged.values()
