@@ -2,6 +2,7 @@
 
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -253,3 +254,16 @@ def test_what_the_judge_is_told_has_bounds(monkeypatch):
     monkeypatch.setattr(judge_kernels, "_operators", lambda: {f"mine::{'x' * 500}{index}" for index in range(1000)})
     told = own.describe()
     assert len(told["operators"]) == 64 and all(len(name) <= 200 for name in told["operators"])
+
+
+def test_an_address_in_a_heap_that_lies_low_is_one(monkeypatch):
+    maps = "00400000-00a00000 r-xp 00000000 08:01 1 /usr/bin/python3.11\n29900000-29a00000 rw-p 00000000 00:00 0          [heap]\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_args, **_kwargs: maps)
+    assert judge_kernels._is_address(0x29930000) and judge_kernels._is_address(1 << 40)
+    assert not judge_kernels._is_address(0x29A00000) and not judge_kernels._is_address(4096) and not judge_kernels._is_address(True)
+
+    def gone(*_args, **_kwargs):
+        raise OSError
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert not judge_kernels._is_address(0x29930000), "a system without such a file"

@@ -13,6 +13,7 @@ import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -175,8 +176,18 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _is_address(value: Any) -> bool:
-    """Whether a number may be one: no size or index of a call comes near."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 32
+    """Whether a number may be one: no size or index of a call comes near, but where the interpreter's heap lies low (Debian's, which is
+    linked to a fixed place: 697512256)."""
+    return isinstance(value, int) and not isinstance(value, bool) and (value >= 1 << 32 or _is_in_heap(value))
+
+
+def _is_in_heap(value: int) -> bool:
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return False
+    spans = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines if line.endswith("[heap]")]
+    return any(low <= value < high for low, high in spans)
 
 
 def _capturing() -> bool:
