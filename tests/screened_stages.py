@@ -26,6 +26,7 @@ class FakeScreener:
         self.hints: list[float | None] = []
         self.compile_s: dict[str, float] = {}
         """What compiling ahead takes, by the kind of cost; below 0: it fails at once. Nothing is compiled where it is empty."""
+        self.tuning_s = 30.0
         self.most = 3
         self.ready: dict[str, tuple[float, float]] = {}
         """By file: until when it is compiled, and from when it is."""
@@ -36,7 +37,7 @@ class FakeScreener:
         self.asked.append(name if ask.against is None else f"{name} against {ask.against.stem.split('_', 1)[1]}")
         self.hints.append(ask.hopeless)
         seconds = 3.0 if self.compiled(ask.file) else max(
-            {"cheap": 3.0, "compile": 10.0, "autotune": 30.0}[{**CATALOGUE, **SHOWN}[part].cost] for part in passes)
+            {"cheap": 3.0, "compile": 10.0, "autotune": self.tuning_s}[{**CATALOGUE, **SHOWN}[part].cost] for part in passes)
         answer = self.stages.screens.get(name, self.stages.speed(passes))
         if isinstance(answer, BaseException):
             raise answer

@@ -11,9 +11,12 @@ from ..model.verdict import Experiment
 from .passes import CATALOGUE
 from .passes.base import LAYER_COMPILE
 
-PRIOR_S = {"cheap": 10.0, "compile": 40.0, "autotune": 120.0}
+PRIOR_S = {"cheap": 10.0, "compile": 40.0, "light autotune": 60.0, "autotune": 120.0}
 """Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
 CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
+LIGHT = "light autotune"
+TUNING = (LIGHT, "autotune")
+"""The kinds for which the compiler measures kernels."""
 AUTOTUNE_FACTOR = PRIOR_S["autotune"] / PRIOR_S["compile"]
 """Until one was seen, tuning is expected to take this many times what compiling was seen to take."""
 CONFIRM_SHARE = 0.4
@@ -49,20 +52,28 @@ class Budget:
         return max(0.0, self.total_s - self.used_s())
 
 
-def kind(passes: Iterable[str]) -> str:
-    """The dearest kind among the passes: cheap, compile or autotune."""
-    return max((CATALOGUE[name].cost for name in passes), key=list(PRIOR_S).index, default="cheap")
+def kind(passes: Iterable[str], *, tunes: bool) -> str:
+    """The dearest kind among the passes: cheap, compile, light autotune or autotune. tunes: whether the workload has products or
+    convolutions (conditions.tunes), of which a compile mode that measures kernels tries many; of fused loops it tries a few."""
+    costs = (LIGHT if CATALOGUE[name].carrier and not tunes and CATALOGUE[name].cost == "autotune" else CATALOGUE[name].cost
+             for name in passes)
+    return max(costs, key=list(PRIOR_S).index, default="cheap")
 
 
-def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float, bool]:
+def is_cheap(passes: Iterable[str]) -> bool:
+    """Whether nothing is compiled."""
+    return all(CATALOGUE[name].cost == "cheap" for name in passes)
+
+
+def estimate_s(passes: Iterable[str], done: Iterable[Experiment], *, tunes: bool) -> tuple[float, bool]:
     """(expected seconds to judge such a candidate, whether that rests on one of the same kind that was judged)."""
     names = tuple(passes)
-    wanted, known = kind(names), set()
+    wanted, known = kind(names, tunes=tunes), set()
     seen: dict[str, list[float]] = {}
     for row in done:
         if row.status == "judged" and row.elapsed_s > 0:
-            seen.setdefault(kind(row.passes), []).append(row.elapsed_s)
-            known.add((kind(row.passes), _graph(row.passes)))
+            seen.setdefault(kind(row.passes, tunes=tunes), []).append(row.elapsed_s)
+            known.add((kind(row.passes, tunes=tunes), _graph(row.passes)))
     if wanted == "autotune" and "compile" in seen and (wanted, _graph(names)) in known:
         # The same kernels were tuned before: Inductor finds them in its cache and only compiles.
         return statistics.median(seen["compile"]), True
@@ -73,8 +84,8 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment]) -> tuple[float
     return PRIOR_S[wanted], False
 
 
-SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, "autotune": 100.0}
-"""Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15)."""
+SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, LIGHT: 15.0, "autotune": 100.0}
+"""Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15, 13)."""
 COLD = "compile"
 """The kind whose first screen in a run takes longer than the others."""
 COMPILED = "compiled ahead"
@@ -83,8 +94,9 @@ COMPILED_S = 4.0
 JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
 """On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
 the timing (H200: 2.4 to 8.6)."""
-SETUP_S = 6.0
-"""Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches (H200: 6 to 12)."""
+SETUP_S = 3.0
+"""Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches and torch imported beforehand
+(over the ledgers of docs/predictions.md 2 s on GPUs, 3 s on a CPU)."""
 JUDGING_SHARE = 0.65
 """At most this share of the budget is held back for judging finalists and what follows, while none was judged."""
 PLENTY = 2.0
@@ -95,23 +107,24 @@ ABLATION_SHARE = 0.15
 """At most this share is held back for ablation, once there is something to ablate."""
 
 
-def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: Mapping[str, float] | None = None) -> tuple[float, bool]:
+def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
+                      tunes: bool) -> tuple[float, bool]:
     """(expected seconds to screen such a candidate, whether that rests on one of the same kind). costs: of earlier runs on this
     machine."""
-    wanted, known = kind(passes), costs or {}
-    seen = screens_s(done).get(wanted)
+    wanted, known = kind(passes, tunes=tunes), costs or {}
+    seen = screens_s(done, tunes=tunes).get(wanted)
     return (statistics.median(seen), True) if seen else (known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known)
 
 
-def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
+def screens_s(done: Iterable[Experiment], *, tunes: bool) -> dict[str, list[float]]:
     """Kind -> seconds of its screens that came to an end, less the workload's loading; what was compiled ahead is a kind of its own
     (COMPILED). The very first, and the first that is compiled, find nothing in place (libraries; a compiler and its headers: 19 s on two
     cores, then 9), and are left out once there are others of the kind. done: in the order in which they were first screened."""
     ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
     found: dict[str, list[float]] = {}
     for row in ended:
-        found.setdefault(_screened_kind(row), []).append(row.screen.own_s if row.screen is not None else 0.0)
-    for name in {_screened_kind(ended[0]), COLD} if ended else ():
+        found.setdefault(_screened_kind(row, tunes), []).append(row.screen.own_s if row.screen is not None else 0.0)
+    for name in {_screened_kind(ended[0], tunes), COLD} if ended else ():
         if len(found.get(name, ())) > 1:
             del found[name][0]
     return found
@@ -119,11 +132,11 @@ def screens_s(done: Iterable[Experiment]) -> dict[str, list[float]]:
 
 def compiled_estimate_s(done: Iterable[Experiment]) -> float:
     """Expected seconds to screen what was compiled ahead."""
-    return statistics.median(screens_s(done).get(COMPILED, [COMPILED_S]))
+    return statistics.median(screens_s(done, tunes=True).get(COMPILED, [COMPILED_S]))
 
 
-def _screened_kind(row: Experiment) -> str:
-    return COMPILED if row.screen is not None and row.screen.compiled_ahead else kind(row.passes)
+def _screened_kind(row: Experiment, tunes: bool) -> str:
+    return COMPILED if row.screen is not None and row.screen.compiled_ahead else kind(row.passes, tunes=tunes)
 
 
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
@@ -132,7 +145,7 @@ def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: 
     machine, and what is not cached of its own."""
     seen = judgements_s(done)
     own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
-    own = max(own, SETUP_S if row is None or kind(row.passes) != "cheap" else 0.0)
+    own = max(own, SETUP_S if row is None or not is_cheap(row.passes) else 0.0)
     return (statistics.median(seen) if seen else (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu])) + own
 
 
@@ -142,12 +155,12 @@ def judgements_s(done: Iterable[Experiment]) -> list[float]:
             if one.status == "judged" and one.verdict is not None]
 
 
-def costs_of(done: Iterable[Experiment]) -> dict[str, float]:
+def costs_of(done: Iterable[Experiment], *, tunes: bool) -> dict[str, float]:
     """What this run's judgements and screens took, for later runs on this machine; one compilation alone says nothing of later ones."""
     rows = list(done)
     judged = judgements_s(rows)
-    once = {COLD} if sum(row.screen is not None and _screened_kind(row) == COLD for row in rows) < 2 else set()
-    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows).items() if name not in {COMPILED} | once}
+    once = {COLD} if sum(row.screen is not None and _screened_kind(row, tunes) == COLD for row in rows) < 2 else set()
+    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows, tunes=tunes).items() if name not in {COMPILED} | once}
     return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
 
 
@@ -160,9 +173,9 @@ def usual_costs(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None) -> bool:
+def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None, *, tunes: bool) -> bool:
     """Whether a candidate can be expected to end in the time left; `share` of the expected time suffices where given."""
-    expected_s, seen = estimate_s(passes, done)
+    expected_s, seen = estimate_s(passes, done, tunes=tunes)
     return left_s > 0 and left_s >= expected_s * (share or (1.0 if seen else UNSEEN_SHARE))
 
 
@@ -197,5 +210,5 @@ def reference_start_s(done: Iterable[Experiment]) -> float:
     """Seconds that a judgement takes longer when the original's process starts with it: the first one's, less the quickest
     of the same kind. While there is no second of the kind, all of the first one's seconds."""
     first, *others = sorted((row for row in done if row.status == "judged"), key=lambda row: row.index)
-    alike = [row.elapsed_s for row in others if kind(row.passes) == kind(first.passes)]
+    alike = [row.elapsed_s for row in others if kind(row.passes, tunes=True) == kind(first.passes, tunes=True)]
     return max(0.0, first.elapsed_s - min(alike, default=0.0))

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from ..model.verdict import Experiment
 from . import memory
-from .budget import kind, screen_estimate_s
+from .budget import is_cheap, screen_estimate_s
 from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
-from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent
+from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent, tunes
 from .plan import GRAPHLESS, UNWRAP, Candidate, carrier_of
 from .view import View, always, incumbent
 
@@ -88,8 +88,8 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
             continue
         work /= known if known is not None else expected or UNKNOWN_GAIN
     if any(item.one_launch and not (item.carrier and stays_out(context, names)) for item in passes):
-        waiting = WAITING_LEFT * waiting + _once(context, copies_share)
-    whole_ns = _once(context, call_ns) if any(item.one_launch and item.carrier for item in passes) else None
+        waiting = WAITING_LEFT * waiting + once(context, copies_share)
+    whole_ns = once(context, call_ns) if any(item.one_launch and item.carrier for item in passes) else None
     return 1.0 / max(LEAST_SHARE, work + waiting, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
 
 
@@ -98,15 +98,15 @@ def _start(context: Context, names: Collection[str]) -> tuple[float, float]:
     they put no other in its place."""
     bare = context.uncompiled if UNWRAP in names and carrier_of(names) is None else None
     of = replace(context, profile=bare, uncompiled=None) if bare is not None else context
-    idle = min(max(_once(of, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
-    before, after = _once(context, call_ns), _once(of, call_ns)
+    idle = min(max(once(of, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
+    before, after = once(context, call_ns), once(of, call_ns)
     whole = after / before if before and after else 1.0
     return whole * (1.0 - idle), whole * idle
 
 
 def stays_out(context: Context, names: Iterable[str]) -> bool:
     """Whether recurrent layers are left, which stay outside of the compiler's CUDA graphs."""
-    return _once(context, recurrent) and IN_A_KERNEL not in names
+    return once(context, recurrent) and IN_A_KERNEL not in names
 
 
 def _said(context: Context, item: Pass) -> Prediction:
@@ -117,7 +117,7 @@ def _said(context: Context, item: Pass) -> Prediction:
     return made
 
 
-def _once(context: Context, what: Callable[[Context], T]) -> T:
+def once(context: Context, what: Callable[[Context], T]) -> T:
     """what(context), worked out once."""
     if what.__name__ not in context.known:
         context.known[what.__name__] = what(context)
@@ -171,9 +171,10 @@ def hope(view: View, item: Candidate) -> Hope:
         speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
     best = fastest(view)
     known = memory.screened_speedup(best) if best is not None else None
-    alone = not item.parents and kind(item.passes) == "cheap" and not (best is not None and set(item.passes) <= set(best.passes))
+    alone = not item.parents and is_cheap(item.passes) and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known
-    return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / screen_estimate_s(item.passes, view.rows, view.costs)[0])
+    seconds, _ = screen_estimate_s(item.passes, view.rows, view.costs, tunes=once(view.context, tunes))
+    return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / seconds)
 
 
 def fastest(view: View) -> Experiment | None:
@@ -186,7 +187,7 @@ def waits_for_host(view: View, row: Experiment) -> bool:
     """Whether a candidate has the compiler's CUDA graphs, and is so fast that replaying them may be what was measured."""
     if not GRAPHLESS.keys() & set(row.passes):
         return False
-    whole_ns = _once(view.context, call_ns)
+    whole_ns = once(view.context, call_ns)
     usual_ns = row.screen.candidate_ns if row.screen is not None else None
     usual_ns = usual_ns or (whole_ns / (memory.screened_speedup(row) or 1.0) if whole_ns else None)
     return usual_ns is not None and usual_ns <= HOST_BOUND_NS

@@ -12,7 +12,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import LAST_TRY_SHARE, SETUP_S, UNSEEN_SHARE, compiled_estimate_s, kind, screen_estimate_s
+from .budget import LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -208,7 +208,7 @@ class ScreenedSearch(TimedSearch):
     def _show_one(self, left_s: float) -> bool:
         """Screen one of the rows that stand beside the ladder, where its screen fits into `left_s`; False: none is left, or no time."""
         item = next((one for one in self._to_show() if one.refusal(self.context) is None), None)
-        if item is None or left_s < screen_estimate_s((), self.view().rows, self.costs)[0]:
+        if item is None or left_s < self._usual_s((), self.view().rows)[0]:
             return False
         row = self._shown_row(item, status="screened")
         source = render_source(self.workload, self.context.facts, shown.with_condition(item, self.context),
@@ -238,7 +238,7 @@ class ScreenedSearch(TimedSearch):
         view = self.view()
         # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
         queue = self._queue(view) if next(iter(self.best()), None) is None else []
-        item = self._affordable(view, self._screening_left_s(), 2 * SETUP_S if queue and kind(queue[0].passes) == "cheap" else 0.0)
+        item = self._affordable(view, self._screening_left_s(), 2 * SETUP_S if queue and is_cheap(queue[0].passes) else 0.0)
         hopeful = self._hopeful() if item is None else None
         if item is None and (hopeful is None or not self._is_large(hopeful)):
             # Nothing else would use the time well: of the judgements of small gains few are FASTER.
@@ -256,7 +256,7 @@ class ScreenedSearch(TimedSearch):
             if item.name in self.set_aside or self.why_not(item) is not None or self._tunes_meanwhile(item):
                 return False
             expected_s, seen = self._screen_s(item, view.rows)
-            more_s = longer_s if kind(item.passes) != "cheap" and item.origin != WARM else 0.0
+            more_s = longer_s if not is_cheap(item.passes) and item.origin != WARM else 0.0
             return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
         item = strategy.next_candidate(view, affordable)
@@ -265,7 +265,7 @@ class ScreenedSearch(TimedSearch):
 
     def _tunes_meanwhile(self, item: Candidate) -> bool:
         """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
-        if self._ahead is None or kind(item.passes) != "autotune" or item.origin == WARM or self._is_compiled(item):
+        if self._ahead is None or kind(item.passes, tunes=self.tunes) not in TUNING or item.origin == WARM or self._is_compiled(item):
             return False
         return self._ahead.is_tuning()
 
@@ -282,7 +282,7 @@ class ScreenedSearch(TimedSearch):
         total_s, names = 0.0, []
         for item in strategy.untried_ladder(view):
             expected_s = self._screen_s(item, view.rows)[0]
-            is_dear = kind(item.passes) == "autotune" and not self._is_compiled(item)
+            is_dear = kind(item.passes, tunes=self.tunes) == "autotune" and not self._is_compiled(item)
             if not is_dear and self.why_not(item) is None and item.name not in self.set_aside and total_s + expected_s <= left_s:
                 total_s += expected_s
                 names.append(item.name)
@@ -319,7 +319,7 @@ class ScreenedSearch(TimedSearch):
         view = self.view()
         likely, tuned = ([item for item in items if self.why_not(item) is None and item.name not in self.set_aside and item.name != name]
                          for items in (strategy.upcoming(view, AHEAD + 1), strategy.tuning(view)))
-        tuning_s = screen_estimate_s(tuned[0].passes, view.rows, self.costs)[0] if tuned else 0.0
+        tuning_s = self._usual_s(tuned[0].passes, view.rows)[0] if tuned else 0.0
         self._ahead.begin(likely, tuned, ask.limit_s, tuning_s, self.left_s())
         return self.screening.screen(ask)
 
@@ -348,7 +348,7 @@ class ScreenedSearch(TimedSearch):
         if open_ is None:
             return False
         winner, left = open_
-        if self.left_s() < screen_estimate_s(winner.passes, self.rows(), self.costs)[0]:
+        if self.left_s() < self._usual_s(winner.passes, self.rows())[0]:
             return False
         name = left[0]
         rest = candidate(ablation.slimmed(winner.passes, [name]), self.context, origin="ablation", parents=(winner.name,))

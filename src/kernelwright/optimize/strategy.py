@@ -18,9 +18,10 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
-from .budget import kind
-from .expected import evidence, fastest, hope, is_graphed, modelled, shown_by, stays_out, waits_for_host
+from .budget import TUNING, is_cheap, kind
+from .expected import evidence, fastest, hope, is_graphed, modelled, once, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
+from .passes.conditions import tunes
 from .plan import CASTS, GRAPH, GRAPHLESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
@@ -43,7 +44,7 @@ IDLE = "found nothing to change in the compiled graphs"
 NO_PRIOR = 1e-6
 """A dimension of which similar workloads say nothing: after what paid there, before what gained nothing."""
 MOST_SWAPS = 3
-_COSTS = ("cheap", "compile", "autotune")
+_COSTS = ("cheap", "compile", *TUNING)
 _BAD = ("wrong", "failed", "not_applicable")
 
 
@@ -130,11 +131,11 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
         return None
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
-    openings = [item for item in best if hopes[item.name].ratio >= OPENING and kind(item.passes) != "autotune"]
+    openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
     graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
     first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
-        or [item for item in openings[:1] if kind(item.passes) == "cheap"] \
+        or [item for item in openings[:1] if is_cheap(item.passes)] \
         or [item for item in waiting if item.name in graphs] \
         or openings \
         or _lower_compiled(view, waiting) \
@@ -150,7 +151,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     for item in waiting:
         by_dimension.setdefault(item.dimension, []).append(item)
     chosen = _order(view, known, by_dimension)[0]
-    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(kind(item.passes)), not item.ladder_row, -hopes[item.name].rate,
+    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(_kind(view, item)), not item.ladder_row, -hopes[item.name].rate,
                                                        len(item.passes), item.name))
 
 
@@ -198,6 +199,10 @@ def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     return [item for item in waiting if any(_own(item.passes) == {*rest, name} for name in casts)]
 
 
+def _kind(view: View, item: Candidate) -> str:
+    return kind(item.passes, tunes=once(view.context, tunes))
+
+
 def _own(passes: Iterable[str]) -> set[str]:
     return set(passes) - {"no_grad", UNWRAP}
 
@@ -205,7 +210,7 @@ def _own(passes: Iterable[str]) -> set[str]:
 def upcoming(view: View, count: int) -> list[Candidate]:
     """Candidates that are likely to come soon and need a compiler, for compiling ahead. None that measures on the device while it is
     built: it would disturb, and be disturbed by, what is measured meanwhile."""
-    waiting = [item for item in proposals(view) if kind(item.passes) == "compile"
+    waiting = [item for item in proposals(view) if _kind(view, item) == "compile"
                and not any(CATALOGUE[name].measures for name in item.passes)]
     rates = {item.name: hope(view, item).rate for item in waiting}
     return sorted(waiting, key=lambda item: (item.origin != WARM, -rates[item.name], not item.ladder_row, item.name))[:count]
@@ -214,7 +219,7 @@ def upcoming(view: View, count: int) -> list[Candidate]:
 def tuning(view: View) -> list[Candidate]:
     """Rows of the ladder whose kernels the compiler measures, for compiling ahead: that takes longer than a short budget has, and a screen
     of what is compiled a few seconds."""
-    return [item for item in untried_ladder(view) if kind(item.passes) == "autotune"]
+    return [item for item in untried_ladder(view) if _kind(view, item) in TUNING]
 
 
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
@@ -223,7 +228,7 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
     order = bandit.order(known, by_dimension)
     played = {trial.dimension for trial in memory.trials_of(view.rows)}
     unplayed = [name for name in order if name not in played]
-    unplayed.sort(key=lambda name: (-view.priors.get(name, NO_PRIOR), min(_COSTS.index(kind(item.passes)) for item in by_dimension[name]),
+    unplayed.sort(key=lambda name: (-view.priors.get(name, NO_PRIOR), min(_COSTS.index(_kind(view, item)) for item in by_dimension[name]),
                                     -max(hope(view, item).ratio for item in by_dimension[name]), name))
     return unplayed + [name for name in order if name not in unplayed]
 

@@ -76,10 +76,13 @@ class TimedSearch(Search):
         """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what
         was compiled ahead."""
         if item.origin == WARM:
-            return screen_estimate_s((), rows, self.costs)
+            return self._usual_s((), rows)
         if self._is_compiled(item):
             return compiled_estimate_s(rows), True
-        return screen_estimate_s(item.passes, rows, self.costs)
+        return self._usual_s(item.passes, rows)
+
+    def _usual_s(self, passes: Sequence[str], rows: Sequence[Experiment]) -> tuple[float, bool]:
+        return screen_estimate_s(passes, rows, self.costs, tunes=self.tunes)
 
     def _is_compiled(self, item: Candidate) -> bool:
         return self._ahead is not None and self._ahead.is_compiled(item)
@@ -96,7 +99,7 @@ class TimedSearch(Search):
             return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1])
         open_ = self._ablation()
-        ablating = sum(screen_estimate_s(top.passes, rows, self.costs)[0] for _ in (open_[1] if open_ is not None else ()))
+        ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
     def _but_one_judgement_s(self) -> float:
@@ -145,7 +148,7 @@ class TimedSearch(Search):
 
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
         """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
-        expected_s, _ = screen_estimate_s(passes, self.rows(), self.costs)
+        expected_s, _ = self._usual_s(passes, self.rows())
         left = self._screening_left_s() if self._queue(self.view()) else self._but_one_judgement_s()
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0

@@ -14,6 +14,8 @@ from .bounds import in_use
 
 CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose")
 PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bmm", "aten::baddbmm")
+OTHER_TUNED = ("_mm", "flex_attention")
+"""Scaled, grouped and integer products; attention as a template."""
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::to")
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 """As operators: launches outside any other."""
@@ -107,6 +109,12 @@ def most_possible(context: Context) -> float | None:
     least_ns = max((bound.least_ns for bound in in_use(context.profile) if bound is not None), default=None)
     whole_ns = call_ns(context)
     return max(1.0, whole_ns / least_ns) if whole_ns and least_ns else None
+
+
+def tunes(context: Context) -> bool:
+    """Whether the workload has what a compile mode measures kernels for: products, convolutions. True where the profile does not show."""
+    seen = context.seen.operators and (context.uncompiled is not None or not context.facts.already_compiled)
+    return not seen or context.runs(*CONVOLUTIONS, *PRODUCTS, *OTHER_TUNED)
 
 
 def launch_words(context: Context) -> Prediction:
