@@ -68,6 +68,7 @@ WORDS = [
     ("docs/search.md", "that takes five times what its kind took", timed.LIMIT_FACTOR, 5),
     ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),
     ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),
+    ("docs/search.md", "of casts within a tenth of each other", strategy.ALIKE, 1.1),
     ("docs/search.md", "(three at most)", finalists.MOST_JUDGED, 3),
     ("docs/search.md", "begins with two fifths of the time", budget.LAST_TRY_SHARE, 0.4),
     ("docs/optimize.md", "at most a fifth of the time left for screens", screening.SHOWN_SHARE, 0.2),
