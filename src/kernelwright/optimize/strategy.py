@@ -2,8 +2,8 @@
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first, as
 long as it needs no compiler; below equal precision each cast in a CUDA graph once one is ahead, the compiler on the best so far, and the
-lowest cast in compiled code; what is expected to gain and must be compiled; else the ladder's first rows; then the dimension that UCB1 names,
-in it again the most a second first.
+lowest cast in compiled code; what is expected to gain and must be compiled; else the ladder's first rows; then the dimension that UCB1
+names, in it again the most a second first.
 
 A pass that costs little is tried alone, since alone it is refuted without a compiler, then on top of the best so far; one that shortens the
 device's work much also together with a CUDA graph, where the host's launches don't hide it; one that found nothing to change also beside
