@@ -181,6 +181,7 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "equal", 120.0), ("h100", "tf32", 120.0),
     ("cpu", "equal", 60.0),
     ("kernelbench-h200", "equal", 60.0), ("kernelbench-h200", "equal", 120.0), ("kernelbench-h200", "bf16", 60.0),
+    ("kernelbench-h200", "tf32", 60.0),
     ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
 def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
@@ -295,20 +296,52 @@ def test_what_is_said_of_kernelbench_is_what_was_measured():
 def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
     rows_of = json.loads((ROOT / "docs" / "search-runs" / "kernelbench-h200.json").read_text())["rows"]
-    found = {row["workload"].split("_")[-1]: row for row in rows_of if row["asked"] == "bf16"}
-    assert set(found) == {"", "LeakyReLU", "MiniGPTBlock", "LayerNorm", "DeepNarrowMLP"}
-    means = [f"{pages.geometric_mean(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
-    assert f"Five at bf16 in 60 s, on the H200: {means[0]}, {means[1]} over the best bf16 row" in said
-    mlp, norm, block = found["DeepNarrowMLP"], found["LayerNorm"], found["MiniGPTBlock"]
-    assert f"a DeepNarrowMLP {mlp['speedup']:.2f}x and {mlp['over']:.2f}x" in said and mlp["kept"] == "bf16+cuda_graph"
-    assert norm["over"] == min(row["over"] for row in found.values()) and f"the LayerNorm with {norm['over']:.2f}x of it" in said
-    assert f"`{block['kept']}`, {block['speedup']:.2f}x" in said
+    asked = [row for row in rows_of if (row["asked"], row["budget_s"]) == ("bf16", 60.0)]
+    found, shared = ([row for row in asked if row["precision"] == level] for level in ("bf16", "tf32"))
+    assert [sum(row["workload"].startswith(f"level{level}_") for row in found) for level in (1, 2, 3)] == [10, 5, 5]
+    means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
+    assert f"mean {means[0]} over the original, {means[1]} over the best bf16 row" in said
+    assert f"best bf16 row of the ladder, the least {least[0]} and {least[1]}." in said
+    assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 5
+    assert "All within 60 s, five judged once." in said
+
+    def of(name: str) -> dict:
+        return next(row for row in found if name in row["workload"])
+
+    graphed = [row for row in found if row["over"] > 1 and {"bf16", "cuda_graph"} <= set(row["kept"].split("+"))]
+    ends = [f"{pick(row[key] for row in graphed):.2f}x" for key in ("speedup", "over") for pick in (min, max)]
+    assert len(graphed) == 4 and f"an MLP come to {ends[0]} to {ends[1]}, {ends[2]} to {ends[3]} over that row" in said
+    for words, name in (("LeNet-5 to {0}, {1} over it", "LeNet5"), ("separable convolution to {0}, {1} over it", "level1_86"),
+                        ("AlexNet to {0}, {1} over it (`bf16_reverted`)", "AlexNet"), ("the GPT block, {0}", "MiniGPTBlock"),
+                        ("the LayerNorm, {0}", "LayerNorm"), ("the product with Swish and GroupNorm, {0}", "GroupNorm")):
+        assert words.format(*(f"{of(name)[key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    below = [row for row in found if row["over"] < 1]
+    assert sum(row["kept"] == row["rung"] for row in found) == 6 and "Six are the ladder's best row itself" in said
+    ends = [f"{pick(row['over'] for row in below):.2f}x" for pick in (min, max)]
+    assert f"Six are below it, {ends[0]} to {ends[1]}." in said and len(below) == 6
+    assert sum("max_autotune" in row["rung"] for row in below) == 4
+    assert all(row["rung"] == "bf16+compile_default" and "autocast" in row["kept"] for row in below if "max_autotune" not in row["rung"])
+    means = [f"{pages.geometric_mean(row[key] for row in shared):.2f}x" for key in ("speedup", "over")]
+    worst = min(shared, key=lambda row: row["over"])
+    assert len(shared) == 8 and f"Eight of those searches have a row at tf32: {means[0]}, {means[1]} over the best row" in said
+    assert "Attention" in worst["workload"] and f"the least attention with {worst['over']:.2f}x of it" in said
+    assert not [row for row in rows_of if row["asked"] == "tf32"] and "there are no searches of KernelBench at tf32 yet" in said
     unpack(LEDGERS, tmp_path)
-    first = Ledger(tmp_path / "ledgers" / "h200p_kb_level3_44_bf16-60s" / "ledger.jsonl").rows
-    cast = next(row for row in first if row.name == "bf16")
+
+    def first(folder: str) -> list:
+        return Ledger(tmp_path / "ledgers" / f"h200{folder}_bf16-60s" / "ledger.jsonl").rows
+
+    def confirmed(rows: list) -> str:
+        found = [row.verdict.speedup for row in rows if row.tags.get("role") == "confirmation" and row.kept]
+        return f"{found[0]:.2f}x" if found else "nothing"
+
+    for folder, name, words in (("q_kb_level1_40", "LayerNorm", ""), ("s_kb_level2_39", "BatchNorm", ""),
+                                ("s_kb_level1_62", "asymmetric", ""), ("r_kb_level1_95", "CrossEntropy", " was kept")):
+        assert f"{confirmed(first(folder))}{words}, then {of(name)['speedup']:.2f}x" in said, name
+    rows = first("p_kb_level3_44")
+    cast = next(row for row in rows if row.name == "bf16")
     assert cast.status == "failed" and "must have the same dtype" in cast.reason
-    before = next(row.verdict.speedup for row in first if row.tags.get("role") == "confirmation")
-    assert f"had kept `compile_default+tf32`, {before:.2f}x, in a first run" in said
+    assert f"had kept `compile_default+tf32`, {confirmed(rows)}, in a first run" in said
 
 
 def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_path):
