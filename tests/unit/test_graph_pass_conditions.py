@@ -135,6 +135,17 @@ def test_what_shortens_the_work_says_by_how_much_the_kernels_get_shorter() -> No
     assert silent.gain is None and not silent.moves
 
 
+def test_attention_written_by_hand_is_expected_to_lose_what_stands_between_its_products() -> None:
+    """KernelBench's minGPT attention in a minute: without a number it waited behind everything that had one, and was not begun."""
+    plain = context("aten::bmm", "aten::_softmax", "aten::masked_fill", "aten::addmm")
+    given = Context(plain.facts, plain.environment, plain.profile.model_copy(update={
+        "timeline": builders.timeline(4 * 300_000 * 2, 4 * 300_000 * 2)}))
+    made = CATALOGUE["sdpa_substitution"].prediction(given)
+    assert made.gain == (1.0, pytest.approx(2.0)) and "hold 50%" in made.words
+    untimed = Context(plain.facts, plain.environment, plain.profile.model_copy(update={"timeline": None}))
+    assert CATALOGUE["sdpa_substitution"].prediction(untimed).gain is None, "without a timeline no share"
+
+
 LINEAR, WIDE, TABLE = ("aten::linear",), (4, 32, 1024), ((4000, 256), (4, 32))
 LOOKED_UP = ("aten::gather", ("aten::embedding", "aten::index_select"), ((4000, 256), (128, 256), (128, 256)))
 NORM = ("aten::native_layer_norm", ("aten::layer_norm",), ((4, 32, 256), (256,), (256,)))
