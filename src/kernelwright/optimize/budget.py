@@ -11,14 +11,12 @@ from ..model.verdict import Experiment
 from .passes import CATALOGUE
 from .passes.base import LAYER_COMPILE
 
-PRIOR_S = {"cheap": 10.0, "compile": 40.0, "light autotune": 60.0, "autotune": 120.0}
-"""Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
-CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
 LIGHT = "light autotune"
 TUNING = (LIGHT, "autotune")
 """The kinds for which the compiler measures kernels."""
-AUTOTUNE_FACTOR = PRIOR_S["autotune"] / PRIOR_S["compile"]
-"""Until one was seen, tuning is expected to take this many times what compiling was seen to take."""
+PRIOR_S = {"cheap": 10.0, "compile": 40.0, LIGHT: 60.0, "autotune": 120.0}
+"""Seconds to judge a candidate of each kind before any was seen. Starting points only: compiling takes 20 to 30 s on a busy
+CPU, tuning minutes on a large model; the first measurement of a kind replaces its entry."""
 CONFIRM_SHARE = 0.4
 """At most this share of the budget is held back for the final confirmation."""
 RESERVE_MARGIN = 1.25
@@ -79,13 +77,15 @@ def estimate_s(passes: Iterable[str], done: Iterable[Experiment], *, tunes: bool
         return statistics.median(seen["compile"]), True
     if wanted in seen:
         return statistics.median(seen[wanted]), True
-    if wanted == "autotune" and "compile" in seen:
-        return AUTOTUNE_FACTOR * statistics.median(seen["compile"]), False
+    if wanted in TUNING and "compile" in seen:  # as much longer than what compiling was seen to take
+        return PRIOR_S[wanted] / PRIOR_S["compile"] * statistics.median(seen["compile"]), False
     return PRIOR_S[wanted], False
 
 
 SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, LIGHT: 15.0, "autotune": 100.0}
 """Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15, 13)."""
+LIGHT_FACTOR = 2.5
+"""A screen that measures few kernels takes so many times what one that compiles was seen to take (a cross entropy, H200: 13 s and 5 s)."""
 COLD = "compile"
 """The kind whose first screen in a run takes longer than the others."""
 COMPILED = "compiled ahead"
@@ -112,8 +112,12 @@ def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: 
     """(expected seconds to screen such a candidate, whether that rests on one of the same kind). costs: of earlier runs on this
     machine."""
     wanted, known = kind(passes, tunes=tunes), costs or {}
-    seen = screens_s(done, tunes=tunes).get(wanted)
-    return (statistics.median(seen), True) if seen else (known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known)
+    seen = screens_s(done, tunes=tunes)
+    if wanted in seen:
+        return statistics.median(seen[wanted]), True
+    if wanted == LIGHT and wanted not in known and COLD in seen:
+        return LIGHT_FACTOR * statistics.median(seen[COLD]), False
+    return known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known
 
 
 def screens_s(done: Iterable[Experiment], *, tunes: bool) -> dict[str, list[float]]:
