@@ -23,7 +23,7 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -94,6 +94,7 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
         _wire(streams, keep)
         os.environ.clear()
         os.environ.update(env)
+        os.register_at_fork(after_in_child=_renewal())  # a judge's candidate is a fork of its supervisor
         if lost_autograd():
             os.execve(args[0], list(args), dict(env))  # a fresh interpreter instead
         _forget()
@@ -138,11 +139,16 @@ def lost_autograd() -> bool:
 
 
 def _renew_pool() -> None:
+    _renewal()()
+
+
+def _renewal() -> Callable[[], None]:
     """In a fork torch renews its pool of threads at the pool's first use. Two threads at once, this one and a backward pass's, can find
-    none ("Invalid thread pool!", and the process aborts; seen on a busy machine): so it is used while there is one thread."""
+    none ("Invalid thread pool!", and the process aborts; seen on a busy machine): so it is used while there is one thread. torch is looked
+    for at once: in a fork it may have been put away."""
     import torch
 
-    torch.set_num_threads(torch.get_num_threads())
+    return lambda: torch.set_num_threads(torch.get_num_threads())
 
 
 def _wire(streams: tuple[int, int, int], keep: Sequence[int]) -> None:
