@@ -18,11 +18,11 @@ from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, ahead, bandit, finalists, memory, shown, strategy
 from kernelwright.optimize import state as states
-from kernelwright.optimize.budget import COMPILED, Budget, costs_of, kind, screens_s
+from kernelwright.optimize.budget import COMPILED, Budget, costs_of, kind, screen_estimate_s, screens_s
 from kernelwright.optimize.explain import won_before
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
-from kernelwright.optimize.passes.conditions import tunes
+from kernelwright.optimize.passes.conditions import has_products
 from kernelwright.optimize.plan import LADDER, candidate, slim_first
 from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
@@ -503,18 +503,35 @@ def test_a_mode_that_measures_kernels_is_not_expected_to_take_long_where_there_i
     stages.screener.tuning_s = 13.0
     outcome = run(workload, stages, budget_s=90.0)
     assert (name in outcome.kept) == (operator == "aten::native_layer_norm"), rows(outcome)[name].reason
-    lesson = costs_of(rows(outcome).values(), tunes=tunes(context(operators=(operator,))))
+    lesson = costs_of(rows(outcome).values(), has_products=has_products(context(operators=(operator,))))
     assert "autotune" not in lesson and ("light autotune" in lesson) == (name in outcome.kept), "it says nothing of products"
+
+
+def test_few_kernels_to_measure_are_expected_to_take_longer_than_a_compilation():
+    mode, seen = ["compile_max_autotune"], Experiment.model_validate({
+        "index": 1, "name": "compile_default", "passes": ("compile_default",), "precision": "equal", "candidate_file": "1.py",
+        "status": "screened", "screen": Screen(status="timed", speedup=1.0, elapsed_s=6.0)})
+    expect = screen_estimate_s
+    assert expect(mode, [], {"compile": 30.0}, has_products=False)[0] == 75.0, "no less than what compiling takes on this machine"
+    assert expect(mode, [seen], has_products=False) == (15.0, False) and expect(mode, [], has_products=False) == (15.0, False)
+    assert expect(mode, [seen], {"light autotune": 9.0}, has_products=False) == (9.0, True)
+    assert expect(mode, [seen], has_products=True)[0] == 100.0
+    first = seen.model_copy(update={"name": "compile_max_autotune", "passes": ("compile_max_autotune",)})
+    assert costs_of([first], has_products=False) == {}, "the run's first compilation says nothing of later ones"
+    assert costs_of([seen, first], has_products=False) == {"light autotune": 6.0}
 
 
 @pytest.mark.parametrize(("operators", "found"), [
     (("aten::native_layer_norm", "aten::nll_loss_forward"), False), (("aten::softmax", "aten::bmm"), True), (("aten::conv2d",), True),
     (("aten::_scaled_mm",), True), ((), True)])
 def test_what_a_compile_mode_measures_kernels_for_is_seen_in_the_profile(operators, found):
-    assert tunes(context(operators=operators)) is found
-    assert tunes(context(operators=operators, already_compiled=True)) is True, "its own torch.compile hides what it runs"
+    assert has_products(context(operators=operators)) is found
+    assert has_products(context(operators=operators, already_compiled=True)) is True, "its own torch.compile hides what it runs"
+    if operators:
+        given = context(operators=operators, already_compiled=True, uncompiled=profile_of("cuda", operators))
+        assert has_products(given) is found, "a recording without it shows them"
     mode = ["compile_max_autotune", "no_grad"]
-    assert kind(mode, tunes=True) == "autotune" and kind(mode, tunes=False) == "light autotune"
+    assert kind(mode, has_products=True) == "autotune" and kind(mode, has_products=False) == "light autotune"
 
 
 @pytest.mark.parametrize(("tuning_s", "is_measured"), [(60.0, True), (600.0, False)])
@@ -542,8 +559,8 @@ def test_what_was_compiled_ahead_says_nothing_of_what_compiling_takes(workload, 
     outcome = run(workload, first, budget_s=90.0)
     assert [row.screen.compiled_ahead for row in of_tuned(outcome).values() if row.screen is not None] == [True]
     candidates = [row for row in rows(outcome).values() if not row.tags.get("role")]
-    lesson = costs_of(candidates, tunes=True)
-    assert "autotune" not in lesson and screens_s(candidates, tunes=True)[COMPILED] and COMPILED not in lesson
+    lesson = costs_of(candidates, has_products=True)
+    assert "autotune" not in lesson and screens_s(candidates, has_products=True)[COMPILED] and COMPILED not in lesson
     limits: list[float] = []
     again = Stages()
     plain = again.screener.screen
@@ -893,7 +910,7 @@ def test_the_screen_that_loaded_the_workload_is_left_out_of_the_estimate_also_on
     first = found["fold_conv_bn"]
     assert names[0] == first.name and first.verdict is not None and first.screen.elapsed_s == 43.0
     in_order = [found[name.replace("__", "+")] for name in names if "rest" not in name and name.replace("__", "+") in found]
-    assert 43.0 not in screens_s(in_order, tunes=True)["cheap"] and len(screens_s(in_order, tunes=True)["cheap"]) > 1
+    assert 43.0 not in screens_s(in_order, has_products=True)["cheap"] and len(screens_s(in_order, has_products=True)["cheap"]) > 1
 
 
 def test_rows_stand_in_the_order_of_their_first_screens_that_came_to_an_end(workload, tmp_path):

@@ -50,10 +50,10 @@ class Budget:
         return max(0.0, self.total_s - self.used_s())
 
 
-def kind(passes: Iterable[str], *, tunes: bool) -> str:
-    """The dearest kind among the passes: cheap, compile, light autotune or autotune. tunes: whether the workload has products or
-    convolutions (conditions.tunes), of which a compile mode that measures kernels tries many; of fused loops it tries a few."""
-    costs = (LIGHT if CATALOGUE[name].carrier and not tunes and CATALOGUE[name].cost == "autotune" else CATALOGUE[name].cost
+def kind(passes: Iterable[str], *, has_products: bool) -> str:
+    """The dearest kind among the passes: cheap, compile, light autotune or autotune. has_products: whether the workload has products or
+    convolutions (conditions.has_products), of which a compile mode that measures kernels tries many; of fused loops it tries a few."""
+    costs = (LIGHT if CATALOGUE[name].carrier and not has_products and CATALOGUE[name].cost == "autotune" else CATALOGUE[name].cost
              for name in passes)
     return max(costs, key=list(PRIOR_S).index, default="cheap")
 
@@ -63,15 +63,15 @@ def is_cheap(passes: Iterable[str]) -> bool:
     return all(CATALOGUE[name].cost == "cheap" for name in passes)
 
 
-def estimate_s(passes: Iterable[str], done: Iterable[Experiment], *, tunes: bool) -> tuple[float, bool]:
+def estimate_s(passes: Iterable[str], done: Iterable[Experiment], *, has_products: bool) -> tuple[float, bool]:
     """(expected seconds to judge such a candidate, whether that rests on one of the same kind that was judged)."""
     names = tuple(passes)
-    wanted, known = kind(names, tunes=tunes), set()
+    wanted, known = kind(names, has_products=has_products), set()
     seen: dict[str, list[float]] = {}
     for row in done:
         if row.status == "judged" and row.elapsed_s > 0:
-            seen.setdefault(kind(row.passes, tunes=tunes), []).append(row.elapsed_s)
-            known.add((kind(row.passes, tunes=tunes), _graph(row.passes)))
+            seen.setdefault(kind(row.passes, has_products=has_products), []).append(row.elapsed_s)
+            known.add((kind(row.passes, has_products=has_products), _graph(row.passes)))
     if wanted == "autotune" and "compile" in seen and (wanted, _graph(names)) in known:
         # The same kernels were tuned before: Inductor finds them in its cache and only compiles.
         return statistics.median(seen["compile"]), True
@@ -86,8 +86,7 @@ SCREEN_PRIOR_S = {"cheap": 2.0, "compile": 12.0, LIGHT: 15.0, "autotune": 100.0}
 """Seconds to screen a candidate of each kind before any was seen on this machine (H200, 16 cores: 0.8 to 2.6, 5 to 15, 13)."""
 LIGHT_FACTOR = 2.5
 """A screen that measures few kernels takes so many times what one that compiles was seen to take (a cross entropy, H200: 13 s and 5 s)."""
-COLD = "compile"
-"""The kind whose first screen in a run takes longer than the others."""
+COMPILE = "compile"
 COMPILED = "compiled ahead"
 COMPILED_S = 4.0
 """Seconds to screen what was compiled ahead, before any was (H200: 0.9 to 1.6)."""
@@ -108,27 +107,27 @@ ABLATION_SHARE = 0.15
 
 
 def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
-                      tunes: bool) -> tuple[float, bool]:
+                      has_products: bool) -> tuple[float, bool]:
     """(expected seconds to screen such a candidate, whether that rests on one of the same kind). costs: of earlier runs on this
     machine."""
-    wanted, known = kind(passes, tunes=tunes), costs or {}
-    seen = screens_s(done, tunes=tunes)
+    wanted, known = kind(passes, has_products=has_products), costs or {}
+    seen = screens_s(done, has_products=has_products)
     if wanted in seen:
         return statistics.median(seen[wanted]), True
-    if wanted == LIGHT and wanted not in known and COLD in seen:
-        return LIGHT_FACTOR * statistics.median(seen[COLD]), False
+    if wanted == LIGHT and wanted not in known and (COMPILE in seen or COMPILE in known):
+        return LIGHT_FACTOR * (statistics.median(seen[COMPILE]) if COMPILE in seen else known[COMPILE]), False
     return known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known
 
 
-def screens_s(done: Iterable[Experiment], *, tunes: bool) -> dict[str, list[float]]:
+def screens_s(done: Iterable[Experiment], *, has_products: bool) -> dict[str, list[float]]:
     """Kind -> seconds of its screens that came to an end, less the workload's loading; what was compiled ahead is a kind of its own
     (COMPILED). The very first, and the first that is compiled, find nothing in place (libraries; a compiler and its headers: 19 s on two
     cores, then 9), and are left out once there are others of the kind. done: in the order in which they were first screened."""
     ended = [row for row in done if row.screen is not None and row.screen.status in ("timed", "hopeless")]
     found: dict[str, list[float]] = {}
     for row in ended:
-        found.setdefault(_screened_kind(row, tunes), []).append(row.screen.own_s if row.screen is not None else 0.0)
-    for name in {_screened_kind(ended[0], tunes), COLD} if ended else ():
+        found.setdefault(_screened_kind(row, has_products), []).append(row.screen.own_s if row.screen is not None else 0.0)
+    for name in {_screened_kind(ended[0], has_products), _cold(ended, has_products)} if ended else ():
         if len(found.get(name, ())) > 1:
             del found[name][0]
     return found
@@ -136,11 +135,18 @@ def screens_s(done: Iterable[Experiment], *, tunes: bool) -> dict[str, list[floa
 
 def compiled_estimate_s(done: Iterable[Experiment]) -> float:
     """Expected seconds to screen what was compiled ahead."""
-    return statistics.median(screens_s(done, tunes=True).get(COMPILED, [COMPILED_S]))
+    return statistics.median(screens_s(done, has_products=True).get(COMPILED, [COMPILED_S]))
 
 
-def _screened_kind(row: Experiment, tunes: bool) -> str:
-    return COMPILED if row.screen is not None and row.screen.compiled_ahead else kind(row.passes, tunes=tunes)
+def _screened_kind(row: Experiment, has_products: bool) -> str:
+    return COMPILED if row.screen is not None and row.screen.compiled_ahead else kind(row.passes, has_products=has_products)
+
+
+def _cold(rows: Iterable[Experiment], has_products: bool) -> str:
+    """The kind of the run's first screen that compiled: it takes longer than the others, but for those that measure products."""
+    compiled = (_screened_kind(row, has_products) for row in rows if row.screen is not None and not is_cheap(row.passes))
+    first = next((name for name in compiled if name != COMPILED), COMPILE)
+    return first if first in (COMPILE, LIGHT) else COMPILE
 
 
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
@@ -159,12 +165,13 @@ def judgements_s(done: Iterable[Experiment]) -> list[float]:
             if one.status == "judged" and one.verdict is not None]
 
 
-def costs_of(done: Iterable[Experiment], *, tunes: bool) -> dict[str, float]:
+def costs_of(done: Iterable[Experiment], *, has_products: bool) -> dict[str, float]:
     """What this run's judgements and screens took, for later runs on this machine; one compilation alone says nothing of later ones."""
     rows = list(done)
-    judged = judgements_s(rows)
-    once = {COLD} if sum(row.screen is not None and _screened_kind(row, tunes) == COLD for row in rows) < 2 else set()
-    found = {name: statistics.median(seconds) for name, seconds in screens_s(rows, tunes=tunes).items() if name not in {COMPILED} | once}
+    judged, seen = judgements_s(rows), screens_s(rows, has_products=has_products)
+    cold = _cold(rows, has_products)
+    once = {cold} if sum(row.screen is not None and _screened_kind(row, has_products) == cold for row in rows) < 2 else set()
+    found = {name: statistics.median(seconds) for name, seconds in seen.items() if name not in {COMPILED} | once}
     return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
 
 
@@ -177,9 +184,10 @@ def usual_costs(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None, *, tunes: bool) -> bool:
+def worth_starting(passes: Iterable[str], done: Iterable[Experiment], left_s: float, share: float | None = None, *,
+                   has_products: bool) -> bool:
     """Whether a candidate can be expected to end in the time left; `share` of the expected time suffices where given."""
-    expected_s, seen = estimate_s(passes, done, tunes=tunes)
+    expected_s, seen = estimate_s(passes, done, has_products=has_products)
     return left_s > 0 and left_s >= expected_s * (share or (1.0 if seen else UNSEEN_SHARE))
 
 
@@ -214,5 +222,5 @@ def reference_start_s(done: Iterable[Experiment]) -> float:
     """Seconds that a judgement takes longer when the original's process starts with it: the first one's, less the quickest
     of the same kind. While there is no second of the kind, all of the first one's seconds."""
     first, *others = sorted((row for row in done if row.status == "judged"), key=lambda row: row.index)
-    alike = [row.elapsed_s for row in others if kind(row.passes, tunes=True) == kind(first.passes, tunes=True)]
+    alike = [row.elapsed_s for row in others if kind(row.passes, has_products=True) == kind(first.passes, has_products=True)]
     return max(0.0, first.elapsed_s - min(alike, default=0.0))

@@ -18,7 +18,7 @@ from .budget import is_cheap, screen_estimate_s
 from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
-from .passes.conditions import call_ns, copies_share, fusion_words, idle_share, recurrent, tunes
+from .passes.conditions import call_ns, copies_share, fusion_words, has_products, idle_share, recurrent
 from .plan import GRAPHLESS, UNWRAP, Candidate, carrier_of
 from .view import View, always, incumbent
 
@@ -173,7 +173,7 @@ def hope(view: View, item: Candidate) -> Hope:
     known = memory.screened_speedup(best) if best is not None else None
     alone = not item.parents and is_cheap(item.passes) and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known
-    seconds, _ = screen_estimate_s(item.passes, view.rows, view.costs, tunes=once(view.context, tunes))
+    seconds, _ = screen_estimate_s(item.passes, view.rows, view.costs, has_products=once(view.context, has_products))
     return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / seconds)
 
 

@@ -265,9 +265,9 @@ class ScreenedSearch(TimedSearch):
 
     def _tunes_meanwhile(self, item: Candidate) -> bool:
         """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
-        if self._ahead is None or kind(item.passes, tunes=self.tunes) not in TUNING or item.origin == WARM or self._is_compiled(item):
+        if self._ahead is None or item.origin == WARM or self._is_compiled(item):
             return False
-        return self._ahead.is_tuning()
+        return kind(item.passes, has_products=self.has_products) in TUNING and self._ahead.is_tuning()
 
     def _wait_for_ladder(self) -> bool:
         """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or no time is left."""
@@ -282,7 +282,7 @@ class ScreenedSearch(TimedSearch):
         total_s, names = 0.0, []
         for item in strategy.untried_ladder(view):
             expected_s = self._screen_s(item, view.rows)[0]
-            is_dear = kind(item.passes, tunes=self.tunes) == "autotune" and not self._is_compiled(item)
+            is_dear = kind(item.passes, has_products=self.has_products) == "autotune" and not self._is_compiled(item)
             if not is_dear and self.why_not(item) is None and item.name not in self.set_aside and total_s + expected_s <= left_s:
                 total_s += expected_s
                 names.append(item.name)

@@ -25,7 +25,7 @@ from .expected import once
 from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
-from .passes.conditions import tunes
+from .passes.conditions import has_products
 from .plan import WARM, Candidate, first_round, measures, next_round, ranked, refusal, slim_first
 from .state import utc_now
 
@@ -90,9 +90,9 @@ class Search:
         return self.stopped is None and self._pick() is not None
 
     @property
-    def tunes(self) -> bool:
+    def has_products(self) -> bool:
         """Whether there are kernels for a compile mode to measure."""
-        return once(self.context, tunes)
+        return once(self.context, has_products)
 
     def overtaken(self) -> bool:
         """Whether, after a refuted confirmation, something that promises more than what else was FASTER waits for the judge."""
@@ -157,13 +157,13 @@ class Search:
         done = self._finished()
         waiting = [item for item in first_round(self.context, self.precision) if item.name not in done and self.why_not(item) is None]
         rows, left = list(done.values()), self.left_s()
-        if sum(estimate_s(item.passes, rows, tunes=self.tunes)[0] for item in waiting) > left:
-            waiting.sort(key=lambda item: estimate_s(item.passes, rows, tunes=self.tunes)[0])
+        if sum(estimate_s(item.passes, rows, has_products=self.has_products)[0] for item in waiting) > left:
+            waiting.sort(key=lambda item: estimate_s(item.passes, rows, has_products=self.has_products)[0])
         waiting += [item for item in self._combinations(done) if self.why_not(item) is None]
         waiting = [item for item in waiting if item.name not in self.set_aside]
         for share in (None, LAST_TRY_SHARE):
             for item in waiting:
-                if worth_starting(item.passes, rows, left, share, tunes=self.tunes):
+                if worth_starting(item.passes, rows, left, share, has_products=self.has_products):
                     return item
         return None
 
@@ -209,7 +209,7 @@ class Search:
         if self.stopped is not None:
             return "failed", self.stopped
         held_back = " beside the confirmation" if self.best() else ""
-        expected_s, _ = estimate_s(item.passes, done.values(), tunes=self.tunes)
+        expected_s, _ = estimate_s(item.passes, done.values(), has_products=self.has_products)
         return "out_of_budget", f"about {expected_s:.0f} s expected, {self.left_s():.0f} s left{held_back}"
 
     def row(self, item: Candidate) -> Experiment:

@@ -22,14 +22,15 @@ from . import bandit, memory
 from .budget import TUNING, is_cheap, kind
 from .expected import evidence, fastest, hope, is_graphed, modelled, once, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
-from .passes.conditions import tunes
-from .plan import CASTS, GRAPH, GRAPHLESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
+from .passes.conditions import has_products
+from .plan import CASTS, GRAPH, GRAPHLESS, HOPELESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
 from .view import STEP, View, always, incumbent, refused
 
 PATIENCE = 12
 """So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
 PATIENCE_SHARE = 0.25
 """And so much of the budget, spent on them: twelve trials of a short call take 15 s, and a long budget was given to look further."""
+WEIGHTS, AUTOCAST = "bf16", "bf16_autocast"
 ALIKE = 1.1
 """Casts whose screens differ by less are as good as each other."""
 OPENING = 1.05
@@ -67,14 +68,11 @@ def _compiles_anew(view: View) -> bool:
 
 
 def _best_cast(view: View) -> str | None:
-    """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained. Of those that are as good as equal the
-    one of the weights: compiled, it casts nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the
-    weights 7.40x, compiled 9.9x)."""
+    """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained."""
     found = {name: max((memory.screened_speedup(row) or 0.0 for row in view.rows if name in row.passes and not _is_bad(row)
                         and _own(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
     best = max(found, key=lambda name: found[name])
-    alike = [name for name in found if CATALOGUE[name].narrows_weights and ALIKE * found[name] >= found[best]]
-    return (alike or [best])[0] if found[best] > STEP else None
+    return best if found[best] > STEP else None
 
 
 def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
@@ -88,7 +86,7 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     passes = _usable(view)
     found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)])
+    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view), *_weights_compiled(view)])
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -139,13 +137,16 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
     graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
+    lower, casts = _lower_compiled(view, waiting), _cast_compiled(view, waiting)
+    is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
     first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
         or [item for item in openings[:1] if is_cheap(item.passes)] \
         or [item for item in waiting if item.name in graphs] \
-        or _lower_compiled(view, waiting) \
-        or _cast_compiled(view, waiting) \
+        or [item for item in (*lower, *casts) if is_ahead] \
         or openings \
+        or lower \
+        or casts \
         or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)
             and not (item.name == CHEAPEST and _compiles_anew(view))]
     if first:
@@ -188,12 +189,21 @@ def _casts_in_graph(view: View) -> list[Candidate]:
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up."""
     best = _ahead(view)
-    if best is None:
+    weights = {item.name for item in _weights_compiled(view)}
+    return [item for item in waiting if item.name in weights] \
+        or [item for item in waiting if best is not None and _own(item.passes) == {*_own(best.passes), CARRIER}]
+
+
+def _weights_compiled(view: View) -> list[Candidate]:
+    """Where autocast is ahead, alone or in a CUDA graph, and the weights' cast is as good: the compiler on that one. Compiled, it casts
+    nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the weights 7.40x, compiled 9.9x)."""
+    best = fastest(view)
+    if best is None or _own(best.passes) - {GRAPH} != {AUTOCAST} or _refuted(view, WEIGHTS):
         return []
-    own, cast = _own(best.passes), _best_cast(view)
-    if own <= CASTS and cast is not None and CATALOGUE[cast].precision == best.precision:
-        own = {cast}
-    return [item for item in waiting if _own(item.passes) == {*own, CARRIER}]
+    own, least = _own(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
+    alike = [row for row in view.rows if _own(row.passes) == own and not _is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
+    return still_open(view, [candidate([*row.passes, CARRIER], view.context, ladder_row=own == {WEIGHTS}, origin="step",
+                                       parents=(row.name,), dimension=CATALOGUE[CARRIER].dimension) for row in alike[:1]])
 
 
 def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
@@ -205,13 +215,14 @@ def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     if best is None or mode is None or best.precision == view.precision:
         return []
     rest = _own(best.passes) - CASTS - {mode}
-    rest.add(mode if CATALOGUE[mode].cost != "autotune" else CARRIER)
-    casts = [name for name in CASTS if CATALOGUE[name].precision == view.precision]
+    rest.add(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
+    hopeless = {row.name for row in view.rows if (memory.screened_speedup(row) or 1.0) < HOPELESS}
+    casts = [name for name in CASTS - hopeless if CATALOGUE[name].precision == view.precision]
     return [item for item in waiting if any(_own(item.passes) == {*rest, name} for name in casts)]
 
 
 def _kind(view: View, item: Candidate) -> str:
-    return kind(item.passes, tunes=once(view.context, tunes))
+    return kind(item.passes, has_products=once(view.context, has_products))
 
 
 def _own(passes: Iterable[str]) -> set[str]:

@@ -82,7 +82,7 @@ class TimedSearch(Search):
         return self._usual_s(item.passes, rows)
 
     def _usual_s(self, passes: Sequence[str], rows: Sequence[Experiment]) -> tuple[float, bool]:
-        return screen_estimate_s(passes, rows, self.costs, tunes=self.tunes)
+        return screen_estimate_s(passes, rows, self.costs, has_products=self.has_products)
 
     def _is_compiled(self, item: Candidate) -> bool:
         return self._ahead is not None and self._ahead.is_compiled(item)

@@ -111,7 +111,7 @@ def most_possible(context: Context) -> float | None:
     return max(1.0, whole_ns / least_ns) if whole_ns and least_ns else None
 
 
-def tunes(context: Context) -> bool:
+def has_products(context: Context) -> bool:
     """Whether the workload has what a compile mode measures kernels for: products, convolutions. True where the profile does not show."""
     seen = context.seen.operators and (context.uncompiled is not None or not context.facts.already_compiled)
     return not seen or context.runs(*CONVOLUTIONS, *PRODUCTS, *OTHER_TUNED)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from ...model.profile import Operator
 from .base import LAYER_FOLD, Context, Pass, Prediction
 from .conditions import FEWER_KERNELS, LESS_TRAFFIC, first, needs_module, not_yet_compiled, share_words
 
+BY_HAND = ("aten::softmax", "aten::_softmax", "aten::masked_fill", "aten::bmm", "aten::baddbmm")
+
 
 def _refuse(context: Context) -> str | None:
-    by_hand = context.runs("softmax") and context.runs("aten::bmm", "aten::matmul", "aten::baddbmm")
+    by_hand = context.runs("softmax") and context.runs("aten::bmm", "aten::baddbmm")
     return first(needs_module(context), not_yet_compiled(context), None if by_hand else "the profile shows no softmax between two products")
 
 
 def _predict(context: Context) -> Prediction:
-    """Softmax and masks go into the call; its products are still computed. How much of those goes, where what is hidden is not computed, is
-    not predicted."""
-    return share_words(context, context.share_pct("aten::softmax", "aten::_softmax", "aten::masked_fill"),
-                       "softmax and masks, which go into one call with the products,", FEWER_KERNELS, LESS_TRAFFIC, removed=True)
+    """At most all of it goes: scores are never stored, and what is hidden need not be computed."""
+    return share_words(context, context.share_where_pct(_is_by_hand), "batched products, softmax and masks, which become one call,",
+                       FEWER_KERNELS, LESS_TRAFFIC, removed=True)
+
+
+def _is_by_hand(operator: Operator) -> bool:
+    """Not within an attention that is one call already, whose plain form runs the same operators."""
+    names = (operator.operator_name, *operator.parents)
+    return any(name.startswith(BY_HAND) for name in names) and not any("scaled_dot_product" in name for name in names)
 
 
 PASS = Pass(
