@@ -604,6 +604,25 @@ def test_a_workload_that_takes_long_to_load_makes_no_screen_look_long_and_none_f
     assert rows(outcome)["compile_reduce_overhead"].screen is not None and "compile_reduce_overhead" in outcome.kept
 
 
+def test_a_screen_that_takes_longer_than_its_kind_leaves_the_time_for_the_one_judgement(workload):
+    """The MLP on two cores in 60 s: a compilation took 10 s instead of 5, and the one gain, of 5%, was judged for 2 s."""
+    stages = Stages(dict.fromkeys(GAINS, 0.97) | {"channels_last": 1.04}, device="cpu", seconds={"cheap": 9.0, "compile": 12.0})
+    plain, compiled = stages.screener.screen, []
+
+    def screen(ask):
+        if "compile_" in ask.file.name:
+            compiled.append(ask.limit_s)
+            if len(compiled) > 1:
+                stages.clock.now += min(40.0, ask.limit_s)
+                return Screen(status="out_of_budget", reason="did not finish", elapsed_s=min(40.0, ask.limit_s))
+        return plain(ask)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=60.0)
+    assert len(compiled) > 1 and min(compiled) >= 10.0, "a screen is begun with the time that it is expected to take"
+    assert rows(outcome)["channels_last"].verdict is not None
+
+
 def beside(outcome) -> dict[str, Experiment]:
     return shown.rows_of(Ledger(outcome.out_dir / "ledger.jsonl").rows)
 

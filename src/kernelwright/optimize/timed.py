@@ -36,6 +36,9 @@ LIMIT_FACTOR = 5.0
 LEAST_CALLS = 40
 """It may take so many of the original's calls at least: a screen makes 12 of a slow one, 26 of a training step, more where inputs are
 several."""
+FIRST_SHARE = 0.75
+"""Of the seconds that a run's first judgement is expected to take. On a CPU those are 17; over the ledgers of docs/predictions.md half take
+at most 8.5, nine of ten 12.5."""
 ROOMY = 10.0
 """A budget with room for so many judgements has its first at half time."""
 
@@ -103,8 +106,10 @@ class TimedSearch(Search):
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
     def _but_one_judgement_s(self) -> float:
-        """Seconds for screens while nothing is worth judging: one judgement is all that is held back, half of it where none was seen."""
-        return self.left_s() - self._judgement_share() * self._judgement_s(None)
+        """Seconds for screens while nothing is worth judging: one judgement is all that is held back, FIRST_SHARE of it where none was
+        seen."""
+        share = 1.0 if self._judgement_share() == 1.0 else FIRST_SHARE
+        return self.left_s() - share * self._judgement_s(None)
 
     def _judgement_share(self) -> float:
         """Of the seconds that a judgement is expected to take, what must be left for it to begin."""
@@ -149,7 +154,8 @@ class TimedSearch(Search):
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
         """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
         expected_s, _ = self._usual_s(passes, self.rows())
-        left = self._screening_left_s() if self._queue(self.view()) else self._but_one_judgement_s()
+        left = self._screening_left_s() if self._queue(self.view()) else 0.0
+        left = left if left >= expected_s else max(left, self._but_one_judgement_s())  # by which it was found affordable
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
         return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
