@@ -38,7 +38,7 @@ LEAST_CALLS = 40
 several."""
 FIRST_SHARE = 0.75
 """Of the seconds that a run's first judgement is expected to take. On a CPU those are 17; over the ledgers of docs/predictions.md half take
-at most 8.5, nine of ten 12.5."""
+at most 8.5, nine of ten 11.8."""
 ROOMY = 10.0
 """A budget with room for so many judgements has its first at half time."""
 
