@@ -28,10 +28,10 @@ class Eager(GraphBackend):
 class Passed:
     """A model compiled through these passes on the functional graph, and what came of it."""
 
-    def __init__(self, model: Callable[..., Any], *passes: Callable[..., int]) -> None:
+    def __init__(self, model: Callable[..., Any], *passes: Callable[..., int], inductor: Sequence[Callable[[], dict[str, Any]]] = ()) -> None:
         torch._dynamo.reset()
         self.graphs: list[torch.fx.GraphModule] = []
-        self.backend = Eager([*passes, self.keep])
+        self.backend = Eager([*passes, self.keep], inductor=inductor)
         self.call = self.backend.checked(torch.compile(model, backend=self.backend))
 
     def keep(self, graph: torch.fx.GraphModule, _example_inputs: Any) -> int:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
 
 from graph_carrier import Passed
 from kernelwright.probe.rewrites import fuse_conv_relu as conv_relu_file
@@ -16,6 +17,7 @@ from kernelwright.probe.rewrites import pad_to_tiles as padding_file
 from kernelwright.probe.rewrites import sdpa_backend as attention_file
 from kernelwright.probe.rewrites.fold_embedding import fold_embedding
 from kernelwright.probe.rewrites.fold_linear_bn import fold_linear_bn
+from kernelwright.probe.rewrites.freeze_weights import freeze_weights
 from kernelwright.probe.rewrites.fuse_parallel_linears import fuse_parallel_linears
 from kernelwright.probe.rewrites.remove_redundant import remove_redundant
 from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
@@ -212,6 +214,52 @@ def test_any_other_mask_is_given_to_the_kernels(make) -> None:
     assert_no_worse(model, fast, *torch.randn(3, 2, 3, 6, 8))
     options = fast.options["scaled_dot_product_attention"]
     assert "is_causal" not in options and "attn_mask" in options
+
+
+def with_fill(fill):
+    def forward(self, q, k, v):
+        n = q.size(-2)
+        return F.softmax((q @ k.mT / 8**0.5).masked_fill(self.seen[:, :, :n, :n] == 0, fill), dim=-1) @ v
+    return forward
+
+
+def with_added(self, q, k, v):
+    n = q.size(-2)
+    return F.softmax(q @ k.mT / 8**0.5 + self.bias[:n, :n], dim=-1) @ v
+
+
+LATER = torch.full((9, 9), -math.inf).triu(1)
+
+
+@pytest.mark.parametrize(("forward", "bias", "causal"), [
+    (with_fill(-math.inf), LATER, True),
+    (with_fill(-1e10), LATER, True),
+    (with_added, LATER, True),
+    (with_added, torch.full((9, 9), -math.inf).triu(2), False),
+    (with_added, torch.full((9, 9), -math.inf).triu(1) + torch.eye(9), False),
+], ids=["filled", "filled with a number", "added", "a key more", "more than a mask"])
+def test_a_mask_that_is_frozen_with_the_weights_is_known(forward, bias, causal) -> None:
+    """minGPT keeps its mask in a buffer."""
+    model = Called(forward, seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9), bias=bias).eval()
+    fast = Passed(model, sdpa_substitution, inductor=[freeze_weights])
+    assert_no_worse(model, fast, *torch.randn(3, 2, 3, 6, 8))
+    options = fast.options["scaled_dot_product_attention"]
+    assert options.get("is_causal", False) is causal and ("attn_mask" in options) is not causal
+    usual = Passed(model, sdpa_substitution)
+    assert_no_worse(model, usual, *torch.randn(3, 2, 3, 6, 8))
+    assert "is_causal" not in usual.options["scaled_dot_product_attention"], "another mask may be put into the buffer"
+
+
+def test_a_frozen_mask_that_the_call_changes_is_not_known() -> None:
+    def forward(self, q, k, v):
+        self.seen[0, 0].view(-1)[1].fill_(1.0)
+        return with_fill(-math.inf)(self, q, k, v)
+
+    model = Called(forward, seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)).eval()
+    fast = Passed(model, sdpa_substitution, inductor=[freeze_weights])
+    with pytest.raises(BackendCompilerFailed, match="view input mutations"):  # what is written to by a view can't be frozen
+        fast(*torch.randn(3, 2, 3, 6, 8))
+    assert "is_causal" not in fast.options["scaled_dot_product_attention"]
 
 
 def test_dropout_of_nothing_is_none_in_training_too() -> None:

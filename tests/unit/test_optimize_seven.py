@@ -352,6 +352,47 @@ def test_of_casts_that_are_as_good_as_each_other_the_one_of_the_weights_is_compi
     assert len(seen) > 3 or {"bf16", "compile_default"} != set(strategy._lower_compiled(refused, strategy.proposals(refused))[0].passes)
 
 
+BY_HAND = replace(SEVEN["sdpa"], operators={"aten::bmm": (0.25, 2), "aten::_softmax": (0.1, 1), "aten::masked_fill": (0.05, 1),
+                                            "aten::addmm": (0.6, 2)}, idle_pct=1.0)
+WITH_ONE_CALL = {"sdpa_substitution", "freeze_weights", "compile_default"}
+
+
+@pytest.mark.parametrize(("precision", "seen", "cast"), [
+    ("tf32", (("tf32", 2.4),), {"tf32"}),
+    ("bf16", CASTS_SEEN, {"bf16"}),
+    ("bf16", (("bf16+cuda_graph", 8.9), ("cuda_graph", 1.1), ("bf16", 2.0)), {"bf16", "cuda_graph"}),
+])
+def test_what_no_compiler_does_is_in_the_first_compilation(precision, seen, cast):
+    """minGPT's attention on an H200: a minute had room for one compilation, and attention as one call never had its turn."""
+    context = context_of(BY_HAND)
+    known = [a_screen(context, index, item.name, speed, precision=item.precision)
+             for index, (item, speed) in enumerate((candidate(name.split("+"), context), speed) for name, speed in seen)]
+
+    def compiled_next(rows: list, context: Context = context) -> set[str]:
+        found = strategy.next_candidate(strategy.View(context, precision, rows), lambda item: not strategy.is_cheap(item.passes))
+        return set(found.passes) - {"no_grad"}
+
+    assert compiled_next(known) == {*WITH_ONE_CALL, *cast}
+    first = candidate([*WITH_ONE_CALL, *cast], context)
+    row = a_screen(context, len(known), first.name, 1.0, parents=(known[0].name,), precision=precision)
+    idle = row.model_copy(update={"screen": None, "status": "not_applicable", "reason": f"{strategy.IDLE}: sdpa_substitution"})
+    assert compiled_next([*known, idle]) == {"compile_default", *cast}, "nothing was found to change"
+    assert compiled_next([*known, row]) == {"compile_default", *cast}, "slower than without"
+    ahead = a_screen(context, len(known), first.name, 12.0, parents=(known[0].name,), precision=precision)
+    assert compiled_next([*known, ahead]) != {"compile_default", *cast}, "it can't catch up"
+    assert compiled_next(known, context_of(SEVEN["mlp"])) == {"compile_default", *cast}, "no attention"
+    little = replace(BY_HAND, operators={"aten::bmm": (0.03, 2), "aten::_softmax": (0.01, 1), "aten::addmm": (0.96, 2)})
+    assert compiled_next(known, context_of(little)) == {"compile_default", *cast}, "nothing to expect of it"
+
+
+def test_a_minute_has_room_for_attention_as_one_call(workload):
+    machine = replace(BY_HAND, factors={"tf32": 0.4, "sdpa_substitution": 0.75, "freeze_weights": 1.0}, original_us=12000.0,
+                      times=table(12000, 9800, 12000, 9800, 9e9, 9e9, 9e9, 9e9), splits=False)
+    stages = Stages(machine)
+    outcome = run(workload, stages, budget_s=60.0, precision="tf32")
+    assert {"sdpa_substitution", "compile_default", "tf32"} <= set(outcome.kept) and outcome.confirmed, story(stages, outcome)
+
+
 def test_a_cast_that_is_ahead_by_noise_is_compiled_after_what_is_expected_to_gain():
     context = context_of(SEVEN["embedding"])
 

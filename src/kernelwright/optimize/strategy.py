@@ -86,7 +86,7 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     passes = _usable(view)
     found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view), *_weights_compiled(view)])
+    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)]) + _first_compiled(view)
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -188,22 +188,37 @@ def _casts_in_graph(view: View) -> list[Candidate]:
 
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up."""
+    by_name = {item.name: item for item in waiting}
+    return [by_name[item.name] for item in _first_compiled(view) if item.name in by_name]
+
+
+def _first_compiled(view: View) -> list[Candidate]:
+    """The fastest candidate compiled, where it is of lower precision and was not: first with what no compiler does, where that is expected
+    to gain (a budget of a minute has no second compilation for it), then without."""
     best = _ahead(view)
-    weights = {item.name for item in _weights_compiled(view)}
-    return [item for item in waiting if item.name in weights] \
-        or [item for item in waiting if best is not None and _own(item.passes) == {*_own(best.passes), CARRIER}]
+    base = _weights_alike(view) or best
+    if base is None or carrier_of(base.passes) is not None:
+        return []
+    usable = _usable(view)
+    unlike = [item for item in usable if item.unlike_compilers and modelled(view.context, [item.name], lambda _: None) >= OPENING]
+    more = sorted({item.name for item in unlike} | {item.name for item in usable if any(item.name in one.better_beside for one in unlike)})
+    ladder_row = base.name in CASTS
+    return still_open(view, [candidate([*base.passes, CARRIER, *names], view.context, ladder_row=ladder_row and not names, origin="step",
+                                       parents=(base.name,), dimension=CATALOGUE[CARRIER].dimension)
+                             for names in ([more, []] if more else [[]])])
 
 
-def _weights_compiled(view: View) -> list[Candidate]:
-    """Where autocast is ahead, alone or in a CUDA graph, and the weights' cast is as good: the compiler on that one. Compiled, it casts
-    nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the weights 7.40x, compiled 9.9x)."""
+def _weights_alike(view: View) -> Experiment | None:
+    """The weights' cast, where autocast is ahead, alone or in a CUDA graph, and that is as good: it is the one to compile, since then it
+    casts nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the weights 7.40x, compiled 9.9x).
+    None where it was compiled, without success."""
     best = fastest(view)
     if best is None or _own(best.passes) - {GRAPH} != {AUTOCAST} or _refuted(view, WEIGHTS):
-        return []
+        return None
     own, least = _own(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
     alike = [row for row in view.rows if _own(row.passes) == own and not _is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
-    return still_open(view, [candidate([*row.passes, CARRIER], view.context, ladder_row=own == {WEIGHTS}, origin="step",
-                                       parents=(row.name,), dimension=CATALOGUE[CARRIER].dimension) for row in alike[:1]])
+    compiled = [candidate([*row.passes, CARRIER], view.context) for row in alike[:1]]
+    return alike[0] if still_open(view, compiled) else None
 
 
 def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:

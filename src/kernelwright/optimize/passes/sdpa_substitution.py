@@ -28,6 +28,7 @@ def _is_by_hand(operator: Operator) -> bool:
 
 PASS = Pass(
     name="sdpa_substitution", layer=LAYER_FOLD, level="functional", dimension="attention", cost="compile",
-    training=False, refuse=_refuse, predict=_predict,
+    training=False, refuse=_refuse, predict=_predict, unlike_compilers=True,
+    better_beside=frozenset({"freeze_weights"}),  # a mask that the model keeps is known then
     why="Attention written by hand becomes scaled_dot_product_attention: the scores are never stored.",
 )

@@ -23,6 +23,8 @@ from torch._dynamo.source import LocalSource
 WIDER = ((torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float16, torch.float64),
          (torch.bfloat16, torch.float64))
 """Casts that lose nothing: what they give can be cast back."""
+FROZEN = "weights_are_constants"
+"""Of a graph: whether its weights and buffers are constants of what is compiled from it, so that a pass may look at their values."""
 
 
 class GraphBackend:
@@ -51,6 +53,7 @@ class GraphBackend:
         self.whole = not self.graphs and reason is not None and not reason.graph_break
         self.graphs += 1
         before = [tensor_of(output) for output in outputs_of(graph)]
+        graph.meta[FROZEN] = bool(self.options.get("freezing"))
         self._apply(self.functional, graph, example_inputs)
         keep_strides(graph, before)
         options = {**torch._inductor.list_mode_options(mode), **self.options}

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, replace, tensor_of, undisturbed, writes
+from .graphs import FROZEN, arguments, call_function, calls, replace, tensor_of, undisturbed, weight_of, writes
 
 SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 SOFTMAXES = (F.softmax, torch.softmax, "softmax")
@@ -26,9 +26,9 @@ LARGEST_MASK = 2**28
 """Numbers of a mask that is looked into: one of 16384 x 16384."""
 
 
-def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any]) -> int:
-    """Replaces each attention that it is sure of; dropout must be off. A mask that the call makes, and that hides what is to come, is no
-    mask to the fused kernels but a way to compute half. Returns how many."""
+def sdpa_substitution(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
+    """Replaces each attention that it is sure of; dropout must be off. A mask that the call makes, or that is frozen, and that hides what is
+    to come, is no mask to the fused kernels but a way to compute half. Returns how many."""
     found = 0
     for product in list(graph.graph.nodes):
         matched = attention_of(product)
@@ -39,7 +39,7 @@ def sdpa_substitution(graph: torch.fx.GraphModule, _example_inputs: Sequence[Any
             continue
         look = tensor_of(query)
         assert look is not None
-        causal = hides_what_is_to_come(masks, look, tensor_of(key), graph)
+        causal = hides_what_is_to_come(masks, look, tensor_of(key), graph, example_inputs)
         mask = None if causal else joined_mask(graph, product, masks, look)
         key = call_function(graph, product, torch.transpose, key, -2, -1)
         if look.dim() == 3:  # the fused kernels want heads
@@ -141,25 +141,37 @@ def on_the_way(node: Any) -> bool:
     return calls(node, *SCORE_PRODUCTS)
 
 
-def hides_what_is_to_come(masks: Sequence[Any], query: torch.Tensor, turned: torch.Tensor | None, graph: torch.fx.GraphModule) -> bool:
+def hides_what_is_to_come(
+    masks: Sequence[Any], query: torch.Tensor, turned: torch.Tensor | None, graph: torch.fx.GraphModule, example_inputs: Sequence[Any],
+) -> bool:
     """Whether the one mask, on every head alike, is known to hide just the keys after each query. turned: the keys, transposed. A mask
-    that the model keeps is not known: another may be put into its buffer."""
+    that the model keeps is known where its weights are constants of the compiled code; else another may be put into its buffer."""
     size = query.shape[-2]
-    if len(masks) != 1 or masks[0][0] != -math.inf or turned is None or type(size) is not int or turned.shape[-1] != size:
+    if len(masks) != 1 or turned is None or type(size) is not int or turned.shape[-1] != size:
         return False
     made: dict[torch.fx.Node, torch.Tensor] = {}
-    gone = value_of(masks[0][1], made)
-    if gone is None or gone.dtype != torch.bool or gone.shape[-2:] != (size, size) or is_written(made, graph):
+    (fill, node), kept = masks[0], example_inputs if graph.meta.get(FROZEN) else None
+    mask = value_of(node, made, graph, kept)
+    if mask is None or mask.shape[-2:] != (size, size) or (fill is not None and mask.dtype != torch.bool) or is_written(made, graph):
         return False
-    return bool((gone == torch.ones(size, size, dtype=torch.bool, device=gone.device).triu(1)).all())
+    gone = mask if fill is not None else mask == -math.inf
+    shown_as_they_are = fill is not None or bool((mask.masked_fill(gone, 0.0) == 0.0).all())
+    return shown_as_they_are and bool((gone == torch.ones(size, size, dtype=torch.bool, device=gone.device).triu(1)).all())
 
 
-def value_of(node: Any, made: dict[torch.fx.Node, torch.Tensor]) -> torch.Tensor | None:
-    """What a node is that is made of numbers alone; None for anything else. made: gets the values of all that it is made of."""
+def value_of(
+    node: torch.fx.Node, made: dict[torch.fx.Node, torch.Tensor], graph: torch.fx.GraphModule, kept: Sequence[Any] | None,
+) -> torch.Tensor | None:
+    """What a node is that is made of numbers alone, or, where `kept` are the graph's inputs, of the model's weights; None for anything
+    else. made: gets the values of all that it is made of."""
     look = tensor_of(node)
-    if look is None or not calls(node, *OF_NUMBERS) or any(type(size) is not int for size in look.shape) or look.numel() > LARGEST_MASK:
+    if look is None or any(type(size) is not int for size in look.shape) or look.numel() > LARGEST_MASK:
         return None
-    if any(value_of(item, made) is None for item in node.all_input_nodes if item not in made):
+    weight = weight_of(node, graph, kept) if kept is not None else None
+    if weight is not None:
+        made[node] = weight.detach()
+        return made[node]
+    if not calls(node, *OF_NUMBERS) or any(value_of(item, made, graph, kept) is None for item in node.all_input_nodes if item not in made):
         return None
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda item: made[item])
     with torch.no_grad():
