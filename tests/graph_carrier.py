@@ -28,7 +28,9 @@ class Eager(GraphBackend):
 class Passed:
     """A model compiled through these passes on the functional graph, and what came of it."""
 
-    def __init__(self, model: Callable[..., Any], *passes: Callable[..., int], inductor: Sequence[Callable[[], dict[str, Any]]] = ()) -> None:
+    def __init__(
+        self, model: Callable[..., Any], *passes: Callable[..., int], inductor: Sequence[Callable[[], dict[str, Any]]] = (),
+    ) -> None:
         torch._dynamo.reset()
         self.graphs: list[torch.fx.GraphModule] = []
         self.backend = Eager([*passes, self.keep], inductor=inductor)

@@ -307,8 +307,8 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured():
     assert sorted(name.split("_", 2)[2] for name in missing) == ["AlexNet", "LayerNorm"]
     assert "The LayerNorm and AlexNet have none yet." in said
     means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
-    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder at that flag, the least {least[0]} and {least[1]}. " \
-        "All within 60 s, five judged once. Fifteen had" in said
+    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder at that flag, the least {least[0]} and " \
+        f"{least[1]}. All within 60 s, five judged once. Fifteen had" in said
     assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 5
     shared = [row["workload"] for row in found if row["asked"] == "bf16"]
     assert len(shared) == 3 and all(any(word in name for name in shared) for word in ("separable", "NewGelu", "CrossEntropy"))
@@ -316,7 +316,8 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured():
     def of(name: str) -> dict:
         return next(row for row in found if name in row["workload"])
 
-    for words, name in (("LeNet-5 comes to {0}, {1} over that row (`few", "LeNet5"), ("separable convolution to {0}, {1} over it (`sep", "level1_86"),
+    for words, name in (("LeNet-5 comes to {0}, {1} over that row (`few", "LeNet5"),
+                        ("separable convolution to {0}, {1} over it (`sep", "level1_86"),
                         ("activations to {0} and ", "level2_12"), (" and {0}, each {1} over it (`tf32` in", "level2_76"),
                         ("each {1} over it (`tf32` in", "level2_12"), ("a product of 4096 x 4096, {0}", "level1_1_"),
                         ("the one with a BatchNorm, {0}", "BatchNorm"), ("the one with Swish and GroupNorm, {0}", "GroupNorm"),

@@ -27,8 +27,8 @@ LARGEST_MASK = 2**28
 
 
 def sdpa_substitution(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
-    """Replaces each attention that it is sure of; dropout must be off. A mask that the call makes, or that is frozen, and that hides what is
-    to come, is no mask to the fused kernels but a way to compute half. Returns how many."""
+    """Replaces each attention that it is sure of; dropout must be off. A mask that the call makes, or that is frozen, and that hides what
+    is to come, is no mask to the fused kernels but a way to compute half. Returns how many."""
     found = 0
     for product in list(graph.graph.nodes):
         matched = attention_of(product)
