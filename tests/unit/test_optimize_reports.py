@@ -261,7 +261,7 @@ def test_every_pass_that_lowers_the_precision_says_what_it_multiplies_with():
     for item in CATALOGUE.values():
         assert item.precision == "equal" or item.products is not None, item.name
     assert {name for name, item in CATALOGUE.items() if item.products is not None and item.products.times > 1} == {
-        "split_products", "split_matmuls", "split_attention"}
+        "split_products", "split_matmuls", "split_attention", "split_attention_by_hand"}
     assert not CATALOGUE["split_products"].narrows_weights and CATALOGUE["bf16"].narrows_weights
 
 

@@ -68,6 +68,7 @@ NAMES = (
     "few_channel_convolutions",
     "persistent_lstm",
     "split_attention",
+    "split_attention_by_hand",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 FOR_COMPARISON = ("strict_float32",)

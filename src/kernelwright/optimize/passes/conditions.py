@@ -53,6 +53,11 @@ def needs_float32(context: Context) -> str | None:
     return None if dtype == "float32" else f"the workload computes in {dtype or 'no floating dtype'}, not float32"
 
 
+def plain_float32(context: Context) -> str | None:
+    """Only where matrix products are strict float32."""
+    return "TF32 is on for matrix products, so float32 exactness is not asked for" if context.environment.matmul_tf32 else None
+
+
 def not_yet_compiled(context: Context) -> str | None:
     """Only where the workload brings no torch.compile, or one that unwrap_compiled takes off."""
     return "the workload is already compiled, from inside" if context.facts.compiled_inside else None

@@ -18,13 +18,16 @@ def _refuse(context: Context) -> str | None:
                  worth(context.share_pct(*ATTENTION), "attention kernels"))
 
 
-def _predict(context: Context) -> Prediction:
-    share_pct = context.share_pct(*ATTENTION)
+def split_gain(context: Context, share_pct: float | None, what: str) -> Prediction:
+    """What is expected where attention of this share is computed so."""
     if share_pct is None:
-        return Prediction("float32 attention: share not measured")
+        return Prediction(f"{what}: share not measured")
     left = 1.0 - min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
-    words = f"float32 attention holds {share_pct:.0f}% {context.whole}"
-    return Prediction(words, (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
+    return Prediction(f"{what} holds {share_pct:.0f}% {context.whole}", (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
+
+
+def _predict(context: Context) -> Prediction:
+    return split_gain(context, context.share_pct(*ATTENTION), "float32 attention")
 
 
 PASS = Pass(

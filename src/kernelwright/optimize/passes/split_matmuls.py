@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from ...model.profile import Operator
 from .base import LAYER_CAST, Context, Pass, Prediction, Products
-from .conditions import BUSY_CORES, CONVOLUTIONS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
+from .conditions import (
+    BUSY_CORES,
+    CONVOLUTIONS,
+    first,
+    needs_float32,
+    needs_gpu,
+    needs_module,
+    not_yet_compiled,
+    plain_float32,
+    share_words,
+    shorter,
+)
 from .shares import worth
 from .split_products import FASTEST
 
@@ -31,9 +42,8 @@ def _outside_layers_pct(context: Context) -> float | None:
 
 
 def _refuse(context: Context) -> str | None:
-    reduced = "TF32 is on for matrix products, so float32 exactness is not asked for" if context.environment.matmul_tf32 else None
     none = None if context.runs(*MATMULS) else "the profile shows no product of two matrices"
-    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), reduced, none,
+    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), plain_float32(context), none,
                  worth(_outside_layers_pct(context), "products of two matrices that no linear layer makes"))
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from .base import LAYER_CAST, Context, Pass, Prediction, Products
-from .conditions import BUSY_CORES, PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words, shorter
+from .conditions import (
+    BUSY_CORES,
+    PRODUCTS,
+    first,
+    needs_float32,
+    needs_gpu,
+    needs_module,
+    not_yet_compiled,
+    plain_float32,
+    share_words,
+    shorter,
+)
 
 
 def _refuse(context: Context) -> str | None:
-    reduced = "TF32 is on for matrix products, so float32 exactness is not asked for" if context.environment.matmul_tf32 else None
     none = None if context.runs(*PRODUCTS) else "the profile shows no matrix product"
-    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), reduced, none)
+    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), plain_float32(context), none)
 
 
 def _predict(context: Context) -> Prediction:

@@ -1,0 +1,28 @@
+"""float32 attention written by hand as error-compensated products on tensor cores."""
+
+from __future__ import annotations
+
+from .base import LAYER_LAYOUT, Context, Pass, Prediction, Products
+from .conditions import first, needs_float32, needs_gpu, needs_module, not_yet_compiled, plain_float32
+from .sdpa_substitution import by_hand_pct, needs_attention_by_hand
+from .shares import worth
+from .split_attention import split_gain
+
+
+def _refuse(context: Context) -> str | None:
+    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), plain_float32(context),
+                 needs_attention_by_hand(context), worth(by_hand_pct(context), "attention written by hand"))
+
+
+def _predict(context: Context) -> Prediction:
+    return split_gain(context, by_hand_pct(context), "float32 attention, written by hand,")
+
+
+PASS = Pass(
+    name="split_attention_by_hand", layer=LAYER_LAYOUT, level="functional", dimension="attention", cost="compile",
+    training=False, refuse=_refuse, predict=_predict, measures=True,
+    partners=frozenset({"sdpa_substitution"}),
+    conflicts=frozenset({"sdpa_backend", "bf16", "bf16_autocast", "bf16_reverted", "selective_bf16", "selective_fp16"}),
+    products=Products("float16", times=3),
+    why="Attention as sums of narrow products on tensor cores: each place was measured, and no less exact than torch's float32 kernel.",
+)
