@@ -260,6 +260,7 @@ def test_many_ranks_scroll_and_fold(page: Page, tmp_path: Path) -> None:
     assert below.y > 500, "more lanes than the window holds"
     before = span(page)
     settle(page, lambda: page.mouse("mouseWheel", 60, 300, deltaX=0, deltaY=5_000))
+    page.wait("document.getElementById('scroll').scrollTop > 0")  # what was drawn first may be the pointer's place
     assert spot(page, "kernel_of_rank_7").y < below.y and span(page) == before, "over the names the wheel scrolls"
     at = zoom_to(page, "kernel_of_rank_7")
     page.mouse("mouseMoved", at.x, at.y)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import operator
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graph_carrier import Passed
 from kernelwright.probe.rewrites import fuse_conv_relu as conv_relu_file
@@ -19,8 +22,9 @@ from kernelwright.probe.rewrites.fold_embedding import fold_embedding
 from kernelwright.probe.rewrites.fold_linear_bn import fold_linear_bn
 from kernelwright.probe.rewrites.freeze_weights import freeze_weights
 from kernelwright.probe.rewrites.fuse_parallel_linears import fuse_parallel_linears
+from kernelwright.probe.rewrites.graphs import FakeRun
 from kernelwright.probe.rewrites.remove_redundant import remove_redundant
-from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
+from kernelwright.probe.rewrites.sdpa_substitution import attention_of, sdpa_substitution
 
 NOTHING = "found nothing to change"
 
@@ -143,6 +147,74 @@ def test_attention_by_hand_becomes_one_call(forward) -> None:
     assert "scaled_dot_product_attention" in fast.targets and "softmax" not in fast.targets
 
 
+def as_llama(self, q, k, v):
+    scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(8)
+    scores = scores + self.bias[:6, :6].to(q.dtype)
+    return torch.matmul(F.softmax(scores.float(), dim=-1).type_as(q), v)
+
+
+def as_transformers(self, q, k, v):
+    weights = torch.matmul(q, k.transpose(2, 3)) * 0.4 + self.bias[:6, :6].to(q.dtype)
+    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+    return torch.matmul(F.dropout(weights, p=0.0, training=self.training), v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("forward", [as_llama, as_transformers])
+def test_attention_by_hand_with_a_wide_softmax_becomes_one_call(forward, dtype) -> None:
+    model = Called(forward, bias=torch.full((6, 6), -math.inf).triu(1)).eval()
+    fast = Passed(model, sdpa_substitution)
+    given = [part.to(dtype) for part in torch.randn(3, 2, 3, 6, 8)]
+    assert_no_worse(model, fast, *given)
+    assert "scaled_dot_product_attention" in fast.targets and "softmax" not in fast.targets
+
+
+def wide_mask(self, q, k, v):
+    return F.softmax((q @ k.mT).float() + self.bias, dim=-1).type_as(q) @ v
+
+
+def wide_weak_fill(self, q, k, v):
+    return F.softmax((q @ k.mT).float().masked_fill(self.seen == 0, -1e9), dim=-1).type_as(q) @ v
+
+
+def wide_product(self, q, k, v):
+    return F.softmax((q @ k.mT).float(), dim=-1) @ v.float()
+
+
+def narrowed_first(self, q, k, v):
+    return F.softmax((q.float() @ k.float().mT).to(q.dtype), dim=-1) @ v
+
+
+@pytest.mark.parametrize("forward", [wide_mask, wide_weak_fill, wide_product, narrowed_first])
+def test_attention_whose_casts_are_not_those_of_the_kernels_stays(forward) -> None:
+    model = Called(forward, seen=torch.tril(torch.ones(6, 6)), bias=torch.randn(6, 6)).eval()
+    refuses(sdpa_substitution, model, *torch.randn(3, 2, 3, 6, 8).bfloat16())
+
+
+def test_attention_under_cuda_autocast_is_found() -> None:
+    """Autocast's softmax is float32's there. Values as they would look on a GPU."""
+    found = []
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: list) -> object:
+        for autocast in (False, True):
+            seen = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+            for node in seen.graph.nodes:
+                node.meta = {}
+            with FakeTensorMode(), torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
+                FakeRun(seen).run(*(torch.empty(item.shape, device="cuda") for item in example_inputs))
+            found.append(sum(attention_of(node) is not None for node in seen.graph.nodes))
+        return graph.forward
+
+    def forward(self, x):
+        q, k, v = (part.view(2, 6, 3, 8).transpose(1, 2) for part in self.qkv(x).split(24, dim=2))
+        return F.softmax((q @ k.mT).masked_fill(self.seen == 0, -math.inf), dim=-1) @ v
+
+    model = Called(forward, qkv=nn.Linear(8, 72), seen=torch.tril(torch.ones(6, 6))).eval()
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(torch.randn(2, 6, 8))
+    assert found == [1, 1]
+
+
 def weak_fill(self, q, k, v):
     return torch.softmax((q @ k.mT).masked_fill(self.seen == 0, -100.0), -1) @ v
 
@@ -189,6 +261,15 @@ def test_a_mask_that_the_call_makes_to_hide_what_is_to_come_is_none_to_the_kerne
     assert options["is_causal"] is True and "attn_mask" not in options
 
 
+def assigned(change):
+    """A mask that is changed by an assignment of Python's to a view of it."""
+    def make(self, n):
+        gone = torch.triu(torch.ones(n, n), diagonal=1).bool()
+        change(gone[:, :])
+        return gone
+    return make
+
+
 def changed_through(view):
     """A mask that hides what is to come when it is made, and is changed by a view of it before it is used."""
     def make(self, n):
@@ -207,7 +288,9 @@ def changed_through(view):
     changed_through(lambda gone: gone[0][:2].fill_(False)),
     changed_through(lambda gone: gone.detach().fill_(False)),
     changed_through(lambda gone: gone.__setitem__((0, 1), False)),
-], ids=["kept by the model", "a key more", "a head that sees all", "turned", "in a row", "a row", "detached", "set"])
+    assigned(lambda gone: operator.iand(gone, torch.arange(6) != 1)),
+    assigned(lambda gone: operator.ixor(gone, gone)),
+], ids=["kept by the model", "a key more", "a head that sees all", "turned", "in a row", "a row", "detached", "set", "&=", "^="])
 def test_any_other_mask_is_given_to_the_kernels(make) -> None:
     model = Called(hidden_by(make), seen=torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9)).eval()
     fast = Passed(model, sdpa_substitution)

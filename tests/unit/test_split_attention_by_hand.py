@@ -15,13 +15,13 @@ from torch import nn
 from graph_carrier import Passed
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize.generate import render_source, write_source
-from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import candidate, compatible
 from kernelwright.probe.rewrites.attention import Attention
 from kernelwright.probe.rewrites.attention_choice import AttentionCall
 from kernelwright.probe.rewrites.freeze_weights import freeze_weights
 from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
-from kernelwright.probe.rewrites.split_attention_by_hand import split_attention_by_hand, with_attention_in_graph
+from kernelwright.probe.rewrites.split_attention_by_hand import split_attention_by_hand
 from optimizing import context, facts
 
 HOW = Attention("fp16x3", [64, 32, 4, 2, 0])
@@ -46,7 +46,7 @@ class CausalAttention(nn.Module):
 
 def put(choose):
     def split(graph: torch.fx.GraphModule, example_inputs: Any) -> int:
-        return with_attention_in_graph(graph, example_inputs, choose)
+        return split_attention_by_hand(graph, example_inputs, choose)
     return split
 
 
@@ -56,49 +56,80 @@ def model_and_input() -> tuple[nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize("inductor", [[], [freeze_weights]], ids=["a mask", "a mask that is known"])
-def test_attention_by_hand_is_measured_on_its_own_queries_keys_and_values(inductor) -> None:
+def test_attention_by_hand_is_measured_on_numbers_of_its_shapes_and_strides(inductor) -> None:
     model, x = model_and_input()
     seen: list[AttentionCall] = []
     state = torch.get_rng_state()
     fast = Passed(model, sdpa_substitution, put(lambda call: (seen.append(call), HOW)[1]), inductor=inductor)
     found = fast(x)
-    assert torch.equal(torch.get_rng_state(), state), "the run for it draws nothing from the caller's generator"
+    assert torch.equal(torch.get_rng_state(), state), "nothing is drawn from the caller's generator"
     with torch.no_grad():
         exact, usual = model.double()(x.double()), model.float()(x)
         q = model.qkv(x)[:, :, :32].view(3, 9, 2, 16).transpose(1, 2)
     assert float((found - exact).abs().max()) <= 4 * float((usual - exact).abs().max()) + 1e-7
     (call,) = seen
-    torch.testing.assert_close(call.query, q)
+    assert (call.query.shape, call.query.stride()) == (q.shape, q.stride()) and call.query.std() > 0.5
     assert (call.mask is None) == call.is_causal == bool(inductor) and call.scale == 0.25
+    assert call.mask is None or call.mask.all(), "a row that sees nothing would err by nothing"
     assert sum("attend" in name for name in fast.targets) == 1
     assert not {"softmax", "scaled_dot_product_attention"} & set(fast.targets)
     assert found.stride() == usual.stride()
 
 
-@pytest.mark.parametrize("case", ["nothing is faster", "a write", "float64", "gradients"])
+@pytest.mark.parametrize("case", ["nothing is faster", "float64", "gradients"])
 def test_what_is_not_sure_or_not_faster_stays_torchs(case: str) -> None:
     model, x = model_and_input()
     if case == "float64":
         model, x = model.double(), x.double()
+    asked: list[AttentionCall] = []
+    choose = (lambda call: None) if case == "nothing is faster" else lambda call: (asked.append(call), HOW)[1]
+    fast = Passed(model, sdpa_substitution, put(choose))
+    with pytest.raises(NotImplementedError, match="found nothing to change in the compiled graphs: split"):
+        fast.call(x) if case == "gradients" else fast(x)
+    assert not asked and "scaled_dot_product_attention" in fast.targets
+
+
+def test_sizes_that_are_not_fixed_stay_torchs() -> None:
+    """A second size of the same code makes them symbols."""
+    model, _x = model_and_input()
+    asked: list[AttentionCall] = []
+    fast = Passed(model, sdpa_substitution, put(lambda call: (asked.append(call), HOW)[1]))
+    for rows in (9, 12, 14):
+        given = torch.randn(3, rows, 32)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(given), model(given))
+    assert len(asked) == 1 and len(fast.graphs) == 2
+
+
+def test_keys_that_heads_share_by_a_stride_of_zero_stay_torchs() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        q, k = x.view(3, 9, 2, 16).transpose(1, 2), x[:, None, :, :16].expand(3, 2, 9, 16)
+        return F.softmax(q @ k.mT, dim=-1) @ k
+
+    asked: list[AttentionCall] = []
+    with pytest.raises(NotImplementedError, match="found nothing to change in the compiled graphs: split"):
+        Passed(forward, sdpa_substitution, put(lambda call: (asked.append(call), HOW)[1]))(torch.randn(3, 9, 32))
+    assert not asked
+
+
+def test_a_model_that_changes_its_buffers_does_so_once_a_call() -> None:
+    model, x = model_and_input()
 
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = model
-            self.register_buffer("calls", torch.zeros(()))
+            self.register_buffer("calls", torch.tensor(64))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls.add_(1.0)
+            self.calls.floor_divide_(2)
             return self.inner(x)
 
-    asked: list[AttentionCall] = []
-    choose = (lambda call: None) if case == "nothing is faster" else lambda call: (asked.append(call), HOW)[1]
     counting = Counting()
-    fast = Passed(counting if case == "a write" else model, sdpa_substitution, put(choose))
-    with pytest.raises(NotImplementedError, match="found nothing to change in the compiled graphs: split"):
-        fast.call(x) if case == "gradients" else fast(x)
-    assert not asked and "scaled_dot_product_attention" in fast.targets
-    assert counting.calls == 0.0, "a graph that writes is not run beside the call"
+    fast = Passed(counting, sdpa_substitution, put(lambda call: HOW))
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+    assert counting.calls == 32
 
 
 def test_refused_without_a_gpu() -> None:
@@ -120,8 +151,6 @@ def test_the_pass_applies_to_strict_float32_attention_by_hand(changes: dict[str,
     given = context(**{"operators": BY_HAND, "dtype": "float32", **changes})
     refusal = CATALOGUE["split_attention_by_hand"].refusal(given)
     assert (refusal is None) if why is None else why in (refusal or "")
-    narrow = Context(given.facts, given.environment.model_copy(update={"matmul_tf32": True}), given.profile)
-    assert CATALOGUE["split_attention_by_hand"].refusal(narrow) is not None
 
 
 def test_it_comes_with_the_one_call_and_without_what_chooses_another_kernel() -> None:
@@ -130,9 +159,11 @@ def test_it_comes_with_the_one_call_and_without_what_chooses_another_kernel() ->
     assert item.name == "sdpa_substitution+split_attention_by_hand+compile_default" and item.precision == "equal"
     assert not compatible([*item.passes, "sdpa_backend"]) and not compatible([*item.passes, "bf16"])
     assert compatible([*item.passes, "split_products", "freeze_weights"])
-    found = CATALOGUE["split_attention_by_hand"].predict(given)
+    found, one_call = (CATALOGUE[name].predict(given) for name in ("split_attention_by_hand", "sdpa_substitution"))
     share = int(found.words.split("holds ")[1].split("%")[0]) / 100
-    assert found.gain == (1.0, pytest.approx(1 / (1 - share * 2 / 3), rel=0.03))
+    assert found.gain == (1.0, pytest.approx(1 / (1 - (1 - math.sqrt(1 - share)) * 2 / 3), rel=0.03))
+    together = math.sqrt(one_call.gain[1]) * math.sqrt(found.gain[1])
+    assert math.sqrt(one_call.gain[1]) < together < one_call.gain[1], "no more than all of it goes"
 
 
 def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
@@ -152,7 +183,7 @@ def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
             return graph.forward
 
     def split(graph: torch.fx.GraphModule, example_inputs: Any) -> int:
-        return module.with_attention_in_graph(graph, example_inputs, lambda call: how)
+        return module.split_attention_by_hand(graph, example_inputs, lambda call: how)
 
     torch._dynamo.reset()
     backend = Eager([module.sdpa_substitution, split], inductor=[module.freeze_weights])

@@ -193,19 +193,30 @@ def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]
 
 
 def _first_compiled(view: View) -> list[Candidate]:
-    """The fastest candidate compiled, where it is of lower precision and was not: first with what no compiler does, where that is expected
-    to gain (a budget of a minute has no second compilation for it), then without."""
-    best = _ahead(view)
-    base = _weights_alike(view) or best
+    """The fastest candidate compiled, where it is of lower precision and was not: first with the passes that are early, where they are
+    expected to gain (a budget of a minute has no second compilation for them), then without."""
+    base = _weights_alike(view) or _ahead(view)
     if base is None or carrier_of(base.passes) is not None:
         return []
-    usable = _usable(view)
-    unlike = [item for item in usable if item.unlike_compilers and modelled(view.context, [item.name], lambda _: None) >= OPENING]
-    more = sorted({item.name for item in unlike} | {item.name for item in usable if any(item.name in one.better_beside for one in unlike)})
-    ladder_row = base.name in CASTS
-    return still_open(view, [candidate([*base.passes, CARRIER, *names], view.context, ladder_row=ladder_row and not names, origin="step",
-                                       parents=(base.name,), dimension=CATALOGUE[CARRIER].dimension)
-                             for names in ([more, []] if more else [[]])])
+    usable, shown = _usable(view), shown_by(evidence(view), is_graphed(base.passes))
+    early = [item for item in usable if item.early and not _brought_loss(view, item)
+             and modelled(view.context, [item.name], shown) >= OPENING]
+    more = sorted({item.name for item in early} | {item.name for item in usable if any(item.name in one.better_beside for one in early)})
+    compiled = candidate([*base.passes, CARRIER], view.context, ladder_row=base.name in CASTS, origin="step", parents=(base.name,),
+                         dimension=CATALOGUE[CARRIER].dimension)
+    whole = candidate([*compiled.passes, *more], view.context, origin="step", parents=(base.name,))
+    return still_open(view, [whole, compiled] if more else [compiled])
+
+
+def _brought_loss(view: View, item: Pass) -> bool:
+    """Whether a candidate with this pass, and with what shows it more, was bad or no faster than the same without them."""
+    for row in view.rows:
+        without = set(row.passes) - {item.name, *item.better_beside}
+        plain = next((memory.screened_speedup(other) for other in view.rows if set(other.passes) == without), None)
+        own = memory.screened_speedup(row)
+        if item.name in row.passes and (_is_bad(row) or (own is not None and plain is not None and own <= plain)):
+            return True
+    return False
 
 
 def _weights_alike(view: View) -> Experiment | None:
@@ -271,15 +282,19 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
 
 
 def _usable(view: View) -> list[Pass]:
-    """Passes that apply, are allowed and were not refuted."""
-    return [item for item in CATALOGUE.values() if item.precision in view.allowed and item.refusal(view.context) is None
-            and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.needs_gradients)]
+    """Passes that apply, are allowed and were not refuted, as those that they need beside them."""
+    found = [item for item in CATALOGUE.values() if item.precision in view.allowed and item.refusal(view.context) is None
+             and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.needs_gradients)]
+    names = {item.name for item in found}
+    return [item for item in found if item.partners <= names]
 
 
 def _refuted(view: View, name: str) -> bool:
     """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
     candidates. That it found nothing says little while what may bring together what it looks for was not beside it."""
-    unopened = _openers(view, CATALOGUE[name])
+    unopened, beside = _openers(view, CATALOGUE[name]), CATALOGUE[name].better_beside
+    if beside and any(IDLE in row.reason and _rewrites(row.passes) - beside - CASTS == {name} for row in view.rows):
+        return True  # what shows a pass more does not decide whether it finds anything
 
     def says_little(row: Experiment) -> bool:
         return bool(unopened) and IDLE in row.reason and not CATALOGUE[name].opened_by & set(row.passes)

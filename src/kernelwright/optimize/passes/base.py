@@ -186,10 +186,10 @@ class Pass:
     """None: the workload's own arithmetic."""
     carrier: bool = False
     """It compiles the model, and takes a backend made of the graph-level passes beside it."""
-    unlike_compilers: bool = False
-    """It works inside the compiler's backend and does what no compiler does by itself."""
+    early: bool = False
+    """Below equal precision it is in the first compilation, where it is expected to gain."""
     better_beside: frozenset[str] = frozenset()
-    """Passes that show it more: its first trial has them too, where they apply."""
+    """Passes that show it more, as long as it is early: they say nothing of whether it finds anything to change."""
     conflicts: frozenset[str] = frozenset()
     partners: frozenset[str] = frozenset()
     """Without these it does not pay: a candidate with it has them too."""

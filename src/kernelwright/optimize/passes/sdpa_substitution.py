@@ -37,7 +37,7 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="sdpa_substitution", layer=LAYER_FOLD, level="functional", dimension="attention", cost="compile",
-    training=False, refuse=_refuse, predict=_predict, unlike_compilers=True,
+    training=False, refuse=_refuse, predict=_predict, early=True,
     better_beside=frozenset({"freeze_weights"}),  # a mask that the model keeps is known then
     why="Attention written by hand becomes scaled_dot_product_attention: the scores are never stored.",
 )

@@ -18,11 +18,11 @@ def _refuse(context: Context) -> str | None:
                  worth(context.share_pct(*ATTENTION), "attention kernels"))
 
 
-def split_gain(context: Context, share_pct: float | None, what: str) -> Prediction:
-    """What is expected where attention of this share is computed so."""
+def split_gain(context: Context, share_pct: float | None, what: str, taken: float = 1.0) -> Prediction:
+    """What is expected where attention of this share is computed so. taken: the part of the share that it takes when the pass comes."""
     if share_pct is None:
         return Prediction(f"{what}: share not measured")
-    left = 1.0 - min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
+    left = 1.0 - taken * min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
     return Prediction(f"{what} holds {share_pct:.0f}% {context.whole}", (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 from .base import LAYER_LAYOUT, Context, Pass, Prediction, Products
-from .conditions import first, needs_float32, needs_gpu, needs_module, not_yet_compiled, plain_float32
+from .conditions import first, needs_float32, needs_gpu, needs_module, not_yet_compiled
 from .sdpa_substitution import by_hand_pct, needs_attention_by_hand
 from .shares import worth
 from .split_attention import split_gain
 
 
 def _refuse(context: Context) -> str | None:
-    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context), plain_float32(context),
+    return first(needs_gpu(context), needs_module(context), needs_float32(context), not_yet_compiled(context),
                  needs_attention_by_hand(context), worth(by_hand_pct(context), "attention written by hand"))
 
 
 def _predict(context: Context) -> Prediction:
-    return split_gain(context, by_hand_pct(context), "float32 attention, written by hand,")
+    """Of what the one call is expected to leave of it. By the geometric middle of what sdpa_substitution predicts, a call takes
+    sqrt(1 - share) of its time with it, and all but 1 - share of that is attention."""
+    share_pct = by_hand_pct(context)
+    whole = None if share_pct is None else math.sqrt(1.0 - min(share_pct, 99.0) / 100.0)
+    taken = 1.0 if not share_pct or whole is None else (1.0 - whole) * 100.0 / share_pct
+    return split_gain(context, share_pct, "float32 attention, written by hand,", taken)
 
 
 PASS = Pass(

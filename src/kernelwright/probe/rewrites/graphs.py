@@ -20,6 +20,8 @@ import torch.fx
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.source import LocalSource
 
+from .assignments import ASSIGNS
+
 WIDER = ((torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float16, torch.float64),
          (torch.bfloat16, torch.float64))
 """Casts that lose nothing: what they give can be cast back."""
@@ -241,8 +243,7 @@ def writes(node: torch.fx.Node) -> bool:
         return bool(arguments(node, "input", "p", "training", "inplace")[3])
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     trailing = name.endswith("_") and not name.endswith("__") and node.target not in (operator.and_, operator.or_)
-    in_place = node.op in ("call_method", "call_function") and (
-        trailing or name in ("setitem", "iadd", "isub", "imul", "itruediv", "imatmul", "ipow"))
+    in_place = node.op in ("call_method", "call_function") and (trailing or name in ASSIGNS)
     flagged = node.op == "call_function" and name not in ("scaled_dot_product_attention", "softmax") and any(
         item is True for item in (*node.args, node.kwargs.get("inplace"), node.kwargs.get("training")))
     return in_place or flagged or "out" in node.kwargs

@@ -15,6 +15,7 @@ from .graphs import FROZEN, arguments, call_function, calls, replace, tensor_of,
 
 SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 SOFTMAXES = (F.softmax, torch.softmax, "softmax")
+SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 OF_NUMBERS = (
     torch.ones, torch.zeros, torch.full, torch.arange, torch.tril, torch.triu, torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge,
     torch.logical_not, torch.unsqueeze, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.invert,
@@ -79,8 +80,10 @@ def attention_of(product: torch.fx.Node) -> Any:
         if training is not False and share != 0:
             return None
         node = node.args[0]
+    while (narrowed := recast_of(node)) is not None and follow(node):
+        node = narrowed
     weights = tensor_of(node)
-    if not calls(node, *SOFTMAXES) or not follow(node) or weights is None or node.kwargs.get("dtype") is not None:
+    if not calls(node, *SOFTMAXES) or not follow(node) or weights is None:
         return None
     node, dim = arguments(node, "input", "dim")
     if dim not in (-1, weights.dim() - 1):
@@ -89,7 +92,7 @@ def attention_of(product: torch.fx.Node) -> Any:
     while follow(node) and not calls(node, *SCORE_PRODUCTS):
         if tensor_of(node) is None or tensor_of(node).shape != weights.shape:  # type: ignore[union-attr]
             return None
-        step = scaled(node) or masked(node, scale)
+        step = scaled(node) or masked(node, scale) or widening_step(node)
         if step is None:
             return None
         node, factor, mask = step
@@ -99,11 +102,43 @@ def attention_of(product: torch.fx.Node) -> Any:
         return None
     query, turned = node.args
     query, factor, _mask = scaled(query) or (query, 1.0, None)
-    q, k, v = (tensor_of(item) for item in (query, turned, value))
-    if q is None or k is None or v is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == weights.dtype:
+    q, k, v, scores = (tensor_of(item) for item in (query, turned, value, node))
+    if q is None or k is None or v is None or scores is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == scores.dtype:
+        return None
+    if weights.dtype != q.dtype and not softmax_is_wide(q, weights, product, masks):
         return None
     same = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == v.shape[-1]
     return (chain, query, turned, value, scale * factor, masks) if same else None
+
+
+def softmax_is_wide(query: torch.Tensor, weights: torch.Tensor, product: torch.fx.Node, masks: Sequence[Any]) -> bool:
+    """Whether the softmax of 16-bit scores is float32's, between products in 16 bits: as CUDA's autocast has it, many a model, and the
+    fused kernels. masks: all of them hide for sure, or are added in 16 bits."""
+    result = tensor_of(product)
+    narrow = query.dtype in SIXTEEN_BITS and weights.dtype == torch.float32 and result is not None and result.dtype == query.dtype
+    looks = [tensor_of(mask) for fill, mask in masks if fill != -math.inf]
+    return narrow and all(fill in (None, -math.inf) for fill, _mask in masks) and all(
+        look is not None and look.dtype == query.dtype for look in looks)
+
+
+def recast_of(node: Any) -> torch.fx.Node | None:
+    """What a node is with its numbers in another floating type; None for any other node."""
+    if not calls(node, "to", "float", "half", "bfloat16", "double", "type_as") or not isinstance(node.args[0], torch.fx.Node):
+        return None
+    own, given = tensor_of(node), tensor_of(node.args[0])
+    if own is None or given is None or own.device != given.device or own.shape != given.shape:
+        return None
+    alike = own.is_floating_point() and given.is_floating_point() and own.stride() == given.stride()
+    return node.args[0] if alike else None
+
+
+def widening_step(node: torch.fx.Node) -> tuple[torch.fx.Node, float, None] | None:
+    """(scores, 1, None) of a cast that loses none of them."""
+    given = recast_of(node)
+    own, look = tensor_of(node), tensor_of(given)
+    if given is None or own is None or look is None:
+        return None
+    return (given, 1.0, None) if own.dtype == look.dtype or (look.dtype in SIXTEEN_BITS and own.dtype == torch.float32) else None
 
 
 def scaled(node: Any) -> tuple[Any, float, None] | None:
@@ -135,7 +170,8 @@ def masked(node: torch.fx.Node, scale: float) -> tuple[Any, float, Any] | None:
 
 def on_the_way(node: Any) -> bool:
     """Whether a node is scores: a product, or one that was scaled or masked."""
-    steps = (operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", torch.masked_fill, "masked_fill", operator.add, "add")
+    steps = (operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", torch.masked_fill, "masked_fill", operator.add, "add",
+             "to", "float")
     while calls(node, *steps):
         node = node.args[0]
     return calls(node, *SCORE_PRODUCTS)

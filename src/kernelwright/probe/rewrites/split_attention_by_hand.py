@@ -1,7 +1,6 @@
 """float32 attention in Dynamo's graph on tensor cores, error-compensated: what stood there by hand, after it became one call.
 
-Each place is measured on its own queries, keys and values of the first call, for which the graph runs once as it is, and stays where
-nothing is faster than torch's kernel and as exact.
+Each place is measured on random numbers of its shapes and strides, and stays where nothing is faster than torch's kernel and as exact.
 """
 
 from __future__ import annotations
@@ -15,55 +14,49 @@ import torch.nn.functional as F
 
 from .attention import Attention
 from .attention_choice import AttentionCall, AttentionChooser
-from .graphs import arguments, call_function, calls, replace, writes
+from .graphs import arguments, call_function, calls, random_like, replace, tensor_of
 from .product_choice import need_tensor_cores
 
-Chosen = tuple[Attention, float, bool]
-"""(how, scale of the scores, whether the result lies as (B, T, H, D) in memory)."""
 
-
-class AttentionRun(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs Dynamo's graph on real tensors and chooses for each attention in it."""
-
-    def __init__(self, graph: torch.fx.GraphModule, choose: Callable[[AttentionCall], Attention | None]) -> None:
-        super().__init__(graph)
-        self.choose = choose
-        self.chosen: dict[torch.fx.Node, Chosen] = {}
-
-    def run_node(self, node: torch.fx.Node) -> Any:
-        """What torch gives; of each attention that the kernel can compute it is decided here."""
-        if not calls(node, F.scaled_dot_product_attention):
-            return super().run_node(node)
-        args, kwargs = self.fetch_args_kwargs_from_env(node)
-        try:
-            call = AttentionCall(*args, **kwargs)
-        except NotImplementedError:
-            return super().run_node(node)
-        how = self.choose(call)
-        if how is not None:
-            self.chosen[node] = how, call.scale, call.rows_first
-        return call.out
-
-
-def split_attention_by_hand(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
-    """Puts the tensor cores' attention where that pays. Returns in how many places."""
-    need_tensor_cores()
-    return with_attention_in_graph(graph, example_inputs, AttentionChooser(("fp16x3", "bf16x6", "tf32x3")))
-
-
-def with_attention_in_graph(
-    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], choose: Callable[[AttentionCall], Attention | None],
+def split_attention_by_hand(
+    graph: torch.fx.GraphModule, example_inputs: Sequence[Any], choose: Callable[[AttentionCall], Attention | None] | None = None,
 ) -> int:
-    """Puts the attentions that choose gives. A graph that writes to a tensor is left alone: it can't be run once more."""
-    nodes = [node for node in graph.graph.nodes if calls(node, F.scaled_dot_product_attention)]
-    learns = torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs)
-    if not nodes or learns or any(writes(node) for node in graph.graph.nodes):
+    """Puts the tensor cores' attention where that pays. Returns in how many places. None where gradients are asked for."""
+    if torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in example_inputs):
         return 0
-    run = AttentionRun(graph, choose)
-    with torch.random.fork_rng(), torch.no_grad():
-        run.run(*example_inputs)
-    for node, (how, scale, rows_first) in run.chosen.items():
-        query, key, value, mask, _dropout, causal = arguments(node, "query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        replace(node, call_function(graph, node, torch.ops.tensor_core_attention.attend.default, query, key, value, mask, bool(causal),
-                                    scale, rows_first, how.name))
-    return len(run.chosen)
+    if choose is None:
+        need_tensor_cores()
+        choose = AttentionChooser(("fp16x3", "bf16x6", "tf32x3"))
+    changed = 0
+    for node in list(graph.graph.nodes):
+        call = sample_call(node) if calls(node, F.scaled_dot_product_attention) else None
+        how = choose(call) if call is not None else None
+        if call is None or how is None:
+            continue
+        query, key, value, mask = arguments(node, "query", "key", "value", "attn_mask")
+        replace(node, call_function(graph, node, torch.ops.tensor_core_attention.attend.default, query, key, value, mask, call.is_causal,
+                                    call.scale, call.rows_first, how.name))
+        changed += 1
+    return changed
+
+
+def sample_call(node: torch.fx.Node) -> AttentionCall | None:
+    """The attention of a node on random numbers that see all of each other; None for one that the kernel does not compute, whose
+    sizes are not fixed, or that reads an element in several places."""
+    *given, dropout, causal, scale, gqa = arguments(
+        node, "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+    looks = [tensor_of(item) for item in given]
+    if any(look is None and item is not None for look, item in zip(looks, given, strict=True)):
+        return None
+    known = [look for look in looks if look is not None]
+    if any(type(number) is not int for look in known for number in (*look.shape, *look.stride())):
+        return None
+    if any(0 in look.stride() for look in known):
+        return None
+    query, key, value, mask = (None if look is None else random_like(look, seed) for seed, look in enumerate(looks))
+    if query is None or key is None or value is None:
+        return None
+    try:
+        return AttentionCall(query, key, value, mask, dropout or 0.0, bool(causal), scale, bool(gqa))
+    except NotImplementedError:
+        return None

@@ -11,6 +11,7 @@ import torch
 import torch.fx
 from torch.overrides import TorchFunctionMode
 
+from .assignments import ASSIGNS
 from .trees import leaves
 
 
@@ -88,9 +89,7 @@ def changes_in_place(node: torch.fx.Node) -> bool:
         module = node.graph.owning_module.get_submodule(str(node.target))
         return bool(getattr(module, "inplace", False))
     functional = getattr(node.target, "__module__", "") == "torch.nn.functional"
-    assigns = name in ("setitem", "delitem", "iadd", "isub", "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior",
-                       "ixor")
-    return (assigns or (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
+    return (name in ASSIGNS or (name.endswith("_") and not name.endswith("__")) or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
             or (functional and any(argument is True for argument in node.args)))
 
 
