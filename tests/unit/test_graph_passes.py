@@ -159,8 +159,14 @@ def as_transformers(self, q, k, v):
     return torch.matmul(F.dropout(weights, p=0.0, training=self.training), v)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("forward", [as_llama, as_transformers])
+def as_masked(self, q, k, v):
+    weights = F.softmax((q @ k.mT).float().masked_fill(self.bias < 0, -math.inf) / 3, dim=-1)
+    return F.dropout(input=weights.to(q.dtype), p=0.0) @ v
+
+
+@pytest.mark.parametrize(("forward", "dtype"), [
+    *((forward, dtype) for forward in (as_llama, as_transformers) for dtype in (torch.float32, torch.bfloat16)),
+    (as_masked, torch.bfloat16), (as_masked, torch.float16)])
 def test_attention_by_hand_with_a_wide_softmax_becomes_one_call(forward, dtype) -> None:
     model = Called(forward, bias=torch.full((6, 6), -math.inf).triu(1)).eval()
     fast = Passed(model, sdpa_substitution)
@@ -185,23 +191,61 @@ def narrowed_first(self, q, k, v):
     return F.softmax((q.float() @ k.float().mT).to(q.dtype), dim=-1) @ v
 
 
-@pytest.mark.parametrize("forward", [wide_mask, wide_weak_fill, wide_product, narrowed_first])
+def narrowed_further(self, q, k, v):
+    return F.softmax((q @ k.mT).float(), dim=-1).to(torch.float8_e5m2).to(q.dtype) @ v
+
+
+def narrow_softmax(self, q, k, v):
+    return F.softmax((q @ k.mT).float() + self.bias, dim=-1, dtype=q.dtype) @ v
+
+
+@pytest.mark.parametrize("forward", [wide_mask, wide_weak_fill, wide_product, narrowed_first, narrowed_further, narrow_softmax])
 def test_attention_whose_casts_are_not_those_of_the_kernels_stays(forward) -> None:
     model = Called(forward, seen=torch.tril(torch.ones(6, 6)), bias=torch.randn(6, 6)).eval()
     refuses(sdpa_substitution, model, *torch.randn(3, 2, 3, 6, 8).bfloat16())
 
 
+@pytest.mark.parametrize("forward", [as_llama, as_transformers, added])
+def test_what_is_added_to_float16_scores_stays(forward) -> None:
+    """Where all of a row is masked by the least float16, torch's scores are all the same, and the kernels' as they were."""
+    refuses(sdpa_substitution, Called(forward, bias=torch.full((6, 6), -65504.0).half()).eval(), *torch.randn(3, 2, 3, 6, 8).half())
+
+
+def test_a_number_for_a_mask_stays() -> None:
+    refuses(sdpa_substitution, Called(added, bias=torch.tensor(-1.0)).eval(), *torch.randn(3, 2, 3, 6, 8))
+
+
+def test_what_is_hidden_stays_hidden_beside_a_mask_that_is_added() -> None:
+    def forward(self, q, k, v):
+        return F.softmax((q @ k.mT + self.padding).masked_fill(self.later, -math.inf), dim=-1) @ v
+
+    padding = torch.zeros(6, 6)
+    padding[:, :2] = torch.finfo(torch.float32).min
+    model = Called(forward, padding=padding, later=torch.ones(6, 6, dtype=torch.bool).triu(1)).eval()
+    fast, given = Passed(model, sdpa_substitution), torch.randn(3, 2, 3, 6, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(*given), model(*given))
+    assert "scaled_dot_product_attention" in fast.targets
+
+
 def test_attention_under_cuda_autocast_is_found() -> None:
     """Autocast's softmax is float32's there. Values as they would look on a GPU."""
-    found = []
+    found, dtypes = [], []
 
     def backend(graph: torch.fx.GraphModule, example_inputs: list) -> object:
         for autocast in (False, True):
             seen = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
             for node in seen.graph.nodes:
                 node.meta = {}
-            with FakeTensorMode(), torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
-                FakeRun(seen).run(*(torch.empty(item.shape, device="cuda") for item in example_inputs))
+            try:  # torch.autocast turns itself off where there is no GPU
+                torch.set_autocast_enabled("cuda", autocast)
+                torch.set_autocast_dtype("cuda", torch.bfloat16)
+                with FakeTensorMode():
+                    FakeRun(seen).run(*(torch.empty(item.shape, device="cuda") for item in example_inputs))
+            finally:
+                torch.set_autocast_enabled("cuda", False)
+            softmax = next(node for node in seen.graph.nodes if node.target is F.softmax)
+            dtypes.append((softmax.args[0].meta["example_value"].dtype, softmax.meta["example_value"].dtype))
             found.append(sum(attention_of(node) is not None for node in seen.graph.nodes))
         return graph.forward
 
@@ -212,7 +256,7 @@ def test_attention_under_cuda_autocast_is_found() -> None:
     model = Called(forward, qkv=nn.Linear(8, 72), seen=torch.tril(torch.ones(6, 6))).eval()
     with torch.no_grad():
         torch.compile(model, backend=backend)(torch.randn(2, 6, 8))
-    assert found == [1, 1]
+    assert dtypes == [(torch.float32, torch.float32), (torch.bfloat16, torch.float32)] and found == [1, 1]
 
 
 def weak_fill(self, q, k, v):

@@ -377,16 +377,26 @@ def test_what_no_compiler_does_is_in_the_first_compilation(precision, seen, cast
     row = a_screen(context, len(known), first.name, 1.0, parents=(known[0].name,), precision=precision)
     idle = row.model_copy(update={"screen": None, "status": "not_applicable", "reason": f"{strategy.IDLE}: sdpa_substitution"})
     assert compiled_next([*known, idle]) == {"compile_default", *cast}, "nothing was found to change"
-    view = strategy.View(context, precision, [*known, idle])
-    assert not [item.name for item in strategy.proposals(view) if "sdpa_substitution" in item.passes], "nor is it without frozen weights"
+    bare = candidate(["compile_default", *cast], context)
+    bare_row = a_screen(context, len(known) + 1, bare.name, 20.0, parents=(known[0].name,), precision=precision)
+
+    def left(*rows: Experiment) -> set[str]:
+        names = {name for item in strategy.proposals(strategy.View(context, precision, [*known, *rows])) for name in item.passes}
+        return names & {"sdpa_substitution", "split_attention_by_hand"}
+
+    assert "sdpa_substitution" in left(bare_row)
+    assert left(idle, bare_row) == (set() if "tf32" in cast else left(bare_row)), "nor is it without frozen weights; types decide"
     assert compiled_next([*known, row]) == {"compile_default", *cast}, "slower than without"
-    plain = a_screen(context, len(known) + 1, candidate(["compile_default", *cast], context).name, 1.5, precision=precision)
+    plain = a_screen(context, len(known) + 1, bare.name, 1.5, precision=precision)
     faster = [a_screen(context, len(known) + 2 + place, candidate([*names.split("+")], context).name, 15.0, precision=precision)
               for place, names in enumerate(["wide_outputs+bf16" if precision == "bf16" else "wide_outputs+tf32"])]
     assert "sdpa_substitution" not in compiled_next([*known, row, plain, *faster]), "it was no faster than without"
     ahead = a_screen(context, len(known), first.name, 12.0, parents=(known[0].name,), precision=precision)
     assert compiled_next([*known, ahead]) != {"compile_default", *cast}, "it can't catch up"
     assert compiled_next(known, context_of(SEVEN["mlp"])) == {"compile_default", *cast}, "no attention"
+    shown = [a_screen(context, 7 + place, name, speed, parents) for place, (name, speed, parents) in enumerate((
+        ("compile_default", 1.5, ()), ("sdpa_substitution+compile_default", 1.0, ("compile_default",))))]
+    assert ("sdpa_substitution" in compiled_next([*known, *shown])) == ("cuda_graph" in cast), "a loss says nothing of it in a graph"
     little = replace(BY_HAND, operators={"aten::bmm": (0.03, 2), "aten::_softmax": (0.01, 1), "aten::addmm": (0.96, 2)})
     assert compiled_next(known, context_of(little)) == {"compile_default", *cast}, "nothing to expect of it"
 

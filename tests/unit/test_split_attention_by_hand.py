@@ -112,6 +112,40 @@ def test_keys_that_heads_share_by_a_stride_of_zero_stay_torchs() -> None:
     assert not asked
 
 
+def test_an_expanded_mask_is_measured_as_it_is() -> None:
+    mask = torch.rand(3, 1, 1, 9) > 0.3
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        q = x.view(3, 9, 2, 16).transpose(1, 2)
+        return F.softmax((q @ q.mT).masked_fill(~mask.expand(3, 1, 9, 9), -math.inf), dim=-1) @ q
+
+    asked: list[AttentionCall] = []
+    x = torch.randn(3, 9, 32)
+    fast = Passed(forward, sdpa_substitution, put(lambda call: (asked.append(call), HOW)[1]))
+    torch.testing.assert_close(fast(x), forward(x))
+    assert [call.mask is not None and bool(call.mask.all()) for call in asked] == [True]
+
+
+def test_attention_under_autocast_stays_torchs() -> None:
+    """Its result is of another type than its float32 queries."""
+    asked: list[AttentionCall] = []
+    choose = lambda call: (asked.append(call), HOW)[1]  # noqa: E731
+    q = torch.randn(1, 2, 9, 16)
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: list) -> Any:
+        node = next(node for node in graph.graph.nodes if node.target is F.scaled_dot_product_attention)
+        assert split_attention_by_hand(graph, example_inputs, choose) == (0 if q.dtype != node.meta["example_value"].dtype else 1)
+        return graph.forward
+
+    def forward(q: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return F.scaled_dot_product_attention(q, q, q)
+
+    with torch.no_grad():
+        assert torch.compile(forward, backend=backend)(q).dtype == torch.bfloat16
+    assert not asked
+
+
 def test_a_model_that_changes_its_buffers_does_so_once_a_call() -> None:
     model, x = model_and_input()
 

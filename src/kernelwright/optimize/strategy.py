@@ -199,7 +199,7 @@ def _first_compiled(view: View) -> list[Candidate]:
     if base is None or carrier_of(base.passes) is not None:
         return []
     usable, shown = _usable(view), shown_by(evidence(view), is_graphed(base.passes))
-    early = [item for item in usable if item.early and not _brought_loss(view, item)
+    early = [item for item in usable if item.early and not _brought_loss(view, item, base.precision)
              and modelled(view.context, [item.name], shown) >= OPENING]
     more = sorted({item.name for item in early} | {item.name for item in usable if any(item.name in one.better_beside for one in early)})
     compiled = candidate([*base.passes, CARRIER], view.context, ladder_row=base.name in CASTS, origin="step", parents=(base.name,),
@@ -208,13 +208,16 @@ def _first_compiled(view: View) -> list[Candidate]:
     return still_open(view, [whole, compiled] if more else [compiled])
 
 
-def _brought_loss(view: View, item: Pass) -> bool:
-    """Whether a candidate with this pass, and with what shows it more, was bad or no faster than the same without them."""
+def _brought_loss(view: View, item: Pass, level: Precision) -> bool:
+    """Whether a candidate of this precision with this pass, and with what shows it more, was bad with little else in it, or no faster than
+    the same without them."""
     for row in view.rows:
+        if item.name not in row.passes or row.precision != level:
+            continue
         without = set(row.passes) - {item.name, *item.better_beside}
         plain = next((memory.screened_speedup(other) for other in view.rows if set(other.passes) == without), None)
         own = memory.screened_speedup(row)
-        if item.name in row.passes and (_is_bad(row) or (own is not None and plain is not None and own <= plain)):
+        if (_is_bad(row) and _own(without) <= {*CASTS, CARRIER, GRAPH}) or (own is not None and plain is not None and own <= plain):
             return True
     return False
 
@@ -293,8 +296,8 @@ def _refuted(view: View, name: str) -> bool:
     """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
     candidates. That it found nothing says little while what may bring together what it looks for was not beside it."""
     unopened, beside = _openers(view, CATALOGUE[name]), CATALOGUE[name].better_beside
-    if beside and any(IDLE in row.reason and _rewrites(row.passes) - beside - CASTS == {name} for row in view.rows):
-        return True  # what shows a pass more does not decide whether it finds anything
+    if beside and any(IDLE in row.reason and _rewrites(row.passes) - beside - {"tf32"} == {name} for row in view.rows):
+        return True  # what shows a pass more does not decide whether it finds anything; types do
 
     def says_little(row: Experiment) -> bool:
         return bool(unopened) and IDLE in row.reason and not CATALOGUE[name].opened_by & set(row.passes)

@@ -76,19 +76,21 @@ def attention_of(product: torch.fx.Node) -> Any:
         return True
 
     while calls(node, F.dropout) and follow(node):
-        _given, share, training = arguments(node, "input", "p", "training")
+        given, share, training = arguments(node, "input", "p", "training")
         if training is not False and share != 0:
             return None
-        node = node.args[0]
-    while (narrowed := recast_of(node)) is not None and follow(node):
-        node = narrowed
+        node = given
+    recast = set()
+    while (source := recast_of(node)) is not None and follow(node):
+        recast.add(tensor_of(node).dtype)  # type: ignore[union-attr]
+        node = source
     weights = tensor_of(node)
     if not calls(node, *SOFTMAXES) or not follow(node) or weights is None:
         return None
     node, dim = arguments(node, "input", "dim")
     if dim not in (-1, weights.dim() - 1):
         return None
-    scale, masks = 1.0, []
+    scale, masks, softmax_at = 1.0, [], len(chain) - 1
     while follow(node) and not calls(node, *SCORE_PRODUCTS):
         if tensor_of(node) is None or tensor_of(node).shape != weights.shape:  # type: ignore[union-attr]
             return None
@@ -102,23 +104,28 @@ def attention_of(product: torch.fx.Node) -> Any:
         return None
     query, turned = node.args
     query, factor, _mask = scaled(query) or (query, 1.0, None)
-    q, k, v, scores = (tensor_of(item) for item in (query, turned, value, node))
-    if q is None or k is None or v is None or scores is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == scores.dtype:
+    q, k, v, result = (tensor_of(item) for item in (query, turned, value, product))
+    if q is None or k is None or v is None or result is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == result.dtype:
         return None
-    if weights.dtype != q.dtype and not softmax_is_wide(q, weights, product, masks):
+    looks = {look.dtype for look in map(tensor_of, chain[softmax_at:]) if look is not None}
+    is_wide = q.dtype in SIXTEEN_BITS and looks == {q.dtype, torch.float32} and weights.dtype == torch.float32
+    if not (looks == {q.dtype} or is_wide) or not recast <= {q.dtype, torch.float32} or not all(fits(mask, q, is_wide) for mask in masks):
         return None
     same = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == v.shape[-1]
     return (chain, query, turned, value, scale * factor, masks) if same else None
 
 
-def softmax_is_wide(query: torch.Tensor, weights: torch.Tensor, product: torch.fx.Node, masks: Sequence[Any]) -> bool:
-    """Whether the softmax of 16-bit scores is float32's, between products in 16 bits: as CUDA's autocast has it, many a model, and the
-    fused kernels. masks: all of them hide for sure, or are added in 16 bits."""
-    result = tensor_of(product)
-    narrow = query.dtype in SIXTEEN_BITS and weights.dtype == torch.float32 and result is not None and result.dtype == query.dtype
-    looks = [tensor_of(mask) for fill, mask in masks if fill != -math.inf]
-    return narrow and all(fill in (None, -math.inf) for fill, _mask in masks) and all(
-        look is not None and look.dtype == query.dtype for look in looks)
+def fits(mask: tuple[float | None, torch.fx.Node], query: torch.Tensor, is_wide: bool) -> bool:
+    """Whether the fused kernels make of a mask what the scores make of it, also where a whole row is masked. is_wide: the softmax of 16-bit
+    scores is float32's: as CUDA's autocast has it, many a model, and the fused kernels. What is added is to be of the queries' type, and
+    not float16: there no number is so small that a score beside it is rounded away."""
+    fill, node = mask
+    look = tensor_of(node)
+    if look is None or look.dim() < 2:
+        return False
+    if fill is not None:
+        return fill == -math.inf or not is_wide
+    return bool(look.dtype == query.dtype and query.dtype != torch.float16)
 
 
 def recast_of(node: Any) -> torch.fx.Node | None:
@@ -172,7 +179,7 @@ def on_the_way(node: Any) -> bool:
     """Whether a node is scores: a product, or one that was scaled or masked."""
     steps = (operator.mul, torch.mul, "mul", operator.truediv, torch.div, "div", torch.masked_fill, "masked_fill", operator.add, "add",
              "to", "float")
-    while calls(node, *steps):
+    while calls(node, *steps) and node.args:
         node = node.args[0]
     return calls(node, *SCORE_PRODUCTS)
 
@@ -232,8 +239,8 @@ def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Seque
         parts = [call_function(graph, before, torch.logical_not, mask) for _fill, mask in masks]
     else:
         parts = [mask if fill is None else call_function(
-            graph, before, torch.mul, call_function(graph, before, torch.Tensor.to, mask, query.dtype), torch.finfo(query.dtype).min
-            if fill == -math.inf else max(fill, torch.finfo(query.dtype).min)) for fill, mask in masks]
+            graph, before, torch.masked_fill, call_function(graph, before, torch.zeros_like, mask, dtype=query.dtype), mask,
+            max(fill, torch.finfo(query.dtype).min) if fill > -math.inf else fill) for fill, mask in masks]
     joined = torch.logical_and if parts and all(fill == -math.inf for fill, _mask in masks) else torch.add
     while len(parts) > 1:
         parts = [call_function(graph, before, joined, parts[0], parts[1]), *parts[2:]]

@@ -41,22 +41,28 @@ def split_attention_by_hand(
 
 
 def sample_call(node: torch.fx.Node) -> AttentionCall | None:
-    """The attention of a node on random numbers that see all of each other; None for one that the kernel does not compute, whose
-    sizes are not fixed, or that reads an element in several places."""
+    """The attention of a node on random numbers that see all of each other; None for one that the kernel does not compute, whose result is
+    of another type (autocast), whose sizes are not fixed, or that reads an element of a query, key or value in several places."""
     *given, dropout, causal, scale, gqa = arguments(
         node, "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    looks = [tensor_of(item) for item in given]
-    if any(look is None and item is not None for look, item in zip(looks, given, strict=True)):
+    query, key, value, mask = (tensor_of(item) for item in given)
+    result = tensor_of(node)
+    if query is None or key is None or value is None or result is None or (mask is None) != (given[3] is None):
         return None
-    known = [look for look in looks if look is not None]
-    if any(type(number) is not int for look in known for number in (*look.shape, *look.stride())):
+    known = [query, key, value, *([] if mask is None else [mask])]
+    if result.dtype != query.dtype or any(type(number) is not int for look in known for number in (*look.shape, *look.stride())):
         return None
-    if any(0 in look.stride() for look in known):
+    if any(0 in look.stride() for look in known[:3]):
         return None
-    query, key, value, mask = (None if look is None else random_like(look, seed) for seed, look in enumerate(looks))
-    if query is None or key is None or value is None:
-        return None
+    q, k, v = (random_like(look, seed) for seed, look in enumerate((query, key, value)))
     try:
-        return AttentionCall(query, key, value, mask, dropout or 0.0, bool(causal), scale, bool(gqa))
+        return AttentionCall(q, k, v, None if mask is None else seeing(mask), dropout or 0.0, bool(causal), scale, bool(gqa))
     except NotImplementedError:
         return None
+
+
+def seeing(mask: torch.Tensor) -> torch.Tensor:
+    """A mask that hides nothing, repeated where this one is."""
+    sizes = [1 if step == 0 else size for size, step in zip(mask.shape, mask.stride(), strict=True)]
+    fill = torch.ones if mask.dtype == torch.bool else torch.zeros
+    return fill(sizes, dtype=mask.dtype, device=mask.device).expand(mask.shape)
