@@ -109,13 +109,15 @@ def attention_of(product: torch.fx.Node) -> Any:
         return None
     looks = {look.dtype for look in map(tensor_of, chain[softmax_at:]) if look is not None}
     is_wide = q.dtype in SIXTEEN_BITS and looks == {q.dtype, torch.float32} and weights.dtype == torch.float32
-    if not (looks == {q.dtype} or is_wide) or not recast <= {q.dtype, torch.float32} or not all(fits(mask, q, is_wide) for mask in masks):
+    if not (looks == {q.dtype} or is_wide) or not recast <= {q.dtype, torch.float32}:
+        return None
+    if not all(mask_means_the_same(mask, q, is_wide) for mask in masks):
         return None
     same = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.shape[-1] == v.shape[-1]
     return (chain, query, turned, value, scale * factor, masks) if same else None
 
 
-def fits(mask: tuple[float | None, torch.fx.Node], query: torch.Tensor, is_wide: bool) -> bool:
+def mask_means_the_same(mask: tuple[float | None, torch.fx.Node], query: torch.Tensor, is_wide: bool) -> bool:
     """Whether the fused kernels make of a mask what the scores make of it, also where a whole row is masked. is_wide: the softmax of 16-bit
     scores is float32's: as CUDA's autocast has it, many a model, and the fused kernels. What is added is to be of the queries' type, and
     not float16: there no number is so small that a score beside it is rounded away."""
