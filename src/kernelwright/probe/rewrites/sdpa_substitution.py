@@ -80,9 +80,7 @@ def attention_of(product: torch.fx.Node) -> Any:
         if training is not False and share != 0:
             return None
         node = given
-    recast = set()
     while (source := recast_of(node)) is not None and follow(node):
-        recast.add(tensor_of(node).dtype)  # type: ignore[union-attr]
         node = source
     weights = tensor_of(node)
     if not calls(node, *SOFTMAXES) or not follow(node) or weights is None:
@@ -107,9 +105,9 @@ def attention_of(product: torch.fx.Node) -> Any:
     q, k, v, result = (tensor_of(item) for item in (query, turned, value, product))
     if q is None or k is None or v is None or result is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == result.dtype:
         return None
-    looks = {look.dtype for look in map(tensor_of, chain[softmax_at:]) if look is not None}
-    is_wide = q.dtype in SIXTEEN_BITS and looks == {q.dtype, torch.float32} and weights.dtype == torch.float32
-    if not (looks == {q.dtype} or is_wide) or not recast <= {q.dtype, torch.float32}:
+    after, scores = ({look.dtype for look in map(tensor_of, part) if look is not None} for part in (chain[:softmax_at], chain[softmax_at:]))
+    is_wide = q.dtype in SIXTEEN_BITS and scores == {q.dtype, torch.float32} and weights.dtype == torch.float32
+    if not (scores == {q.dtype} or is_wide) or not after <= {q.dtype, torch.float32}:
         return None
     if not all(mask_means_the_same(mask, q, is_wide) for mask in masks):
         return None
