@@ -12,13 +12,16 @@ import torch.nn.functional as F
 from example_models import example
 from kernelwright.probe.rewrites.attention import Attention, SplitAttention
 from kernelwright.probe.rewrites.attention_choice import AttentionCall, AttentionChooser, attention_tiles
+from kernelwright.probe.rewrites.attention_modules import replaced_attention
 from kernelwright.probe.rewrites.compile_default import compile_default
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
+from kernelwright.probe.rewrites.float32_flags import float32_flags, products_as, under_flags
 from kernelwright.probe.rewrites.freeze_weights import freeze_weights
 from kernelwright.probe.rewrites.graphs import GraphBackend
 from kernelwright.probe.rewrites.measuring import errors, seconds
+from kernelwright.probe.rewrites.scaled_fp16_attention_by_hand import scaled_fp16_attention_by_hand
 from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
-from kernelwright.probe.rewrites.split_attention import replaced_attention, split_attention
+from kernelwright.probe.rewrites.split_attention import split_attention
 from kernelwright.probe.rewrites.split_attention_by_hand import split_attention_by_hand
 from kernelwright.probe.rewrites.split_products import split_products
 
@@ -49,6 +52,28 @@ def test_every_mode_errs_by_no_more_than_float32(mode: str, shape: str) -> None:
         assert ours[0] <= 1.2 * library[0], (how.name, ours, library)
         if sizes[2] > 1:
             assert call.ours(how).stride() == call.out.stride()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [*(name for name in SHAPES if name != "one query"), "minGPT"])
+def test_one_product_errs_by_no_more_than_tf32(shape: str) -> None:
+    *sizes, causal = {**SHAPES, "minGPT": (128, 8, 512, 512, 96, True)}[shape]
+    call = AttentionCall(*tensors(*sizes), is_causal=causal)
+    library_s = seconds(call.library)
+    for tile in attention_tiles(sizes[-1], "fp16x1"):
+        how = Attention("fp16x1", tile)
+        ours, tf32 = call.sampled_errors(call.ours(how), tf32=True)
+        times = f"{seconds(lambda: call.ours(how)) * 1e6:.1f} us, torch {library_s * 1e6:.1f} us"  # noqa: B023 called at once
+        print(f"{shape} {how.name}: {times}; error {ours[0]:.1e} largest {ours[1]:.1e}, TF32 {tf32[0]:.1e} {tf32[1]:.1e}")
+        assert ours[0] <= 1.1 * tf32[0], (how.name, ours, tf32)
+
+
+@torch.no_grad()
+def test_one_product_is_not_taken_where_the_library_takes_no_tf32() -> None:
+    """One query is a product of a matrix and a vector."""
+    batch, heads, rows, columns, depth, causal = SHAPES["one query"]
+    call = AttentionCall(*tensors(batch, heads, rows, columns, depth), is_causal=causal)
+    assert not AttentionChooser(("fp16x1",), tf32=True).as_exact(call, Attention("fp16x1", [64, 64, 4, 2, 0]))
 
 
 @torch.no_grad()
@@ -168,6 +193,27 @@ def test_attention_by_hand_as_it_is_compiled() -> None:
             words = " + ".join(one.__name__ for one in (*functional, *inductor))
             print(f"{words}: {seconds(lambda: call(x)) * 1e6:.0f} us, error {found:.1e}")  # noqa: B023 called at once
             assert found <= 1.3 * limit, words
+
+
+@torch.no_grad()
+def test_attention_by_hand_at_tf32() -> None:
+    """minGPT's shape in KernelBench: as one call, as three products, as one."""
+    torch.manual_seed(0)
+    model, x = ByHand(768, 8, 1024).cuda().eval(), torch.rand(128, 512, 768, device="cuda")
+    exact = ByHand(768, 8, 1024).cuda().eval()
+    exact.load_state_dict(model.state_dict())
+    exact = torch.cat([exact.double()(part.double()).float() for part in x.split(4)])
+    with under_flags(products_as(float32_flags(), True)):
+        limit, compiled = errors(model(x), exact)[0], torch.compile(model)
+        print(f"torch {seconds(lambda: model(x)) * 1e6:.0f} us, {limit:.1e}; compiled {seconds(lambda: compiled(x)) * 1e6:.0f} us")
+        for more in ([], [split_attention_by_hand], [scaled_fp16_attention_by_hand]):
+            torch._dynamo.reset()
+            backend = GraphBackend([sdpa_substitution, *more], inductor=[freeze_weights])
+            call = backend.checked(torch.compile(model, backend=backend))
+            found = max(errors(call(x).clone(), exact)[0] for _ in range(3))
+            words = " + ".join(one.__name__ for one in (sdpa_substitution, *more))
+            print(f"{words}: {seconds(lambda: call(x)) * 1e6:.0f} us, error {found:.1e}")  # noqa: B023 called at once
+            assert found <= 1.1 * limit, words
 
 
 @torch.no_grad()

@@ -200,7 +200,8 @@ READ_TOGETHER = [
     ("split_products", "cuda_graph", "no_grad"), ("split_products", "split_matmuls", "compile_default"),
     ("fold_conv_bn", "channels_last", "compile_default"),
     ("wide_outputs", "bf16", "cuda_graph"),
-    ("persistent_lstm", "cuda_graph"), ("split_attention", "split_products", "scaled_fp16"), ("separable_convolutions", "no_grad"),
+    ("persistent_lstm", "cuda_graph"), ("split_attention", "split_products", "scaled_fp16"),
+    ("scaled_fp16_attention", "scaled_fp16", "no_grad"), ("separable_convolutions", "no_grad"),
     ("bf16", "fuse_linear_activation"), tuple(name for name, item in CATALOGUE.items() if item.in_graph),
     tuple(name for name, item in CATALOGUE.items() if not item.carrier),
 ]

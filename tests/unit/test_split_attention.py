@@ -18,6 +18,7 @@ from torch import nn
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize.generate import render_source, write_source
 from kernelwright.optimize.passes import CATALOGUE, Context
+from kernelwright.optimize.plan import candidate, compatible
 from kernelwright.probe.rewrites import attention as attention_file
 from kernelwright.probe.rewrites import attention_choice
 from kernelwright.probe.rewrites.attention import TERMS, Attention, SplitAttention, attend_in_torch, attention_named, can_attend
@@ -28,15 +29,18 @@ from kernelwright.probe.rewrites.attention_choice import (
     attention_tiles,
     exact_attention,
 )
+from kernelwright.probe.rewrites.attention_modules import noted_calls, replaced_attention, same_constants
+from kernelwright.probe.rewrites.float32_flags import float32_flags
 from kernelwright.probe.rewrites.measuring import errors
 from kernelwright.probe.rewrites.product_choice import PRODUCT_CHOICES
-from kernelwright.probe.rewrites.split_attention import noted_calls, replaced_attention, same_constants, split_attention
+from kernelwright.probe.rewrites.scaled_fp16_attention import scaled_fp16_attention
+from kernelwright.probe.rewrites.split_attention import split_attention
 from optimizing import context, facts
 from triton_interpreter import interpreted
 
 TILE = [64, 32, 4, 2, 0]
 SHARPEST = 3.0
-LEAST_ERROR = {"tf32x3": 2.0**-20, "fp16x3": SHARPEST * 2.0**-22}
+LEAST_ERROR = {"tf32x3": 2.0**-20, "fp16x3": SHARPEST * 2.0**-22, "fp16x1": 2.0**-12}
 """The product of two lower parts that is left out. tf32x3: upper parts are cut off after 10 bits, so a lower one is below 2^-10 of its
 number. fp16x3: they are rounded to 11, so a lower one is below 2^-11 of it; an error of a score counts as many times as it is sharp."""
 
@@ -44,6 +48,17 @@ number. fp16x3: they are rounded to 11, so a lower one is below 2^-11 of it; an 
 def exact_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float) -> torch.Tensor:
     wide = mask if mask is None or mask.dtype == torch.bool else mask.double()
     return F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide, 0.0, causal, scale=scale)
+
+
+def as_tf32(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float) -> torch.Tensor:
+    """Both products of numbers that are rounded to 11 bits, as TF32's are."""
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return (((x.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)).double()
+
+    scores = rounded(q) @ rounded(k).mT * scale
+    if causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[2:], dtype=torch.bool).tril(), -math.inf)
+    return rounded(torch.softmax(scores, dim=-1).float()) @ rounded(v)
 
 
 @pytest.mark.parametrize("mode", TERMS)
@@ -62,6 +77,9 @@ def test_errs_like_float32(
     scale = sharp / math.sqrt(depth)
     exact = exact_of(q, k, v, None, causal, scale)
     ours = errors(attend_in_torch(mode, q, k, v, None, causal, scale), exact)[0]
+    if mode == "fp16x1":
+        assert ours <= max(1.2 * errors(as_tf32(q, k, v, causal, scale), exact)[0], LEAST_ERROR[mode])
+        return
     library = errors(F.scaled_dot_product_attention(q, k, v, None, 0.0, causal, scale=scale), exact)[0]
     assert ours <= max(1.5 * library, LEAST_ERROR.get(mode, 4e-7))
 
@@ -320,11 +338,34 @@ def test_a_kernel_that_errs_more_than_the_library_is_not_as_exact() -> None:
         assert not chooser.as_exact(call, Attention("fp16x3", TILE))
 
 
-def test_refused_without_a_gpu() -> None:
+@pytest.mark.parametrize("masked", [False, True])
+def test_at_tf32_an_error_may_be_as_large_as_that_of_tf32(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here float32 products with noise stand for TF32, which a CPU has not."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 64, 32)
+    call = AttentionCall(q, k, v, torch.rand(64, 64) > 0.3 if masked else None)
+    flags: list[Any] = []
+
+    def noisy(*given: Any) -> torch.Tensor:
+        flags.append(float32_flags()[0])
+        found = exact_attention(*given)
+        return found + (1e-4 * torch.randn_like(found) if found.dtype == torch.float32 else 0.0)
+
+    monkeypatch.setattr(attention_choice, "exact_attention", noisy)
+    before, how = float32_flags(), Attention("fp16x1", TILE)
+    for off, is_exact in ((5e-5, True), (2e-4, False), (math.nan, False)):
+        monkeypatch.setattr(AttentionCall, "ours", lambda self, how, off=off: self.out + off * torch.randn_like(self.out))
+        assert AttentionChooser(("fp16x1",), tf32=True).as_exact(call, how) == is_exact, off
+        assert not AttentionChooser(("fp16x1",)).as_exact(call, how), "held against the library's float32"
+    assert flags[:2] == [before[0], "high" if len(before) == 2 else "tf32"] and float32_flags() == before
+
+
+@pytest.mark.parametrize("build", [split_attention, scaled_fp16_attention])
+def test_refused_without_a_gpu(build: Any) -> None:
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
     with pytest.raises(NotImplementedError, match="needs Triton and a GPU"):
-        split_attention(nn.Linear(8, 8), (torch.randn(2, 8),), {})
+        build(nn.Linear(8, 8), (torch.randn(2, 8),), {})
 
 
 @pytest.mark.parametrize(("operators", "changes", "why"), [
@@ -336,8 +377,9 @@ def test_refused_without_a_gpu() -> None:
 ])
 def test_the_pass_applies_to_float32_attention_that_holds_some_time(operators: tuple[str, ...], changes: dict[str, Any], why: str) -> None:
     given = context(**{"operators": operators, "dtype": "float32", **changes})
-    refusal = CATALOGUE["split_attention"].refusal(given)
-    assert (refusal is None) if why is None else why in (refusal or "")
+    for name in ("split_attention", "scaled_fp16_attention"):
+        refusal = CATALOGUE[name].refusal(given)
+        assert (refusal is None) if why is None else why in (refusal or "")
 
 
 def test_it_is_not_tried_where_attention_holds_little() -> None:
@@ -347,18 +389,28 @@ def test_it_is_not_tried_where_attention_holds_little() -> None:
     assert "hold 2%" in (CATALOGUE["split_attention"].refusal(little) or "")
 
 
-def test_it_predicts_from_the_share_of_attention() -> None:
-    found = CATALOGUE["split_attention"].predict(context(operators=("aten::_scaled_dot_product_efficient_attention", "aten::addmm")))
+@pytest.mark.parametrize(("name", "least"), [("split_attention", 1 / 3), ("scaled_fp16_attention", 1 / 6)])
+def test_it_predicts_from_the_share_of_attention(name: str, least: float) -> None:
+    found = CATALOGUE[name].predict(context(operators=("aten::_scaled_dot_product_efficient_attention", "aten::addmm")))
     share = int(found.words.split("holds ")[1].split("%")[0]) / 100
     assert found.gain is not None and found.gain[0] == 1.0
-    assert found.gain[1] == pytest.approx(1 / (1 - share * 2 / 3), rel=0.02)
+    assert found.gain[1] == pytest.approx(1 / (1 - share * (1 - least)), rel=0.03)
 
 
-def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
-    passes = [CATALOGUE[name] for name in ("split_products", "split_attention", "fuse_parallel_linears", "cuda_graph")]
+def test_one_product_is_of_the_precision_of_tf32() -> None:
+    given = context(operators=("aten::_scaled_dot_product_efficient_attention", "aten::addmm"), dtype="float32")
+    assert candidate(["scaled_fp16_attention"], given).precision == "tf32"
+    assert compatible(["scaled_fp16_attention", "tf32", "scaled_fp16", "compile_default", "cuda_graph"])
+    for other in ("split_attention", "sdpa_backend", "bf16"):
+        assert not compatible(["scaled_fp16_attention", other])
+
+
+@pytest.mark.parametrize(("layers", "attention"), [("split_products", "split_attention"), ("scaled_fp16", "scaled_fp16_attention")])
+def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path, layers: str, attention: str) -> None:
+    passes = [CATALOGUE[name] for name in (layers, attention, "fuse_parallel_linears", "cuda_graph")]
     text = render_source(WorkloadRef(path=Path("/w.py"), name="w"), facts(), passes, device="cpu")
     build = text[text.index("def build"):]
-    order = [build.index(f"fast = {name}(") for name in ("split_attention", "split_products", "cuda_graph")]
+    order = [build.index(f"fast = {name}(") for name in (attention, layers, "cuda_graph")]
     assert order == sorted(order), "traced before its layers are replaced by what can't be"
     path = write_source(tmp_path / "generated_attention.py", text)
     spec = importlib.util.spec_from_file_location("generated_attention", path)

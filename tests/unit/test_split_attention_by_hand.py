@@ -19,7 +19,9 @@ from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import candidate, compatible
 from kernelwright.probe.rewrites.attention import Attention
 from kernelwright.probe.rewrites.attention_choice import AttentionCall
+from kernelwright.probe.rewrites.attention_in_graph import attended_in_graph
 from kernelwright.probe.rewrites.freeze_weights import freeze_weights
+from kernelwright.probe.rewrites.scaled_fp16_attention_by_hand import scaled_fp16_attention_by_hand
 from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
 from kernelwright.probe.rewrites.split_attention_by_hand import split_attention_by_hand
 from optimizing import context, facts
@@ -46,7 +48,7 @@ class CausalAttention(nn.Module):
 
 def put(choose):
     def split(graph: torch.fx.GraphModule, example_inputs: Any) -> int:
-        return split_attention_by_hand(graph, example_inputs, choose)
+        return attended_in_graph(graph, example_inputs, choose)
     return split
 
 
@@ -134,7 +136,7 @@ def test_attention_under_autocast_stays_torchs() -> None:
 
     def backend(graph: torch.fx.GraphModule, example_inputs: list) -> Any:
         node = next(node for node in graph.graph.nodes if node.target is F.scaled_dot_product_attention)
-        assert split_attention_by_hand(graph, example_inputs, choose) == (0 if q.dtype != node.meta["example_value"].dtype else 1)
+        assert attended_in_graph(graph, example_inputs, choose) == (0 if q.dtype != node.meta["example_value"].dtype else 1)
         return graph.forward
 
     def forward(q: torch.Tensor) -> torch.Tensor:
@@ -170,8 +172,20 @@ def test_refused_without_a_gpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("has a GPU")
     model, x = model_and_input()
-    with pytest.raises(NotImplementedError, match="needs Triton and a GPU"):
-        Passed(model, sdpa_substitution, split_attention_by_hand)(x)
+    for attention in (split_attention_by_hand, scaled_fp16_attention_by_hand):
+        with pytest.raises(NotImplementedError, match="needs Triton and a GPU"):
+            Passed(model, sdpa_substitution, attention)(x)
+
+
+def test_one_product_is_of_the_precision_of_tf32() -> None:
+    given = context(operators=BY_HAND, dtype="float32")
+    item = candidate(["scaled_fp16_attention_by_hand"], given)
+    assert item.name == "sdpa_substitution+scaled_fp16_attention_by_hand+compile_default" and item.precision == "tf32"
+    assert compatible([*item.passes, "tf32", "scaled_fp16", "freeze_weights"])
+    for other in ("split_attention_by_hand", "sdpa_backend", "bf16"):
+        assert not compatible([*item.passes, other])
+    one, three = (CATALOGUE[name].predict(given).gain for name in ("scaled_fp16_attention_by_hand", "split_attention_by_hand"))
+    assert 1.0 - 1.0 / one[1] == pytest.approx((1.0 - 1.0 / three[1]) * (5 / 6) / (2 / 3))
 
 
 @pytest.mark.parametrize(("changes", "why"), [
@@ -183,8 +197,9 @@ def test_refused_without_a_gpu() -> None:
 ])
 def test_the_pass_applies_to_strict_float32_attention_by_hand(changes: dict[str, Any], why: str | None) -> None:
     given = context(**{"operators": BY_HAND, "dtype": "float32", **changes})
-    refusal = CATALOGUE["split_attention_by_hand"].refusal(given)
-    assert (refusal is None) if why is None else why in (refusal or "")
+    for name in ("split_attention_by_hand", "scaled_fp16_attention_by_hand"):
+        refusal = CATALOGUE[name].refusal(given)
+        assert (refusal is None) if why is None else why in (refusal or "")
 
 
 def test_it_comes_with_the_one_call_and_without_what_chooses_another_kernel() -> None:
@@ -200,11 +215,12 @@ def test_it_comes_with_the_one_call_and_without_what_chooses_another_kernel() ->
     assert math.sqrt(one_call.gain[1]) < together < one_call.gain[1], "no more than all of it goes"
 
 
-def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
-    passes = [CATALOGUE[name] for name in candidate(["split_attention_by_hand", "freeze_weights"], context(operators=BY_HAND)).passes]
+@pytest.mark.parametrize("name", ["split_attention_by_hand", "scaled_fp16_attention_by_hand"])
+def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path, name: str) -> None:
+    passes = [CATALOGUE[one] for one in candidate([name, "freeze_weights"], context(operators=BY_HAND)).passes]
     text = render_source(WorkloadRef(path=Path("/w.py"), name="w"), facts(), passes, device="cpu")
     build = text[text.index("def build"):]
-    assert 0 < build.index("sdpa_substitution") < build.index("split_attention_by_hand")
+    assert 0 < build.index("sdpa_substitution") < build.index(name)
     path = write_source(tmp_path / "generated_by_hand.py", text)
     spec = importlib.util.spec_from_file_location("generated_by_hand", path)
     module = importlib.util.module_from_spec(spec)
@@ -217,9 +233,10 @@ def test_the_generated_file_holds_all_that_it_needs(tmp_path: Path) -> None:
             return graph.forward
 
     def split(graph: torch.fx.GraphModule, example_inputs: Any) -> int:
-        return module.split_attention_by_hand(graph, example_inputs, lambda call: how)
+        return module.attended_in_graph(graph, example_inputs, lambda call: how)
 
     torch._dynamo.reset()
+    assert callable(getattr(module, name))
     backend = Eager([module.sdpa_substitution, split], inductor=[module.freeze_weights])
     with torch.no_grad():
         torch.testing.assert_close(backend.checked(torch.compile(model, backend=backend))(x), model(x))

@@ -20,7 +20,7 @@ from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import TUNING, is_cheap, kind
-from .expected import evidence, fastest, hope, is_graphed, modelled, once, shown_by, stays_out, waits_for_host
+from .expected import evidence, fastest, hope, is_graphed, launches_hide, modelled, once, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import has_products
 from .plan import CASTS, GRAPH, GRAPHLESS, HOPELESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
@@ -178,10 +178,12 @@ def _own_graphs(view: View) -> list[Candidate]:
 
 
 def _casts_in_graph(view: View) -> list[Candidate]:
-    """Where a candidate in a CUDA graph is ahead: the casts that are allowed in one too, before anything is compiled. Without a graph they
-    show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on an H200; tf32 1.3x and 4.2x on an H100)."""
+    """Where a candidate in a CUDA graph is ahead, or a cast whose launches may hide what it gains: the casts that are allowed in one too,
+    before anything is compiled. Without a graph they show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on
+    an H200; tf32 1.3x and 4.2x on an H100)."""
     best = fastest(view)
-    if best is None or GRAPH not in best.passes or not _is_graph_usable(view):
+    hidden = best is not None and _own(best.passes) <= CASTS and launches_hide(view, best)
+    if best is None or not (hidden or GRAPH in best.passes) or not _is_graph_usable(view):
         return []
     return [_graphed(view, item) for item in _usable(view) if item.name in CASTS]
 
@@ -199,8 +201,9 @@ def _first_compiled(view: View) -> list[Candidate]:
     if base is None or carrier_of(base.passes) is not None:
         return []
     usable, shown = _usable(view), shown_by(evidence(view), is_graphed(base.passes))
-    early = [item for item in usable if item.early and not _brought_loss(view, item, base.precision)
-             and modelled(view.context, [item.name], shown) >= OPENING]
+    early = [item for item in usable if item.early and compatible([*base.passes, item.name])
+             and not _brought_loss(view, item, base.precision)
+             and modelled(view.context, [item.name, *sorted(item.partners)], shown) >= OPENING]
     more = sorted({item.name for item in early} | {item.name for item in usable if any(item.name in one.better_beside for one in early)})
     compiled = candidate([*base.passes, CARRIER], view.context, ladder_row=base.name in CASTS, origin="step", parents=(base.name,),
                          dimension=CATALOGUE[CARRIER].dimension)
@@ -296,7 +299,8 @@ def _refuted(view: View, name: str) -> bool:
     """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
     candidates. That it found nothing says little while what may bring together what it looks for was not beside it."""
     unopened, beside = _openers(view, CATALOGUE[name]), CATALOGUE[name].better_beside
-    if beside and any(IDLE in row.reason and _rewrites(row.passes) - beside - {"tf32"} == {name} for row in view.rows):
+    after = {item.name for item in CATALOGUE.values() if name in item.partners}
+    if beside and any(name in _found_nothing(row) and _rewrites(row.passes) - beside - after - {"tf32"} == {name} for row in view.rows):
         return True  # what shows a pass more does not decide whether it finds anything; types do
 
     def says_little(row: Experiment) -> bool:
@@ -311,6 +315,11 @@ def _refuted(view: View, name: str) -> bool:
     tried = [row for row in view.rows if row.parents and name in _added(view, row) <= {name, *CATALOGUE[name].opened_by}
              and not says_little(row)]
     return sum(_is_bad(row) for row in tried) >= 2 and all(_is_bad(row) for row in tried)
+
+
+def _found_nothing(row: Experiment) -> list[str]:
+    """Passes that found nothing to change in this candidate."""
+    return row.reason.partition(f"{IDLE}: ")[2].split(", ")
 
 
 def _openers(view: View, item: Pass) -> list[str]:

@@ -69,6 +69,8 @@ NAMES = (
     "persistent_lstm",
     "split_attention",
     "split_attention_by_hand",
+    "scaled_fp16_attention",
+    "scaled_fp16_attention_by_hand",
 )
 """Every pass, cheap ones and the ladder first: a new one is one more line here, its file beside this one and its rewrite."""
 FOR_COMPARISON = ("strict_float32",)

@@ -18,11 +18,12 @@ def _refuse(context: Context) -> str | None:
                  worth(context.share_pct(*ATTENTION), "attention kernels"))
 
 
-def split_gain(context: Context, share_pct: float | None, what: str, taken: float = 1.0) -> Prediction:
-    """What is expected where attention of this share is computed so. taken: the part of the share that it takes when the pass comes."""
+def split_gain(context: Context, share_pct: float | None, what: str, taken: float = 1.0, fastest: float = FASTEST) -> Prediction:
+    """What is expected where attention of this share is computed so. taken: the part of the share that it takes when the pass comes.
+    fastest: how many times as fast it is at best."""
     if share_pct is None:
         return Prediction(f"{what}: share not measured")
-    left = 1.0 - taken * min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / FASTEST)
+    left = 1.0 - taken * min(share_pct, 100.0) / 100.0 * (1.0 - 1.0 / fastest)
     return Prediction(f"{what} holds {share_pct:.0f}% {context.whole}", (1.0, 1.0 / left), (Move("kernel time", left, 1.0),))
 
 
@@ -33,7 +34,8 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="split_attention", layer=LAYER_FOLD, level="module", dimension="attention", cost="compile",
     training=False, refuse=_refuse, predict=_predict, fixes_addresses=True, measures=True,
-    conflicts=frozenset({"sdpa_backend", "bf16", "bf16_autocast", "selective_bf16", "selective_fp16", "separable_convolutions"}),
+    conflicts=frozenset({"sdpa_backend", "bf16", "bf16_autocast", "selective_bf16", "selective_fp16", "separable_convolutions",
+                         "scaled_fp16_attention"}),
     products=Products("float16", times=3),
     why="Attention as sums of narrow products on tensor cores: each place was measured, and no less exact than torch's float32 kernel.",
 )

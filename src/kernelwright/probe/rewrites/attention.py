@@ -1,8 +1,9 @@
 """float32 attention on tensor cores: both products as sums of products of narrow parts, the scores never in memory.
 
-Modes as for linear layers (products.py). fp16x3: a query and a key are each scaled by a power of two, a tile's values by column, and the
-weights, which lie in [0, 1], by 2^15, so that their lower parts do not leave float16's range; all of it exact. Each tile's products start
-a sum of their own, which is added in ordinary float32. An infinity or NaN in a query, or in a key or value that one sees, gives NaN there.
+Modes as for linear layers (products.py). fp16x3 and fp16x1: a query and a key are each scaled by a power of two, a tile's values by
+column, and the weights, which lie in [0, 1], by 2^15, so that their parts stay in float16's range; all of it exact. Each tile's products
+start a sum of their own, which is added in ordinary float32. An infinity or NaN in a query, or in a key or value that one sees, gives NaN
+there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WIDEST_HEAD = 128
 """Head dimension above which a tile no longer fits in registers."""
 EMPTY_ROWS_ARE_ZERO = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5)
 """Before, a query whose mask leaves no key gave NaN in some of torch's kernels."""
-TERMS = {"fp16x3": ((1, 0), (0, 1), (0, 0)), "bf16x6": ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)),
+TERMS = {"fp16x1": ((0, 0),), "fp16x3": ((1, 0), (0, 1), (0, 0)), "bf16x6": ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)),
          "bf16x9": ((2, 2), (2, 1), (1, 2), (2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)), "tf32x3": ((1, 0), (0, 1), (0, 0))}
 """Mode -> products of a part of the left and a part of the right operand, in the order in which they are summed."""
 
@@ -127,15 +128,16 @@ def result_strides(query: torch.Tensor, rows_first: bool) -> tuple[int, int, int
 def parts_in_torch(x: torch.Tensor, mode: str, axis: int | None) -> tuple[list[torch.Tensor], torch.Tensor | float]:
     """(parts, what they were divided by along the axis; 1 without one), as the kernel splits."""
     scale: torch.Tensor | float = 1.0
-    if mode == "fp16x3" and axis is not None:
+    half = mode.startswith("fp16")
+    if half and axis is not None:
         field = (268 - ((x.contiguous().view(torch.int32) & 0x7FFFFFFF).amax(dim=axis, keepdim=True) >> 23)).clamp(1, 253)
         x, scale = x * (field << 23).view(torch.float32), ((254 - field) << 23).view(torch.float32)
     if mode == "tf32x3":
         hi = (x.contiguous().view(torch.int32) & -0x2000).view(torch.float32)
         return [hi, x - hi], scale
-    dtype = torch.float16 if mode == "fp16x3" else torch.bfloat16
+    dtype = torch.float16 if half else torch.bfloat16
     parts, rest = [], x
-    for _ in range(2 if mode == "fp16x3" else 3):
+    for _ in range(2 if half else 3):
         parts.append(rest.to(dtype).float())
         rest = rest - parts[-1]
     return parts, scale
@@ -159,7 +161,7 @@ def attend_in_torch(
     if is_causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril(), -math.inf)
     top = scores.amax(dim=3, keepdim=True)
-    weights = torch.exp2(scores - top.masked_fill(top == -math.inf, 0.0)) * (2.0**15 if mode == "fp16x3" else 1.0)
+    weights = torch.exp2(scores - top.masked_fill(top == -math.inf, 0.0)) * (2.0**15 if mode.startswith("fp16") else 1.0)
     total = weights.sum(dim=3, keepdim=True)
     p, _one = parts_in_torch(weights, mode, None)
     found = torch.stack([p[left] @ v[right] for left, right in TERMS[mode]]).sum(0)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from .attention import Attention, can_attend
 from .attention_kernels import triton
 from .choices import Choices, machine_of
+from .float32_flags import float32_flags, products_as, under_flags
 from .measuring import errors, seconds
 from .product_choice import GAIN, LEAST_WORK, SAMPLE
 from .products import MODES
@@ -23,6 +24,8 @@ ATTENTION_CHOICES = Choices("tensor_core_attention", MODES, (5,))
 
 def attention_tiles(depth: int, mode: str) -> list[list[int]]:
     """Tiles worth trying for heads this wide: queries, keys, warps, stages, registers a thread at most (0: no limit)."""
+    if mode == "fp16x1":
+        return [[128, 64, 8, 2, 0], [128, 64, 4, 2, 0], [64, 64, 4, 2, 0], [128, 32, 8, 2, 0]]
     if depth > 64:
         return {"fp16x3": [[128, 32, 8, 2, 0], [64, 32, 4, 2, 0]]}.get(mode, [[64, 32, 4, 2, 0]])
     if mode == "fp16x3":
@@ -32,17 +35,18 @@ def attention_tiles(depth: int, mode: str) -> list[list[int]]:
 
 def exact_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, is_causal: bool, scale: float, every: int,
+    dtype: torch.dtype = torch.float64,
 ) -> torch.Tensor:
-    """Heads (N, T, D) of queries, (N, S, D) of keys and values, their mask (N, T, S): in float64, each `every`-th query alone."""
-    scores = query[:, ::every].double() @ key.double().transpose(1, 2) * scale
+    """Heads (N, T, D) of queries, (N, S, D) of keys and values, their mask (N, T, S): each `every`-th query alone, step by step."""
+    scores = query[:, ::every].to(dtype) @ key.to(dtype).transpose(1, 2) * scale
     if mask is not None:
         given = mask[:, ::every]
-        scores = scores.masked_fill(~given, -math.inf) if mask.dtype == torch.bool else scores + given.double()
+        scores = scores.masked_fill(~given, -math.inf) if mask.dtype == torch.bool else scores + given.to(dtype)
     if is_causal:
         seen = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool, device=query.device).tril()[::every]
         scores = scores.masked_fill(~seen, -math.inf)
     weights = torch.softmax(scores, dim=2).masked_fill((scores == -math.inf).all(dim=2, keepdim=True), 0.0)
-    return weights @ value.double()
+    return weights @ value.to(dtype)
 
 
 class AttentionCall:
@@ -77,8 +81,8 @@ class AttentionCall:
         """What the kernel gives."""
         return how(self.query, self.key, self.value, self.mask, self.is_causal, self.scale, self.rows_first)
 
-    def sampled_errors(self, *results: torch.Tensor) -> list[tuple[float, float]]:
-        """Errors of results against float64, on some heads and up to about SAMPLE queries of each."""
+    def sampled_errors(self, *results: torch.Tensor, tf32: bool = False) -> list[tuple[float, float]]:
+        """Errors of results against float64, on some heads and up to about SAMPLE queries of each. tf32: last, those of TF32 products."""
         batch, heads, rows, _depth = self.query.shape
         every = max(1, rows // SAMPLE)
         count = min(batch * heads, max(1, MOST_SCORES // (-(-rows // every) * self.key.shape[2])))
@@ -86,8 +90,13 @@ class AttentionCall:
         b, h = places // heads, places % heads
         shared = h // (heads // self.key.shape[1])
         mask = None if self.mask is None else self.mask.expand(batch, heads, rows, self.key.shape[2])[b, h]
-        exact = exact_attention(self.query[b, h], self.key[b, shared], self.value[b, shared], mask, self.is_causal, self.scale, every)
-        return [errors(result[b, h][:, ::every], exact) for result in results]
+        given = (self.query[b, h], self.key[b, shared], self.value[b, shared], mask, self.is_causal, self.scale, every)
+        exact = exact_attention(*given)
+        found = [errors(result[b, h][:, ::every], exact) for result in results]
+        if tf32:
+            with under_flags(products_as(float32_flags(), True)):
+                found.append(errors(exact_attention(*given, torch.float32), exact))
+        return found
 
     def described(self) -> str:
         """What a choice depends on: device, versions, shapes, layout, mask."""
@@ -100,11 +109,11 @@ class AttentionChooser:
     """Decides for each attention, on its real tensors: the fastest kernel that errs by no more than torch's, as for linear layers.
 
     modes in order of preference: the first with a kernel that is faster is taken. Equal shapes share one timing, which is kept for the
-    next process; each place's error is measured.
+    next process; each place's error is measured. tf32: it may be as large as that of both products in TF32.
     """
 
-    def __init__(self, modes: Sequence[str]) -> None:
-        self.modes = modes
+    def __init__(self, modes: Sequence[str], *, tf32: bool = False) -> None:
+        self.modes, self.tf32 = modes, tf32
         self.timed: dict[str, list[Attention]] = {}
         self.notes: list[str] = []
 
@@ -122,8 +131,9 @@ class AttentionChooser:
 
     def as_exact(self, call: AttentionCall, how: Attention) -> bool:
         """Whether a kernel errs by no more than torch against float64."""
-        found, limit = call.sampled_errors(call.ours(how), call.out)
-        return all(error <= most for error, most in zip(found, limit, strict=True))
+        found, *limits = call.sampled_errors(call.ours(how), call.out, tf32=self.tf32)
+        room = 1.1 if self.tf32 else 1.0  # roundings of the same size: which of the two is a percent larger is chance
+        return all(error <= room * max(most) for error, *most in zip(found, *limits, strict=True))
 
     def faster(self, call: AttentionCall) -> list[Attention]:
         """Kernels faster than torch's and as exact, the fastest first: of the first mode that has one."""

@@ -11,7 +11,7 @@ try:
 except ImportError:
     triton = attention_kernel = None
 
-ATTENTION_MODES = ("tf32x3", "fp16x3", "bf16x6", "bf16x9")
+ATTENTION_MODES = ("fp16x1", "fp16x3", "tf32x3", "bf16x6", "bf16x9")
 """The place in this list stands for the mode in the kernel."""
 
 if triton is not None:
@@ -20,11 +20,11 @@ if triton is not None:
     def narrow_parts(x, MODE: tl.constexpr):  # type: ignore[no-untyped-def]
         """float32 as hi + lo (float16) or hi + lo + lowest (bfloat16), each rounded to the nearest."""
         hi, lo, lowest = x, x, x
-        if MODE == 1:
+        if MODE < 2:
             hi = x.to(tl.float16)
             lo = (x - hi.to(tl.float32)).to(tl.float16)
             lowest = lo
-        elif MODE > 1:
+        elif MODE > 2:
             hi = x.to(tl.bfloat16)
             rest = x - hi.to(tl.float32)
             lo = rest.to(tl.bfloat16)
@@ -35,6 +35,8 @@ if triton is not None:
     def sum_of_products(a_hi, a_lo, a_lowest, b_hi, b_lo, b_lowest, MODE: tl.constexpr):  # type: ignore[no-untyped-def]
         """The products of parts that are not below float32's own rounding, the small ones first, in a sum that starts at zero."""
         if MODE == 0:
+            total = tl.dot(a_hi, b_hi)
+        elif MODE == 2:
             total = tl.dot(a_hi, b_hi, input_precision="tf32x3")
         elif MODE == 1:
             total = tl.dot(a_lo, b_hi)
@@ -42,7 +44,7 @@ if triton is not None:
             total = tl.dot(a_hi, b_hi, total)
         else:
             total = tl.dot(a_lowest, b_hi)
-            if MODE == 3:
+            if MODE == 4:
                 total = tl.dot(a_lowest, b_lowest)
                 total = tl.dot(a_lowest, b_lo, total)
                 total = tl.dot(a_lo, b_lowest, total)
@@ -76,7 +78,7 @@ if triton is not None:
                 key = tl.load(k_rows + at * k_row, mask=inside, other=0.0)
             else:
                 key = tl.load(k_rows + at * k_row)
-            if MODE == 1:
+            if MODE < 2:
                 power, inverse = power_for(key, 1)
                 k_hi, k_lo, k_lowest = narrow_parts(key * power[:, None], MODE)
                 scores = sum_of_products(q_hi, q_lo, q_lowest, tl.trans(k_hi), tl.trans(k_lo), tl.trans(k_lowest), MODE)
@@ -105,14 +107,14 @@ if triton is not None:
             new_top = tl.maximum(top, tl.max(scores, axis=1))
             shift = tl.where(new_top == -float("inf"), 0.0, new_top)
             weights = tl.exp2(scores - shift[:, None])
-            if MODE == 1:
+            if MODE < 2:
                 weights = weights * 32768.0  # what is 2^-18 of the largest has a full lower part yet; the quotient takes it back
             kept = tl.exp2(top - shift)
             top = new_top
             total = total * kept + tl.sum(weights, axis=1)
             value = tl.load(v_rows + at * v_row, mask=inside, other=0.0) if EDGE or NARROW else tl.load(v_rows + at * v_row)
             p_hi, p_lo, p_lowest = narrow_parts(weights, MODE)
-            if MODE == 1:
+            if MODE < 2:
                 power, inverse = power_for(value, 0)
                 v_hi, v_lo, v_lowest = narrow_parts(value * power[None, :], MODE)
                 part = sum_of_products(p_hi, p_lo, p_lowest, v_hi, v_lo, v_lowest, MODE)
@@ -146,7 +148,7 @@ if triton is not None:
             mask_rows = (mask + batch * mask_batch + head * mask_head + rows.to(tl.int64)[:, None] * mask_row
                          + columns.to(tl.int64)[None, :] * mask_column)
         q_factor = tl.zeros((BM,), dtype=tl.float32) + factor
-        if MODE == 1:
+        if MODE < 2:
             power, inverse = power_for(query, 1)
             query = query * power[:, None]
             q_factor = inverse * factor
