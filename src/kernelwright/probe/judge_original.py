@@ -12,6 +12,7 @@ import torch
 
 from . import tree
 from .judge_program import Timer, unwrap
+from .rewrites.float32_flags import float32_flags
 
 
 def told(timer: Timer) -> dict[str, Any]:
@@ -64,6 +65,6 @@ def _lies(tensor: torch.Tensor) -> str:
 
 def _settings() -> tuple[Any, ...]:
     flushed = float(torch.tensor(2.0**-140) * 1.0) == 0.0  # torch.set_flush_denormal can be set, not asked for
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_num_threads(), torch.get_float32_matmul_precision(),
-            torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.is_autocast_enabled(),
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_num_threads(), float32_flags(),
+            torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.is_autocast_enabled(),
             torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled(), flushed)
