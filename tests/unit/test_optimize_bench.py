@@ -175,6 +175,9 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     alone, _, split = (row for row in Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows[:3])
     assert alone.name == "tf32" and f"TF32 showed {alone.screen.speedup:.2f}x by itself" in said
     assert split.name.startswith("split_products+") and f"compiled in a graph, took {split.screen.elapsed_s:.0f} s" in said
+    graphed = next(row.verdict.speedup for row in Ledger(tmp_path / "ledgers" / "h200f_gpt2_bf16-120s" / "ledger.jsonl").rows
+                   if row.name == "tf32+cuda_graph" and row.verdict is not None)
+    assert f"a search at bf16 had judged TF32 in a graph {graphed:.2f}x." in said
     idle = split.predicted.rpartition("the device idles ")[2].partition(" of the span")[0]
     assert idle and f"idle for {idle} of its call only" in said
     known = {row["workload"]: row for row in lower}

@@ -182,7 +182,7 @@ def _casts_in_graph(view: View) -> list[Candidate]:
     before anything is compiled. Without a graph they show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on
     an H200; tf32 1.3x and 4.2x on an H100)."""
     best = fastest(view)
-    hidden = best is not None and _own(best.passes) <= CASTS and launches_hide(view, best)
+    hidden = best is not None and set() < _own(best.passes) <= CASTS and launches_hide(view, best)
     if best is None or not (hidden or GRAPH in best.passes) or not _is_graph_usable(view):
         return []
     return [_graphed(view, item) for item in _usable(view) if item.name in CASTS]
