@@ -16,7 +16,7 @@ from ..model.verdict import Audit
 from .channel import WorkerFailed
 from .exchange import Exchange
 from .options import ReferenceFailed
-from .replies import Done, Original, OwnKernels, Withheld
+from .replies import Done, OwnKernels, Withheld
 from .results import RoundResult
 from .rounds import Rounds
 from .screening import Unread, parsed
@@ -103,8 +103,6 @@ class Found:
     """Where the outputs need none of the kernels."""
     usable: bool = True
     """The candidate's process can be asked for more: nothing is withheld there now."""
-    falls_back: bool = False
-    """Its calls run the original's own code, unchanged: it cannot be faster."""
 
 
 def audit(candidate: Path, reference: Exchange, mine: Exchange, rounds: Rounds) -> Found:
@@ -114,25 +112,24 @@ def audit(candidate: Path, reference: Exchange, mine: Exchange, rounds: Rounds) 
     """
     defined = _read(candidate)
     seen: Audit | None = None
-    falls_back = False
     try:
         told = mine.ask("own_kernels", OwnKernels, namespaces=[name.partition("::")[0] for name in defined.operators])
         if not (defined or told.triton or told.operators or told.functions):
             none = "it brings no kernels of its own"
             return Found(tuple(Audit(name=name, result="not_applicable", detail=none) for name in (SEEN, REPLAY)))
-        seen, falls_back = _seen(defined, told, reference, mine)
+        seen = _seen(defined, told, reference, mine)
         mine.ask("withhold", Done, names=[])  # it answers still
         replay, cheat = _replay((*told.triton, *told.operators, *told.functions), mine, rounds)
     except WorkerFailed as error:
         if error.role == "reference":
             raise
         rows = (seen,) if seen is not None else ()
-        return Found((*rows, Audit(name=REPLAY, result="warned", detail=f"it {error.message}")), usable=False, falls_back=falls_back)
+        return Found((*rows, Audit(name=REPLAY, result="warned", detail=f"it {error.message}")), usable=False)
     try:
         mine.ask("withhold", Done, names=[])
     except WorkerFailed:
-        return Found((seen, replay), cheat, usable=False, falls_back=falls_back)
-    return Found((seen, replay), cheat, usable=replay.detail != DOES_NOT_RUN, falls_back=falls_back)
+        return Found((seen, replay), cheat, usable=False)
+    return Found((seen, replay), cheat, usable=replay.detail != DOES_NOT_RUN)
 
 
 def _read(candidate: Path) -> Defined:
@@ -143,45 +140,27 @@ def _read(candidate: Path) -> Defined:
         return Defined()
 
 
-def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchange) -> tuple[Audit, bool]:
-    """The row, and whether its calls run the original's own code, unchanged."""
-    def row(result: str, detail: str) -> Audit:
-        return Audit.model_validate({"name": SEEN, "result": result, "detail": detail})
-
+def _seen(defined: Defined, told: OwnKernels, reference: Exchange, mine: Exchange) -> Audit:
     try:
         _, trace = mine.record_window(WINDOW_SAMPLES)
     except WorkerFailed as error:
-        return row("warned", f"it {error.message}"), False
+        return Audit(name=SEEN, result="warned", detail=f"it {error.message}")
     device = _unique((*defined.triton, *told.triton, *defined.dsl, *defined.cuda)) if trace.is_cuda else ()
     visible = _unique((*device, *defined.operators, *told.operators))
     if not visible:
-        return row("not_applicable", "its own functions leave no name in a recording of this device"), False
+        return Audit(name=SEEN, result="not_applicable", detail="its own functions leave no name in a recording of this device")
     ran = running(visible, trace)
     if ran:
-        return row("passed", f"the profiler saw {_listed(ran)} run"), False
+        return Audit(name=SEEN, result="passed", detail=f"the profiler saw {_listed(ran)} run")
     names = _listed(visible)
     try:
         theirs = sequence(reference.record_window(WINDOW_SAMPLES)[1])
     except WorkerFailed:  # no recording, no comparison
         theirs = []
-    if sequence(trace) != theirs:
-        return row("warned", f"it defines kernels that never ran: the profiler saw nothing of {names}"), False
-    same = f"the profiler saw the original's own sequence of kernels and operators, and nothing of {names}"
-    if runs_the_original(reference, mine):
-        return row("failed", f"it falls back to the original, whose code each call runs unchanged: {same}"), True
-    return row("failed", f"it falls back to the original: {same}"), False
-
-
-def runs_the_original(reference: Exchange, mine: Exchange) -> bool:
-    """Whether both sides' calls run the workload's own forward as often, under the same settings, on arguments and weights that lie alike.
-
-    The same sequence of kernels does not say so: a replayed graph, weights laid out better or fewer threads have it too, and can be faster.
-    """
-    try:
-        original, candidate = (who.ask("original", Original) for who in (reference, mine))
-    except WorkerFailed:  # nothing is established
-        return False
-    return original.forwards > 0 and original == candidate
+    if sequence(trace) == theirs:
+        return Audit(name=SEEN, result="failed", detail=f"it falls back to the original: the profiler saw the original's own sequence of "
+                                                        f"kernels and operators, and nothing of {names}")
+    return Audit(name=SEEN, result="warned", detail=f"it defines kernels that never ran: the profiler saw nothing of {names}")
 
 
 def running(names: Collection[str], trace: Trace) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..model.verdict import ConditionTiming, VerdictName
+from ..model.verdict import ConditionTiming
 from .timing import Timed
 
 
@@ -16,13 +16,6 @@ def timings(timed: Timed | None) -> tuple[ConditionTiming, ...]:
     warm = ConditionTiming(condition="warm", reference_ns=one.reference.median_ns, candidate_ns=one.candidate.median_ns,
                            speedup=one.speedup, interval=one.interval, pairs=one.pairs, method=one.method)
     return (warm, *timed.conditions)
-
-
-def not_faster(timed: Timed, reasons: tuple[str, ...]) -> tuple[VerdictName, tuple[str, ...]]:
-    """AMBIGUOUS for FASTER: the candidate's calls run the original's own code, unchanged."""
-    timed.decision, timed.doubt = "AMBIGUOUS", (
-        "each call runs the original's own code, unchanged, and none of its own kernels: what was measured is noise of the machine")
-    return "AMBIGUOUS", (timed.doubt, *reasons)
 
 
 def words(timed: Timed) -> str:

@@ -112,14 +112,6 @@ class Window(Reply):
     host_ns: list[Nanoseconds]
 
 
-class Original(Reply):
-    """op original: the workload's own forward in one pass over the timed calls."""
-
-    forwards: int = Field(ge=0)
-    digest: Text
-    """Of the settings, arguments and weights that it met each time."""
-
-
 class OwnKernels(Reply):
     """op own_kernels: names of what the candidate brought, by its own word."""
 

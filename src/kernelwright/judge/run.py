@@ -24,7 +24,7 @@ from .correctness import PRECISION_ORDER
 from .exchange import TIMED, Exchange, Seeds
 from .machine import environment_of
 from .options import Deadline, JudgeOptions, OfReference, OutOfTime
-from .outcome import not_faster, timings, words
+from .outcome import timings, words
 from .reasons import verdict_of
 from .replies import Built, Done, Loaded, StateTaken, Surveyed
 from .rounds import Rounds
@@ -93,8 +93,6 @@ class _Judgement:
     confinement: Confinement | None = None
     notes: list[str] = field(default_factory=list)
     audits: list[Audit] = field(default_factory=list)
-    falls_back: bool = False
-    """Its calls run the original's own code, unchanged."""
     phases_s: dict[str, float] = field(default_factory=dict)
 
     def verdict(self) -> Verdict:
@@ -110,8 +108,6 @@ class _Judgement:
             name, reasons = self._run()
             if self.options.confirm and name in ACCEPTABLE and self.timed is not None:
                 name, reasons = self._by_pairs(name, reasons)
-            if self.falls_back and name == "FASTER" and self.timed is not None:
-                name, reasons = not_faster(self.timed, reasons)
             if name in ACCEPTABLE:
                 self._sanitize()  # last: its process is not confined, and there is nothing left that it could sway
         except _Refused as refused:
@@ -418,7 +414,6 @@ class _Judgement:
         with self._phase("audits"), self._failures():
             found = kernels.audit(self.candidate, reference, mine, rounds)
         self.audits += found.rows
-        self.falls_back = found.falls_back
         return found.cheat, found.usable
 
     def _after_capture(self) -> None:

@@ -30,7 +30,6 @@ from . import (
     judge_conditions,
     judge_distributions,
     judge_kernels,
-    judge_original,
     judge_reference,
     judge_survey,
     judge_tf32,
@@ -333,11 +332,8 @@ class Worker:
 
     def op_record_window(self, message: Message) -> Message:
         """A Kineto trace of a few samples of the timed calls (one call each where nothing was prepared), exported to a file."""
-        return judge_window.record(self._timer(), self.workload.device, message["file"], message["samples"])
-
-    def op_original(self, _message: Message) -> Message:
-        """How often a pass over the timed calls runs the workload's own forward, and what that meets."""
-        return judge_original.told(self._timer())
+        pool = [self.rounds[index] for index in sorted(self.rounds)]
+        return judge_window.record(self.timer or Timer(self.program, pool, 1), self.workload.device, message["file"], message["samples"])
 
     def op_own_kernels(self, message: Message) -> Message:
         """Kernels that the candidate brought, by kind; operators in the namespaces that its source names."""
@@ -352,10 +348,6 @@ class Worker:
     def op_withheld(self, message: Message) -> Message:
         """How often each was withheld since."""
         return {"counts": dict(self.withholding.counts), "unseen": sorted(self.withholding.unseen)}
-
-    def _timer(self) -> Timer:
-        """Of the timed calls; one call where nothing was prepared."""
-        return self.timer or Timer(self.program, [self.rounds[index] for index in sorted(self.rounds)], 1)
 
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
