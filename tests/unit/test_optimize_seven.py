@@ -333,6 +333,12 @@ def test_a_cast_whose_launches_hide_what_it_gains_is_tried_in_a_graph_next():
         return strategy.next_candidate(strategy.View(context, "tf32", known), lambda _: True).name
 
     assert after(1.25) == "tf32+cuda_graph"
+    casts = [a_screen(context, index, name, speed, precision=precision) for index, (name, speed, precision) in enumerate((
+        ("tf32", 1.25, "tf32"), ("bf16", 0.3, "bf16"), ("bf16_autocast", 0.3, "bf16")))]
+    in_graph = [item.name for item in strategy._casts_in_graph(strategy.View(context, "bf16", casts))]
+    assert in_graph[0] == "tf32+cuda_graph" and len(in_graph) == 3, "the one that is ahead comes first"
+    no_cast = strategy.View(context, "bf16", [a_screen(context, 0, "no_grad", 1.005)])
+    assert strategy._casts_in_graph(no_cast) == []
     assert after(2.6) != "tf32+cuda_graph", "what was expected"
     assert after(1.25, context_of(replace(SEVEN["gpt2"], idle_pct=1.0, original_us=60000.0))) != "tf32+cuda_graph", "long kernels"
 

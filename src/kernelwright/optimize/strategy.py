@@ -1,9 +1,9 @@
 """What to screen next (finalists.py: who is judged). Pure: the same rows give the same answer, so a resumed run goes on where it was.
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first, as
-long as it needs no compiler; below equal precision each cast in a CUDA graph once one is ahead, the compiler on the best so far, and the
-lowest cast in compiled code; what is expected to gain and must be compiled; else the ladder's first rows; then the dimension that UCB1
-names, in it again the most a second first.
+long as it needs no compiler; below equal precision each cast in a CUDA graph once one is ahead, or launches may hide what a cast gains, the
+compiler on the best so far, and the lowest cast in compiled code; what is expected to gain and must be compiled; else the ladder's first
+rows; then the dimension that UCB1 names, in it again the most a second first.
 
 A pass that costs little is tried alone, since alone it is refuted without a compiler, then on top of the best so far; one that shortens the
 device's work much also together with a CUDA graph, where the host's launches don't hide it; one that found nothing to change also beside
@@ -136,13 +136,13 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
-    graphs = {item.name for item in (*_casts_in_graph(view), *_own_graphs(view))}
+    graphs = [item.name for item in (*_casts_in_graph(view), *_own_graphs(view))]
     lower, casts = _lower_compiled(view, waiting), _cast_compiled(view, waiting)
     is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
     first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
         or [item for item in openings[:1] if is_cheap(item.passes)] \
-        or [item for item in waiting if item.name in graphs] \
+        or sorted((item for item in waiting if item.name in graphs), key=lambda item: graphs.index(item.name)) \
         or [item for item in (*lower, *casts) if is_ahead] \
         or openings \
         or lower \
@@ -180,12 +180,13 @@ def _own_graphs(view: View) -> list[Candidate]:
 def _casts_in_graph(view: View) -> list[Candidate]:
     """Where a candidate in a CUDA graph is ahead, or a cast whose launches may hide what it gains: the casts that are allowed in one too,
     before anything is compiled. Without a graph they show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on
-    an H200; tf32 1.3x and 4.2x on an H100)."""
+    an H200; tf32 1.3x and 4.2x on an H100). Of those the one that is ahead comes first."""
     best = fastest(view)
     hidden = best is not None and set() < _own(best.passes) <= CASTS and launches_hide(view, best)
     if best is None or not (hidden or GRAPH in best.passes) or not _is_graph_usable(view):
         return []
-    return [_graphed(view, item) for item in _usable(view) if item.name in CASTS]
+    casts = sorted((item for item in _usable(view) if item.name in CASTS), key=lambda item: item.name not in best.passes)
+    return [_graphed(view, item) for item in casts]
 
 
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:

@@ -72,6 +72,6 @@ def _predict(context: Context) -> Prediction:
 PASS = Pass(
     name="few_channel_convolutions", layer=LAYER_FOLD, level="module", dimension="algorithms", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True,
-    conflicts=frozenset({"fold_conv_bn", "channels_last", "bf16_autocast", "split_attention"}),
+    conflicts=frozenset({"fold_conv_bn", "channels_last", "bf16_autocast", "split_attention", "scaled_fp16_attention"}),
     why="Convolutions of few input channels, with bias, activation and pooling, in one kernel wherever that measured faster and as exact.",
 )

@@ -108,7 +108,7 @@ if triton is not None:
             shift = tl.where(new_top == -float("inf"), 0.0, new_top)
             weights = tl.exp2(scores - shift[:, None])
             if MODE < 2:
-                weights = weights * 32768.0  # what is 2^-18 of the largest has a full lower part yet; the quotient takes it back
+                weights = weights * 32768.0  # even the lower part of what is 2^-18 of the largest is whole; the quotient takes it back
             kept = tl.exp2(top - shift)
             top = new_top
             total = total * kept + tl.sum(weights, axis=1)
