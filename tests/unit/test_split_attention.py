@@ -378,6 +378,11 @@ def test_at_tf32_an_error_may_be_as_large_as_that_of_tf32(masked: bool, monkeypa
     assert flags[:2] == [before[0], "high" if len(before) == 2 else "tf32"] and float32_flags() == before
 
 
+def test_a_function_has_no_modules_to_look_at() -> None:
+    with pytest.raises(NotImplementedError, match="needs an nn.Module"):
+        replaced_attention(lambda x: x, (torch.randn(2, 8),), {}, lambda call: None)
+
+
 @pytest.mark.parametrize("build", [split_attention, scaled_fp16_attention])
 def test_refused_without_a_gpu(build: Any) -> None:
     if torch.cuda.is_available():

@@ -133,9 +133,11 @@ def by_position(graph: torch.fx.GraphModule, call: ModuleCall) -> list[Any]:
 
 
 def replaced_attention(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], choose: Callable[[AttentionCall], Attention | None],
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], choose: Callable[[AttentionCall], Attention | None],
 ) -> torch.nn.Module:
     """A copy of the model (weights shared) whose attentions are those that choose gives. NotImplementedError where it gives none."""
+    if not isinstance(model, torch.nn.Module):
+        raise NotImplementedError("not applicable: needs an nn.Module")
     twin = twin_of(model, own_tensors(model))
     hooked = {module for module in twin.modules() if module._forward_hooks or module._forward_pre_hooks}
     with on_the_side(twin), torch.no_grad(), noted_calls(twin) as found:

@@ -17,6 +17,4 @@ from .product_choice import need_tensor_cores
 def split_attention(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """A copy of the model (weights shared) with its float32 attention as sums of products of parts where that pays."""
     need_tensor_cores()
-    if not isinstance(model, torch.nn.Module):
-        raise NotImplementedError("not applicable: needs an nn.Module")
     return replaced_attention(model, args, kwargs, AttentionChooser(("fp16x3", "bf16x6", "tf32x3")))
