@@ -379,7 +379,7 @@ def test_at_tf32_an_error_may_be_as_large_as_that_of_tf32(masked: bool, monkeypa
 
 
 def test_a_function_has_no_modules_to_look_at() -> None:
-    with pytest.raises(NotImplementedError, match="needs an nn.Module"):
+    with pytest.raises(NotImplementedError, match=r"needs an nn\.Module"):
         replaced_attention(lambda x: x, (torch.randn(2, 8),), {}, lambda call: None)
 
 
