@@ -58,6 +58,18 @@ def test_only_one_whose_interval_meets_that_of_the_first_is_timed_beside_it_and_
     assert beside.rival([slim, whole], []) is None, "ablation has timed these two"
 
 
+def test_one_of_lower_precision_is_timed_beside_the_first_where_its_figure_is_larger_though_not_surely():
+    """The MLP on an H100 at bf16: the cast in a graph, 4.10x [3.73, 4.47], gave way to TF32, 3.77x [3.66, 3.90]."""
+    first = faster("tf32", 3.77, (3.66, 3.90), precision="tf32")
+    cast = faster("bf16", 4.10, (3.73, 4.47), precision="bf16")
+    assert beside.rival([first, cast], [], lower=True) == cast and beside.rival([first, cast], []) is None
+    near = cast.model_copy(update={"verdict": verdict("FASTER", 3.9).model_copy(update={"interval": (3.6, 4.2)})})
+    assert beside.rival([first, near], [], lower=True) is None, "no 5% more"
+    assert beside.rival([cast, first], [], lower=True) is None, "not one of higher precision"
+    said = timed("bf16", "tf32", 1.3, (1.2, 1.4))
+    assert beside.rival([first, cast], [said], lower=True) is None and beside.preferred([first, cast], [said]) == [cast, first]
+
+
 @pytest.mark.parametrize(("speedup", "interval", "wins"), [
     (1.016, (1.01, 1.02), True), (1.016, (0.99, 1.04), False), (1.008, (1.001, 1.015), False), (0.98, (0.97, 0.99), False),
     (None, None, False),
@@ -90,3 +102,16 @@ def test_of_two_that_the_judge_cannot_tell_apart_the_one_that_is_faster_in_turns
     assert [row.tags["of"] for row in found] == [AUTOTUNED] and found[0].candidate_file == rows(outcome)[AUTOTUNED].candidate_file
     again = Stages(dict(stages.gains))
     assert run(workload, again, resume=True).kept == outcome.kept and not again.screener.asked, "it is complete"
+
+
+@pytest.mark.parametrize(("tf32", "kept"), [(1.5, "bf16"), (1.99, "tf32")])
+def test_lower_precision_is_kept_where_it_is_faster_in_turns_though_its_judgement_was_noisy(workload, tf32, kept):
+    """tf32: its speed-up in turns with the cast, which has 2.0."""
+    stages = Stages(dict.fromkeys(GAINS, 0.6) | {"no_grad": 1.0, "tf32": tf32, "bf16": 2.0})
+    stages.screens["tf32"] = 1.5
+    stages.speedups["bf16"] = verdict("FASTER", 1.62).model_copy(update={"interval": (1.4, 1.8)})
+    stages.speedups["tf32"] = verdict("FASTER", 1.5).model_copy(update={"interval": (1.49, 1.52)})
+    outcome = run(workload, stages, precision="bf16")
+    assert set(outcome.kept) - {"no_grad"} == {kept} and "bf16 against tf32" in stages.screener.asked
+    again = Stages(dict(stages.gains))
+    assert run(workload, again, precision="bf16", resume=True).kept == outcome.kept and not again.screener.asked, "it is complete"

@@ -97,6 +97,8 @@ def test_what_found_nothing_is_tried_with_what_brings_it_together(name, opener, 
     without = seen(3, opener, *base.split("+"), speedup=2.28, parents=(best.name,))
     wanted = {opener, name, *base.split("+"), "no_grad"}
     assert wanted in proposed(*done) and wanted in proposed(*done, without)
+    idle = idle_row(3, opener, *base.split("+"), idle=opener, parents=(best.name,))
+    assert wanted not in proposed(*done, idle), "what changes nothing there brings nothing together"
     again = [idle_row(5 + place, one, name, *base.split("+"), idle=name, parents=(best.name,))
              for place, one in enumerate(sorted(CATALOGUE[name].opened_by))]
     assert not any(names - {"cuda_graph"} == wanted - {"cuda_graph"} for names in proposed(*done, *again)), "nor is that tried twice"

@@ -83,7 +83,8 @@ class ScreenedSearch(TimedSearch):
             return super().pending()
         view = self.view()
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
-        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None or self._rival() is not None
+        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None \
+            or self._rival() is not None or self._rival(lower=True) is not None
 
     def ready(self) -> bool:
         """See Search."""
@@ -178,7 +179,7 @@ class ScreenedSearch(TimedSearch):
         if item is not None:
             self._screen_one(item)
             return True
-        return self._ablate_one() or self._wait_for_ladder() or self._time_beside()
+        return self._time_beside(lower=True) or self._ablate_one() or self._wait_for_ladder() or self._time_beside()
 
     def _proven(self) -> Experiment | None:
         """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
@@ -371,13 +372,14 @@ class ScreenedSearch(TimedSearch):
             self._judge_slim(winner)
         return True
 
-    def _rival(self) -> Experiment | None:
-        found = beside.rival(self.best(), self.ledger.rows)
+    def _rival(self, *, lower: bool = False) -> Experiment | None:
+        found = beside.rival(self.best(), self.ledger.rows, lower=lower)
         return None if found is None or {found.name, self.best()[0].name} in self._not_beside else found
 
-    def _time_beside(self) -> bool:
-        """The winner and another that the judge found as fast, in turns. False: nothing to do, or no time."""
-        rival = self._rival()
+    def _time_beside(self, *, lower: bool = False) -> bool:
+        """The winner and another that the judge found as fast, in turns; `lower`: one of lower precision. False: nothing to do, or no
+        time."""
+        rival = self._rival(lower=lower)
         if rival is None or self.left_s() < 2 * compiled_estimate_s(self.rows()):  # both were called before: the caches have their code
             return False
         winner = self.best()[0]

@@ -2,8 +2,8 @@
 
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first, as
 long as it needs no compiler; below equal precision each cast in a CUDA graph once one is ahead, or launches may hide what a cast gains, the
-compiler on the best so far, and the lowest cast in compiled code; what is expected to gain and must be compiled; else the ladder's first
-rows; then the dimension that UCB1 names, in it again the most a second first.
+compiler on the best so far, and the lowest cast in what is ahead at a higher precision; what is expected to gain and must be compiled; else
+the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first.
 
 A pass that costs little is tried alone, since alone it is refuted without a compiler, then on top of the best so far; one that shortens the
 device's work much also together with a CUDA graph, where the host's launches don't hide it; one that found nothing to change also beside
@@ -86,7 +86,7 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     passes = _usable(view)
     found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)]) + _first_compiled(view)
+    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)]) + _casts_on_fastest(view) + _first_compiled(view)
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -137,7 +137,8 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
     graphs = [item.name for item in (*_casts_in_graph(view), *_own_graphs(view))]
-    lower, casts = _lower_compiled(view, waiting), _cast_compiled(view, waiting)
+    lower, deep = _lower_compiled(view, waiting), [item.name for item in _casts_on_fastest(view)]
+    casts = [item for item in waiting if item.name in deep]
     is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
     first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
@@ -239,19 +240,23 @@ def _weights_alike(view: View) -> Experiment | None:
     return alike[0] if still_open(view, compiled) else None
 
 
-def _cast_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
-    """Where the fastest candidate is compiled: the casts of the lowest precision that is allowed in it, under the default mode where its
-    own measures kernels. By itself a cast is a kernel more, in compiled code none (a LayerNorm over 4 M elements at bf16, H200: 1.01x
-    alone, 22.7x compiled, 20.3x without it)."""
+def _casts_on_fastest(view: View) -> list[Candidate]:
+    """Where the fastest candidate is compiled, or in a CUDA graph of one's own, at a higher precision than is allowed: the casts of the
+    lowest one in it, under the default mode where its own measures kernels. By itself a cast is a kernel more, in compiled code none (a
+    LayerNorm over 4 M elements at bf16, H200: 1.01x alone, 22.7x compiled, 20.3x without it); and what a kernel of one's own gains, its
+    fastest cast has not (depthwise convolutions at bf16, H200: 1.65x in a graph, 6.51x with `separable_convolutions` too)."""
     best = fastest(view)
-    mode = carrier_of(best.passes) if best is not None else None
-    if best is None or mode is None or best.precision == view.precision:
+    if best is None or best.precision == view.precision or not (carrier_of(best.passes) is not None or GRAPH in best.passes):
         return []
-    rest = _own(best.passes) - CASTS - {mode}
-    rest.add(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
+    mode = carrier_of(best.passes)
+    rest = [name for name in best.passes if name not in CASTS and name != mode]
+    if mode is not None:
+        rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
     hopeless = {row.name for row in view.rows if (memory.screened_speedup(row) or 1.0) < HOPELESS}
-    casts = [name for name in CASTS - hopeless if CATALOGUE[name].precision == view.precision]
-    return [item for item in waiting if any(_own(item.passes) == {*rest, name} for name in casts)]
+    casts = [item for item in _usable(view) if item.name in CASTS - hopeless and item.precision == view.precision]
+    return still_open(view, [
+        candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension) for item in casts
+        if not _tried_on(view, item.name, [*rest, item.name], view.precision)])
 
 
 def _kind(view: View, item: Candidate) -> str:
@@ -399,7 +404,8 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
             return []  # what only compiling does comes first
     ways = [joined(base.passes, item.name)]
     if item.opened_by and _rewrites(ways[0]) in _idle(view):
-        ways = [joined(joined(base.passes, opener), item.name) for opener in _openers(view, item)]
+        opened = [joined(base.passes, opener) for opener in _openers(view, item)]
+        ways = [joined(names, item.name) for names in opened if _rewrites(names) not in _idle(view)]  # one that is idle opens nothing
     graphed = [[*names, GRAPH] for names in ways if GRAPH not in names and compatible([*names, GRAPH])]
     if graphed and _is_graph_usable(view) and _shortens(view, item):
         ways += graphed
