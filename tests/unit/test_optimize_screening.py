@@ -623,6 +623,25 @@ def test_a_screen_that_takes_longer_than_its_kind_leaves_the_time_for_the_one_ju
     assert rows(outcome)["channels_last"].verdict is not None
 
 
+@pytest.mark.parametrize("budget", range(49, 100, 3))
+def test_what_is_begun_beside_a_winner_has_the_time_that_it_is_expected_to_take(workload, budget):
+    """The depthwise example on two cores in 60 s: nothing waited for the judge, the compiler on top of the winner was begun with 17 s left,
+    and ended after one second, as if a judgement had to follow."""
+    stages = Stages(dict.fromkeys(GAINS, 0.97) | {"fold_conv_bn": 1.6, "compile_default": 1.02}, device="cpu",
+                    seconds={"cheap": 9.7, "compile": 12.0})
+    stages.speedups["fold_conv_bn"] = verdict("FASTER", 1.24)
+    plain, limits = stages.screener.screen, []
+
+    def screen(ask):
+        if "compile_default" in ask.file.name:
+            limits.append(ask.limit_s)
+        return plain(ask)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=float(budget))
+    assert "fold_conv_bn" in outcome.kept and limits and min(limits[1:], default=10.0) >= 10.0, "the first is of an unknown kind"
+
+
 def beside(outcome) -> dict[str, Experiment]:
     return shown.rows_of(Ledger(outcome.out_dir / "ledger.jsonl").rows)
 

@@ -361,7 +361,7 @@ class ScreenedSearch(TimedSearch):
         else:
             self.say(f"screening {row.name}")
             screen = self._screened(rest.name, Ask(
-                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes), self._most_s(),
+                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, last=True), self._most_s(),
                 compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
@@ -388,7 +388,7 @@ class ScreenedSearch(TimedSearch):
             "tags": {ROLE: beside.BESIDE, OF: rival.name, beside.AGAINST: winner.name}})
         self.say(f"screening {row.name}")
         screen = self._screened(rival.name, Ask(
-            self.folder / rival.candidate_file, rival.precision, self._limit_s(rival.passes), self._most_s(),
+            self.folder / rival.candidate_file, rival.precision, self._limit_s(rival.passes, last=True), self._most_s(),
             compiles=any(carrier_of(one.passes) is not None for one in (rival, winner)),
             measures=measures(rival.passes) or measures(winner.passes),
             shapes=self._changes(), against=self.folder / winner.candidate_file, against_name=winner.name))

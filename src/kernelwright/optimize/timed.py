@@ -151,11 +151,13 @@ class TimedSearch(Search):
         left = self.left_s()
         return next((row for row in self._queue(self.view()) if left >= LAST_TRY_SHARE * self._judgement_s(row)), None)
 
-    def _limit_s(self, passes: Sequence[str], *, warm: bool = False) -> float:
-        """The longest that this screen may take. While nothing is worth judging, the confirmation's seconds are its own too."""
+    def _limit_s(self, passes: Sequence[str], *, warm: bool = False, last: bool = False) -> float:
+        """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's
+        seconds are its own too; `last`: no candidate's, so that all that is left is its own."""
         expected_s, _ = self._usual_s(passes, self.rows())
-        left = self._screening_left_s() if self._queue(self.view()) else 0.0
-        left = left if left >= expected_s else max(left, self._but_one_judgement_s())  # by which it was found affordable
+        left = self.left_s() if last else self._screening_left_s()
+        if not last and (left < expected_s or not self._queue(self.view())):
+            left = max(left, self._but_one_judgement_s())
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
         return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
