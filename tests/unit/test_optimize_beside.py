@@ -68,6 +68,25 @@ def test_one_of_lower_precision_is_timed_beside_the_first_where_its_figure_is_la
     assert beside.rival([cast, first], [], lower=True) is None, "not one of higher precision"
     said = timed("bf16", "tf32", 1.3, (1.2, 1.4))
     assert beside.rival([first, cast], [said], lower=True) is None and beside.preferred([first, cast], [said]) == [cast, first]
+    slim = faster("channels_last", 3.77, (3.66, 3.90), precision="tf32", origin="ablation", parents=("tf32",))
+    assert beside.rival([slim, first, cast], [timed("bf16", "tf32", 0.97, (0.96, 0.98))], lower=True) is None, "nor beside what it lost to"
+    assert beside.rival([slim, first, cast], [], lower=True) == cast
+    made = first.model_copy(update={"origin": "ablation", "parents": ("bf16",)})
+    assert beside.rival([made, cast], [], lower=True) is None, "ablation has timed these two"
+    lost = [timed(name, "tf32", 0.97, (0.96, 0.98)) for name in ("bf16", "cuda_graph")]
+    graph, near = faster("cuda_graph", 4.0, (3.7, 4.4), precision="bf16"), faster("no_grad", 3.76, (3.6, 4.2), precision="tf32")
+    assert beside.rival([first, cast, graph, near], lost) == near, "those of one precision count apart"
+    more = faster("compile_default", 4.2, (3.8, 4.6), precision="bf16")
+    assert beside.rival([first, cast, graph, more], lost, lower=True) is None, "two at most"
+
+
+def test_precision_is_given_up_step_by_step():
+    order = [faster("cuda_graph", 1.5, (1.45, 1.6)), faster("tf32", 1.80, (1.55, 2.1), precision="tf32"),
+             faster("bf16", 1.81, (1.55, 2.1), precision="bf16")]
+    assert beside.rival(order, [], lower=True).name == "tf32"
+    won = [timed("tf32", "cuda_graph", 1.2, (1.1, 1.3))]
+    order = beside.preferred(order, won)
+    assert order[0].name == "tf32" and beside.rival(order, won, lower=True) is None, "bf16 shows no 5% more than that"
 
 
 @pytest.mark.parametrize(("speedup", "interval", "wins"), [
@@ -115,3 +134,25 @@ def test_lower_precision_is_kept_where_it_is_faster_in_turns_though_its_judgemen
     assert set(outcome.kept) - {"no_grad"} == {kept} and "bf16 against tf32" in stages.screener.asked
     again = Stages(dict(stages.gains))
     assert run(workload, again, precision="bf16", resume=True).kept == outcome.kept and not again.screener.asked, "it is complete"
+
+
+def test_lower_precision_is_timed_in_turns_before_passes_are_dropped_and_by_a_resumed_run_where_there_was_no_time(workload):
+    """Both in a CUDA graph, so that either has a pass to drop."""
+    stages = Stages(dict.fromkeys(GAINS, 0.6) | {"no_grad": 1.0, "tf32": 1.5, "bf16": 2.0, "cuda_graph": 1.25})
+    stages.speedups |= {name: verdict("FASTER", speedup).model_copy(update={"interval": interval}) for name, speedup, interval in (
+        ("bf16+cuda_graph", 2.1, (1.8, 2.4)), ("tf32+cuda_graph", 1.9, (1.88, 1.92)))}
+    plain, asked = stages.screener.screen, stages.screener.asked
+    turns = "bf16__cuda_graph against tf32__cuda_graph"
+
+    def cut_off(ask):
+        if ask.against is None or "bf16" not in ask.file.name:
+            return plain(ask)
+        assert not any(" against " in name for name in asked), "before the ablation of what may not be kept"
+        return Screen(status="out_of_budget", reason="did not finish")
+
+    stages.screener.screen = cut_off
+    assert "tf32" in run(workload, stages, precision="bf16").kept and turns not in asked and any(" against " in name for name in asked)
+    stages.screener.screen = plain
+    assert "bf16" in run(workload, stages, precision="bf16", resume=True).kept and turns in asked
+    later = [name for name in asked[asked.index(turns):] if name.startswith("bf16__cuda_graph against") and name != turns]
+    assert len(later) == 2 and not any(name.startswith("bf16__cuda_graph against") for name in asked[:asked.index(turns)]), asked

@@ -464,6 +464,10 @@ def test_what_a_kernel_of_ones_own_gains_in_a_graph_is_tried_with_the_lowest_cas
     done = [*known, a_screen(context, 5, "separable_convolutions+bf16+cuda_graph", 3.0, precision="bf16").model_copy(
         update={"parents": (known[0].name,)})]
     assert strategy._casts_on_fastest(strategy.View(context, "bf16", done)) == [], "once; autocast, it excludes"
+    graph = [a_screen(context, 5, "cuda_graph", 2.0), *known[:1], known[1].model_copy(update={"parents": ("cuda_graph",)}), *known[4:]]
+    names = [item.name for item in strategy._casts_on_fastest(strategy.View(context, "bf16", graph))]
+    assert names == ["separable_convolutions+bf16+cuda_graph"], "though it gained nothing over the graph"
+    assert strategy._casts_on_fastest(strategy.View(context, "bf16", known[:1])) == [], "the casts themselves come first"
     slow = [*known[:-1], a_screen(context, 4, "bf16", 0.3, precision="bf16")]
     assert strategy._casts_on_fastest(strategy.View(context, "bf16", slow)) == [], "a cast that halves the speed"
 
@@ -481,7 +485,11 @@ def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
     assert next_of("bf16", known)[0] == "bf16+compile_default"
     assert next_of("tf32", known[2:]) == ["compile_default+tf32"]
     assert next_of("bf16", [*known[:3], a_screen(context, 3, "no_grad", 1.5)]) == [], "neither compiled nor in a graph"
-    assert next_of("equal", known[3:]) == []
+    assert next_of("equal", known[3:]) == [] and next_of("bf16", known[2:]) == [], "a cast is seen by itself first"
+    tried = [*known, a_screen(context, 4, "fold_conv_bn+compile_default", 20.0),
+             a_screen(context, 5, "fold_conv_bn+bf16+compile_default", 15.0, precision="bf16").model_copy(
+                 update={"parents": ("fold_conv_bn+compile_default",)})]
+    assert "bf16+compile_default" not in next_of("bf16", tried), "it gained nothing in other compiled code"
     tuned = a_screen(context, 4, "compile_max_autotune_no_cudagraphs", 21.0)
     assert next_of("bf16", [*known, tuned])[0] == "bf16+compile_default", "not what is still to be tuned"
     norm = replace(SEVEN["mlp"], operators={"aten::native_layer_norm": (1.0, 1)})

@@ -15,34 +15,32 @@ from .view import STEP
 BESIDE, AGAINST = "beside", "against"
 """Role of the row of such a timing (OF names the one whose speed-up it is), and the tag that names the other."""
 MOST = 2
-"""In one optimisation, at most: by then what is left is noise."""
+"""In one optimisation, at most, of one precision, and of two: by then what is left is noise."""
 LOWER_GAIN = 1.05
 """What a candidate of lower precision must show more to be timed beside one of higher precision: two judgements differ by less."""
 
 
 def rival(order: Sequence[Experiment], rows: Sequence[Experiment], *, lower: bool = False) -> Experiment | None:
     """The next to be timed beside the first of `order` (FASTER candidates, the one to keep first): of the same precision, the fastest by
-    the judge whose interval reaches as high as any lower end; `lower`: of lower precision, the fastest whose figure is larger by
-    LOWER_GAIN, though the intervals meet. None: there is none, or what is left was timed so before, or by ablation (`rows`: the
-    ledger's)."""
+    the judge whose interval reaches as high as any lower end; `lower`: of lower precision, as little lower as may be, the fastest whose
+    figure is larger by LOWER_GAIN, though the intervals meet. None: there is none, or what is left was timed so before, or by ablation
+    (`rows`: the ledger's)."""
     if not order or lower_bound(order[0]) is None:
         return None
-    first, names = order[0], {row.name for row in order}
+    first, levels = order[0], {row.name: PRECISION_ORDER.index(row.precision) for row in order}
     known = [{row.tags[OF], row.tags[AGAINST]} for row in rows if _is_beside(row) and row.status != "out_of_budget"]
-    if sum(pair <= names for pair in known) >= MOST:
+    if sum(pair <= levels.keys() and (len({levels[name] for name in pair}) > 1) == lower for pair in known) >= MOST:
         return None
-    if lower:
-        level = PRECISION_ORDER.index(first.precision)
-        cheaper = [row for row in order[1:] if PRECISION_ORDER.index(row.precision) > level and {row.name, first.name} not in known
-                   and _speed(row) >= LOWER_GAIN * _speed(first)]
-        return max(cheaper, key=_speed, default=None)
-    ablated = [{*row.passes} for row in ablation.rows_of(rows, first.name).values()]
     made_from = first.parents[:1] if first.origin == "ablation" else ()
-    alike = [row for row in order if row.precision == first.precision]
-    least = max(lower_bound(row) or 0.0 for row in alike)
-    others = [row for row in alike[1:] if row.name not in made_from and {*row.passes} not in ablated
-              and {row.name, first.name} not in known and upper_bound(row) >= least]
-    return max(others, key=_speed, default=None)
+    ablated = [{*row.passes} for row in ablation.rows_of(rows, first.name).values()]
+    others = [row for row in order[1:] if row.name not in made_from and {*row.passes} not in ablated
+              and not any({row.name, name} in known for name in (first.name, *(made_from if lower else ())))]
+    if lower:
+        cheaper = [row for row in others if levels[row.name] > levels[first.name] and _speed(row) >= LOWER_GAIN * _speed(first)]
+        return max(cheaper, key=lambda row: (-levels[row.name], _speed(row)), default=None)
+    least = max(lower_bound(row) or 0.0 for row in order if row.precision == first.precision)
+    alike = [row for row in others if row.precision == first.precision and upper_bound(row) >= least]
+    return max(alike, key=_speed, default=None)
 
 
 def preferred(order: Sequence[Experiment], rows: Sequence[Experiment]) -> list[Experiment]:

@@ -241,10 +241,11 @@ def _weights_alike(view: View) -> Experiment | None:
 
 
 def _casts_on_fastest(view: View) -> list[Candidate]:
-    """Where the fastest candidate is compiled, or in a CUDA graph of one's own, at a higher precision than is allowed: the casts of the
-    lowest one in it, under the default mode where its own measures kernels. By itself a cast is a kernel more, in compiled code none (a
-    LayerNorm over 4 M elements at bf16, H200: 1.01x alone, 22.7x compiled, 20.3x without it); and what a kernel of one's own gains, its
-    fastest cast has not (depthwise convolutions at bf16, H200: 1.65x in a graph, 6.51x with `separable_convolutions` too)."""
+    """Where the fastest candidate is compiled, or in a CUDA graph of one's own, at a higher precision than the lowest allowed: the casts of
+    that one in it, under the default mode where its own measures kernels, once they were seen alone or in a graph and did not halve the
+    speed. By itself a cast is a kernel more, in compiled code none (a LayerNorm over 4 M elements at bf16, H200: 1.01x alone, 22.7x
+    compiled, 20.3x without it); and what a kernel of one's own gains, the fastest with the cast may not have (depthwise convolutions at
+    bf16, H200: 1.65x in a graph, 6.51x with `separable_convolutions` too)."""
     best = fastest(view)
     if best is None or best.precision == view.precision or not (carrier_of(best.passes) is not None or GRAPH in best.passes):
         return []
@@ -252,11 +253,13 @@ def _casts_on_fastest(view: View) -> list[Candidate]:
     rest = [name for name in best.passes if name not in CASTS and name != mode]
     if mode is not None:
         rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
-    hopeless = {row.name for row in view.rows if (memory.screened_speedup(row) or 1.0) < HOPELESS}
-    casts = [item for item in _usable(view) if item.name in CASTS - hopeless and item.precision == view.precision]
+    seen = [(name, memory.screened_speedup(row) or 1.0) for row in view.rows if row.screen is not None
+            for name in CASTS & set(row.passes) if _own(row.passes) <= {name, GRAPH}]
+    casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
+    usable = [item for item in _usable(view) if item.name in casts and item.precision == view.precision]
     return still_open(view, [
-        candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension) for item in casts
-        if not _tried_on(view, item.name, [*rest, item.name], view.precision)])
+        candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension) for item in usable
+        if mode is None or not _tried_on(view, item.name, [*rest, item.name], view.precision)])  # bare, a graph says little
 
 
 def _kind(view: View, item: Candidate) -> str:
