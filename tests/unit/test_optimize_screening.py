@@ -625,8 +625,8 @@ def test_a_screen_that_takes_longer_than_its_kind_leaves_the_time_for_the_one_ju
 
 @pytest.mark.parametrize("budget", range(49, 100, 3))
 def test_what_is_begun_beside_a_winner_has_the_time_that_it_is_expected_to_take(workload, budget):
-    """The depthwise example on two cores in 60 s: nothing waited for the judge, the compiler on top of the winner was begun with 17 s left,
-    and ended after one second, as if a judgement had to follow."""
+    """The depthwise example on two cores in 60 s: nothing waited for the judge, the compiler on top of the winner was begun, and ended
+    after one second, as if a judgement had to follow."""
     stages = Stages(dict.fromkeys(GAINS, 0.97) | {"fold_conv_bn": 1.6, "compile_default": 1.02}, device="cpu",
                     seconds={"cheap": 9.7, "compile": 12.0})
     stages.speedups["fold_conv_bn"] = verdict("FASTER", 1.24)
