@@ -244,7 +244,7 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
         assert row["confirmed"] == ("confirmation" in said), (row["workload"], row["precision"], row["budget_s"])
 
 
-def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
+def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
     found = {row["workload"]: row for row in json.loads((folder / "cpu.json").read_text())["rows"]}
     assert pages.table(found.values()) == (folder / "cpu.md").read_text()
@@ -262,7 +262,11 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured():
     assert all(found[name]["kept"] == found[name]["rung"].split(" (")[0] for name in ("lstm_sequence_encoder", "mlp_activations"))
     left = {row["workload"]: row for row in found.values() if row["kept"] == "nothing"}
     assert left.keys() == {"gpt2", "sdpa_attention"} and "undecided" in left["sdpa_attention"]["rung"]
-    assert f"of GPT-2, whose best row, {left['gpt2']['rung_speedup']:.2f}x, was" in said
+    assert f"of GPT-2, whose best row, {left['gpt2']['rung_speedup']:.2f}x, was compiled and had not ended its screen in time" in said
+    unpack(LEDGERS, tmp_path)
+    screen = next(row.screen for row in Ledger(tmp_path / "ledgers" / "cpu8_gpt2_equal-60s" / "ledger.jsonl").rows
+                  if row.name == left["gpt2"]["rung"])
+    assert screen.status == "out_of_budget"
     assert f"of attention, whose best row, {left['sdpa_attention']['rung_speedup']:.2f}x, no judgement told from the original" in said
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said

@@ -15,15 +15,16 @@ from .view import STEP
 BESIDE, AGAINST = "beside", "against"
 """Role of the row of such a timing (OF names the one whose speed-up it is), and the tag that names the other."""
 MOST = 2
-"""In one optimisation, at most, of one precision, and of two: by then what is left is noise."""
+"""Such timings in one optimisation at most: so many between candidates of one precision, and so many between two precisions."""
 LOWER_GAIN = 1.05
-"""What a candidate of lower precision must show more to be timed beside one of higher precision: two judgements differ by less."""
+"""The judge's figure of a candidate of lower precision must be so many times that of the one of higher precision: less is no reason to
+give precision up."""
 
 
 def rival(order: Sequence[Experiment], rows: Sequence[Experiment], *, lower: bool = False) -> Experiment | None:
     """The next to be timed beside the first of `order` (FASTER candidates, the one to keep first): of the same precision, the fastest by
-    the judge whose interval reaches as high as any lower end; `lower`: of lower precision, as little lower as may be, the fastest whose
-    figure is larger by LOWER_GAIN, though the intervals meet. None: there is none, or what is left was timed so before, or by ablation
+    the judge whose interval reaches as high as any lower end; `lower`: of the next lower precision that has one, the fastest whose
+    figure is LOWER_GAIN times as large, though the intervals meet. None: there is none, or what is left was timed so before, or by ablation
     (`rows`: the ledger's)."""
     if not order or lower_bound(order[0]) is None:
         return None

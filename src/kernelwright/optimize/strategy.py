@@ -257,9 +257,10 @@ def _casts_on_fastest(view: View) -> list[Candidate]:
             for name in CASTS & set(row.passes) if _own(row.passes) <= {name, GRAPH}]
     casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
     usable = [item for item in _usable(view) if item.name in casts and item.precision == view.precision]
-    return still_open(view, [
-        candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension) for item in usable
-        if mode is None or not _tried_on(view, item.name, [*rest, item.name], view.precision)])  # bare, a graph says little
+    # That a cast gained nothing in a graph alone says little of what it gains beside a kernel of one's own.
+    tried = {item.name for item in usable if mode is not None and _tried_on(view, item.name, [*rest, item.name], view.precision)}
+    return still_open(view, [candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension)
+                             for item in usable if item.name not in tried])
 
 
 def _kind(view: View, item: Candidate) -> str:
