@@ -28,7 +28,7 @@ from kernelwright.optimize import (
     view,
     waiting,
 )
-from kernelwright.optimize.stages import COUNTED_BUDGET_S, SPARE_S
+from kernelwright.optimize.stages import COUNTED_BUDGET_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = {
@@ -37,7 +37,6 @@ FACTS = {
          (budget.RESERVE_MARGIN, budget.SCREENED_MARGIN)),
         (r"with up to (\d+) s of timing \(five times the pairs; at least (\d+) s", (confirm.LONG_TIMING_S, confirm.WORTH_TIMING_S)),
         (r"share one error budget of (\d+)%", (100 * ALPHA,)),
-        (r"left out where less than (\d+) s of the budget are left", (SPARE_S,)),
         (r"and the report take at most (\d+) s more", (audits.CLOSING_S,)),
         (r"medians within the run differ more than ([\d.]+)-fold", (summary.NOTABLE_SPREAD,)),
         (r"where the two durations are more than (\d+)% apart", (round(100 * (summary.OWN_TIMING_APART - 1)),)),

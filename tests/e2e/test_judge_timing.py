@@ -2,13 +2,15 @@
 
 import dataclasses
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from kernelwright.judge import JudgeOptions, ReferenceSession, judge, run
+from kernelwright.judge import JudgeOptions, ReferenceSession, conditions, judge, run
 from kernelwright.judge.options import Deadline
 from kernelwright.judge.replies import Called, Done, InputsMade, OutputBytes, Prepared, Times, Work
+from kernelwright.model.verdict import ACCEPTABLE
 from kernelwright.model.workload import WorkloadRef
 from warm_start import warm_start
 
@@ -94,6 +96,24 @@ def test_every_condition_gets_its_row_and_every_phase_its_seconds(session):
     assert graph.not_applicable == "reference: CUDA graphs need a GPU" and graph.speedup is None
     assert {"start", "build", "correctness", "warm-up", "timing", "conditions", "audits"} <= verdict.phases_s.keys()
     assert 0.8 * verdict.elapsed_s <= sum(verdict.phases_s.values()) <= verdict.elapsed_s + 0.1
+
+
+def test_the_end_of_the_time_costs_further_conditions_and_no_verdict(session, monkeypatch):
+    real, asked = conditions._measured, JudgeOptions().conditions
+
+    def until_the_second(reference, candidate, name, budget_s):
+        if name == "end to end":
+            candidate.deadline.at_s = time.monotonic()
+        return real(reference, candidate, name, budget_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conditions, "_measured", until_the_second)
+        verdict = judge(WIDE, SAME, options(conditions=asked), session=session, deadline_s=time.monotonic() + 100)
+    assert verdict.verdict in ACCEPTABLE and verdict.comparison is not None
+    assert [row.condition for row in verdict.timings] == ["warm", "cold L2"] == ["warm", *asked[:1]]
+    assert "the time was up while further conditions were timed" in verdict.reasons
+    again = judge(WIDE, SAME, options(conditions=asked[:1]), session=session)
+    assert [row.condition for row in again.timings] == ["warm", "cold L2"], "another reference takes its place"
 
 
 @pytest.mark.parametrize(("found", "expected"), [

@@ -195,7 +195,7 @@ def test_without_nvml_nothing_is_dropped_and_that_is_said(monkeypatch):
 
 
 def test_each_condition_has_a_row_and_one_that_cannot_be_had_its_reason():
-    rows = conditions.measure(StandIn("reference", 2 * CALL_NS), StandIn("candidate"), ("cold L2", "end to end", "graph"))
+    rows = [*conditions.measure(StandIn("reference", 2 * CALL_NS), StandIn("candidate"), ("cold L2", "end to end", "graph"))]
     assert [row.condition for row in rows] == ["cold L2", "end to end", "graph"]
     for row in rows[:2]:
         assert row.speedup == pytest.approx(2, rel=0.01) and row.interval[0] <= row.speedup <= row.interval[1]
@@ -204,15 +204,15 @@ def test_each_condition_has_a_row_and_one_that_cannot_be_had_its_reason():
 
 
 def test_a_process_that_a_capture_ends_costs_its_row_and_no_other_condition_may():
-    rows = conditions.measure(StandIn("reference", conditions=("graph",)), StandIn("candidate", dies_at="graph"), ("graph",))
+    rows = [*conditions.measure(StandIn("reference", conditions=("graph",)), StandIn("candidate", dies_at="graph"), ("graph",))]
     assert rows[0].not_applicable == "candidate: was killed"
     with pytest.raises(WorkerFailed):
-        conditions.measure(StandIn("reference"), StandIn("candidate", dies_at="cold L2"), ("cold L2",))
+        list(conditions.measure(StandIn("reference"), StandIn("candidate", dies_at="cold L2"), ("cold L2",)))
 
 
 def test_a_call_of_seconds_is_not_timed_again_under_every_condition():
     reference, candidate = StandIn("reference"), StandIn("candidate")
-    rows = conditions.measure(reference, candidate, ("cold L2", "graph"), pair_s=4.0)
+    rows = [*conditions.measure(reference, candidate, ("cold L2", "graph"), pair_s=4.0)]
     assert [row.not_applicable for row in rows] == ["a call takes too long for it (4 s on both sides together)"] * 2
     assert not reference.asked and not candidate.asked
 

@@ -21,8 +21,8 @@ from archives import unpack
 from kernelwright.model.errors import BadInput
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import ablation, strategy
 from kernelwright.optimize import state as states
-from kernelwright.optimize import strategy
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.hypothesis import ratio_of
 from kernelwright.optimize.ledger import Ledger
@@ -180,6 +180,19 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
                         ("the depthwise example to {0}, {1} over it (`separable", "depthwise_separable_conv"),
                         ("the convolutions to {0}, {1} over it (`fold_conv_bn` and `fuse_conv_relu`)", "conv_block")):
         assert words.format(*(f"{by_name[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    assert all(row["speedup"] < by_name[row["workload"]]["speedup"] for row in middle
+               if row["workload"] in ("depthwise_separable_conv", "conv_block"))
+    assert "(of the depthwise example and the convolutions less than at equal precision in later searches" in said
+    rows_of = Ledger(tmp_path / "ledgers" / "h200z_mlp_activations_equal-120s" / "ledger.jsonl").rows
+    without = next(row.screen.speedup for row in rows_of if row.tags.get("without") == "freeze_weights")
+    rest = next(row.verdict.speedup for row in rows_of if row.name == "split_products+compile_default+cuda_graph" and row.verdict)
+    assert f"`freeze_weights` earned nothing ({without:.3f}x), and stayed, since the rest, {rest:.2f}x, had been judged before" in said
+    errors = judged(tmp_path, "h200z_sdpa_attention_equal-120s")[-1].correctness.errors
+    odd = next(one for one in errors if one.distribution == "constant_rows")
+    usual = max(one.candidate_error / one.reference_error for one in errors if not one.distribution)
+    assert f"Attention errs at most {usual:.2f} times as much" in said
+    assert f"{odd.candidate_error / odd.reference_error:.0f} times on rows of one value ({odd.candidate_error:.1e}; the judge allows " \
+        f"{odd.limit:.1e} there)".replace("e-0", "e-") in said
     assert same_half_hour(tmp_path, "h200z", "equal") == 7 and "120 s each, all seven within half an hour" in said
     assert (len(lower), len(middle)) == (7, 7)
     means = [[f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
@@ -249,6 +262,22 @@ def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
              str(sum(row.get("confirmed") is False for row in found)),
              f"{sum(row['used_s'] <= row['budget_s'] for row in found)} of {len(found)}"]
     assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
+
+
+def test_what_is_said_of_ablations_is_so_in_the_ledgers(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    found: list[str] = []
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        rows_of = Ledger(file).rows
+        kept = next((row.tags.get("of", row.name) for row in reversed(rows_of) if row.kept), None)
+        winner = next((row for row in reversed(rows_of) if row.name == kept and not row.tags), None)
+        if winner is not None and (passes := set(ablation.to_drop(winner))):
+            names = (winner.name, *(winner.parents[:1] if winner.origin == "ablation" else ()))
+            tried = passes & {name for one in names for name in ablation.rows_of(rows_of, one)}
+            found.append("whole" if tried == passes else "in part" if tried else "not")
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    assert f"of {len(found)} winners of several passes in the ledgers of the [predictions](predictions.md) {found.count('whole')} were " \
+        f"taken apart whole, {found.count('in part')} in part" in said
 
 
 def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):

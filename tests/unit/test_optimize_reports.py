@@ -434,9 +434,8 @@ def test_every_value_of_the_page_is_in_report_md_too(tmp_path):
     assert "| compile_reduce_overhead | equal | n/a | n/a | n/a | not tried |" in report, "the whole ladder is shown"
 
 
-def test_only_the_confirmation_is_timed_under_further_conditions_and_never_at_its_own_cost():
-    assert claimed(Path("out/optimized.py"), 60.0) == CONDITIONS
-    assert claimed(Path("out/optimized.py"), 20.0) == () == claimed(Path("out/candidates/01_no_grad.py"), 600.0)
+def test_only_the_confirmation_is_timed_under_further_conditions():
+    assert claimed(Path("out/optimized.py")) == CONDITIONS and claimed(Path("out/candidates/01_no_grad.py")) == ()
 
 
 def test_the_claim_over_a_row_of_the_ladder_is_the_figure_of_the_two_in_turns_where_there_is_one(tmp_path):

@@ -151,6 +151,21 @@ def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload)
     assert slim.origin == "ablation" and slim.parents and slim.verdict is not None
 
 
+def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload):
+    """The MLP on an H200: freeze_weights earned 0.993x, and stayed, since the judge had seen the rest already."""
+    stages = Stages()
+    real = stages.speed
+    stages.speed = lambda passes: real(passes) * (1.003 if {"cudnn_benchmark", *BEST} <= {*passes, "no_grad"} else 1.0)
+    outcome = run(workload, stages, budget_s=2000.0)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    known = [set(row.passes) for row in every if row.verdict is not None and not row.tags and row.origin != "ablation"]
+    assert BEST in known and {*BEST, "cudnn_benchmark"} in known, "the judge saw both before"
+    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
+    assert dropped["cudnn_benchmark"] == "no" and set(outcome.kept) == BEST
+    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
+    assert slim.origin == "ablation" and slim.parents and stages.judged.count(slim.name) == 1, "judged once"
+
+
 def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
     stages = Stages()
     outcome = run(workload, stages)

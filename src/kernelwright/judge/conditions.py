@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import statistics as order
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..model.verdict import ConditionTiming
 from .channel import WorkerFailed
@@ -24,24 +24,24 @@ MOST_OVER = 10
 
 def measure(
     reference: Exchange, candidate: Exchange, names: Sequence[str], budget_s: float = BUDGET_S, pair_s: float = 0.0,
-) -> tuple[ConditionTiming, ...]:
-    """Time both under each condition. pair_s: a call of both sides, warm. While one side is timed the other process is stopped.
+) -> Iterator[ConditionTiming]:
+    """Time both under each condition; each row as it is done. pair_s: a call of both sides, warm. While one side is timed the other
+    process is stopped.
 
     Raises WorkerFailed, OutOfTime.
     """
-    rows: list[ConditionTiming] = []
     for name in names:
         if 2 * MIN_QUADS * pair_s > MOST_OVER * budget_s:
             why = f"a call takes too long for it ({pair_s:.2g} s on both sides together)"
-            rows.append(ConditionTiming(condition=name, not_applicable=why))
+            yield ConditionTiming(condition=name, not_applicable=why)
             continue
         try:
-            rows.append(_measured(reference, candidate, name, budget_s))
+            row = _measured(reference, candidate, name, budget_s)
         except WorkerFailed as error:
             if name != "graph" or error.code == "forged":  # an ordinary call must not fail; a capture may, and end its process
                 raise
-            rows.append(ConditionTiming(condition=name, not_applicable=f"{error.role}: {error.message[:200]}"))
-    return tuple(rows)
+            row = ConditionTiming(condition=name, not_applicable=f"{error.role}: {error.message[:200]}")
+        yield row
 
 
 def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: float) -> ConditionTiming:

@@ -399,12 +399,21 @@ class _Judgement:
             if not usable and self.options.conditions:
                 self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
             elif self.options.conditions:
-                with self._exclusive(), self._phase("conditions"):
-                    self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
-                if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
-                    self._after_capture()
+                self._time_further(reference, mine)
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
+
+    def _time_further(self, reference: Exchange, mine: Exchange) -> None:
+        """The conditions decide nothing, so the end of the time costs them alone, and the reference's process."""
+        assert self.timed is not None
+        try:
+            with self._exclusive(), self._phase("conditions"):
+                self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
+        except OutOfTime:
+            self.notes.append("the time was up while further conditions were timed")
+            self.session.rest()
+        if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
+            self._after_capture()
 
     def _audit(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> tuple[str | None, bool]:
         """Audits that run the candidate once more, of one that nothing was found against: the reason for CHEAT, if any, and whether its

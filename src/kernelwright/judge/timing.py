@@ -137,11 +137,12 @@ def compare(
 def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: Sequence[str], max_timing_s: float) -> list[str]:
     """Time under further conditions, after `compare`; returns notes. Last of all: a failed capture may leave a process useless.
 
-    Raises WorkerFailed, OutOfTime.
+    Raises WorkerFailed, and OutOfTime (what was timed by then is in `timed`).
     """
     budget_s = min(conditions.BUDGET_S, max_timing_s / 6)
     with same_cores([who.worker.pid for who in (reference, candidate)], timed.threads):
-        timed.conditions = conditions.measure(reference, candidate, names, budget_s, _pair_s(timed))
+        for row in conditions.measure(reference, candidate, names, budget_s, _pair_s(timed)):
+            timed.conditions = (*timed.conditions, row)
     note = conditions.slower_cold(timed.decision, timed.conditions)
     return [note] if note else []
 

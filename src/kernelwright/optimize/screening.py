@@ -401,16 +401,19 @@ class ScreenedSearch(TimedSearch):
         return True
 
     def _judge_slim(self, winner: Experiment) -> None:
-        """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster."""
+        """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster. Where the
+        judge saw it before, its row is written again, as made by ablation."""
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
             return
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
         known = self.view().row(item.name)
+        made = {"origin": "ablation", "parents": (winner.name,)}
         if known is not None and known.verdict is not None:
+            self.ledger.append(known.model_copy(update={"index": self.ledger.next_index(), **made}))
             return
         if known is None or known.screen is None:
             self._screen_one(item)
             known = self.view().row(item.name)
         if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * self._judgement_s(known):
-            self._judge_one(known.model_copy(update={"origin": "ablation", "parents": (winner.name,)}))
+            self._judge_one(known.model_copy(update=made))

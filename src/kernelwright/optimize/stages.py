@@ -46,14 +46,10 @@ OPTIMIZED_VERSION = "optimized"
 """The version name under which optimized.py stands in contracts and the development log."""
 
 
-SPARE_S = 30.0
-"""The gain under further conditions (in a graph, end to end) takes a few seconds after the verdict's own timing: it is left out where
-less than this is left, so that it never costs a confirmation."""
 
-
-def claimed(candidate: Path, seconds: float) -> tuple[Condition, ...]:
-    """Conditions that a judgement with so many seconds is timed under, beside warm: those of optimized.py are the report's claims."""
-    return CONDITIONS if candidate.name == OPTIMIZED and seconds >= SPARE_S else ()
+def claimed(candidate: Path) -> tuple[Condition, ...]:
+    """Conditions that a judgement is timed under, beside warm and after it: those of optimized.py are the report's claims."""
+    return CONDITIONS if candidate.name == OPTIMIZED else ()
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ class RealStages:
         with contextlib.closing(self.prepared.pop()) if self.prepared else self._session(workload) as session, self._announced(session):
 
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
-                further = CONDITIONS if effort.audits else claimed(candidate, seconds)
+                further = CONDITIONS if effort.audits else claimed(candidate)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
                                                      "conditions": further, "cross_check": effort.audits, "measures": effort.measures})
                 if self.open_screeners:

@@ -445,8 +445,9 @@ def _added(view: View, row: Experiment) -> set[str]:
 
 
 def _rescues(view: View) -> list[Candidate]:
-    """What gained in some candidate and is missing from the best one: all of it at once, and each of the strongest that the best one
-    excludes (another compile mode, a capture of one's own) in the excluding pass's place, with all that goes with it."""
+    """What gained in some candidate, is missing from the best one and did not fail or turn out to be of no use on top of it: all of it at
+    once, and each of the strongest that the best one excludes (another compile mode, a capture of one's own) in the excluding pass's
+    place, with all that goes with it."""
     trials = memory.trials_of(view.rows)
     by_name = {row.name: row.passes for row in view.rows}
     parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else always(row.passes) for row in view.rows}
@@ -456,7 +457,10 @@ def _rescues(view: View) -> list[Candidate]:
         best = incumbent(view, level)
         if best is None:
             continue
+        refused_by_best = {frozenset(_added(view, row)) for row in view.rows
+                           if row.parents[:1] == (best.name,) and _is_bad(row) and IDLE not in row.reason}
         missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes
+                          and frozenset({name}) not in refused_by_best
                           and PRECISION_ORDER.index(CATALOGUE[name].precision) <= PRECISION_ORDER.index(level)),
                          key=lambda name: (-gains[name], name))
         added: list[str] = []

@@ -12,11 +12,11 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return share_words(context, context.share_pct(*PRODUCTS, *CONVOLUTIONS), "products and convolutions, whose weights are laid out once,")
+    return share_words(context, context.share_pct(*PRODUCTS, *CONVOLUTIONS), "products and convolutions, whose weights become constants,")
 
 
 PASS = Pass(
     name="freeze_weights", layer=LAYER_COMPILE, level="inductor", dimension="layout", cost="compile",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True,
-    why="Weights are constants for the compiler: laid out for their products once; what depends on weights alone is computed once.",
+    why="Weights are constants for the compiler: what depends on them alone (a transposed copy, a cast) is computed once.",
 )
