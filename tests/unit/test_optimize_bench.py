@@ -242,6 +242,16 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert "3.51" in [f"{row.screen.speedup:.2f}" for row in now if row.name == "bf16+fuse_linear_activation+compile_default+cuda_graph"]
 
 
+def test_what_is_said_of_calls_from_end_to_end_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    for words, name in (("of the LSTM at bf16 {0} of {1}, of att", "h200za_lstm_sequence_encoder_bf16-120s"),
+                        ("of attention at bf16 on an H100 {0} of {1}, of the conv", "h100za_sdpa_attention_bf16-120s"),
+                        ("of the convolutions at equal precision in 480 s {0} of {1} (", "h200q_conv_block_equal-480s")):
+        found = [{row.condition: f"{row.speedup:.2f}x" for row in one.timings if row.speedup} for one in judged(tmp_path, name)]
+        assert words.format(*next((one["end to end"], one["warm"]) for one in found if "end to end" in one)) in said, words
+
+
 @pytest.mark.parametrize(("runs", "precision", "budget_s"), [
     ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "equal", 120.0), ("h100", "bf16", 120.0),
     ("h100", "tf32", 120.0),
