@@ -407,10 +407,13 @@ class ScreenedSearch(TimedSearch):
         if not dropped:
             return
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
-        known = self.view().row(item.name)
         made = {"origin": "ablation", "parents": (winner.name,)}
+        judged = next((row for row in self.best() if row.name == item.name), None)
+        if judged is not None:
+            self.ledger.append(judged.model_copy(update={"index": self.ledger.next_index(), **made}))
+            return
+        known = self.view().row(item.name)
         if known is not None and known.verdict is not None:
-            self.ledger.append(known.model_copy(update={"index": self.ledger.next_index(), **made}))
             return
         if known is None or known.screen is None:
             self._screen_one(item)

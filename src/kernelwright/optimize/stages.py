@@ -46,7 +46,6 @@ OPTIMIZED_VERSION = "optimized"
 """The version name under which optimized.py stands in contracts and the development log."""
 
 
-
 def claimed(candidate: Path) -> tuple[Condition, ...]:
     """Conditions that a judgement is timed under, beside warm and after it: those of optimized.py are the report's claims."""
     return CONDITIONS if candidate.name == OPTIMIZED else ()

@@ -1,5 +1,5 @@
 """Weights as constants of the compiled code: what depends on weights alone, a transposed copy or a cast, is computed once. A linear
-layer's own weight stays as it is: rows along the summed dimension are what BLAS's kernels read fastest."""
+layer's own weight stays as it is, rows along the summed dimension: BLAS's kernels take it so."""
 
 from __future__ import annotations
 
