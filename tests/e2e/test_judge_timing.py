@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.judge import JudgeOptions, ReferenceSession, conditions, judge, run
+from kernelwright.judge import JudgeOptions, ReferenceSession, conditions, judge, run, timing
 from kernelwright.judge.options import Deadline
 from kernelwright.judge.replies import Called, Done, InputsMade, OutputBytes, Prepared, Times, Work
 from kernelwright.model.verdict import ACCEPTABLE
@@ -98,22 +98,32 @@ def test_every_condition_gets_its_row_and_every_phase_its_seconds(session):
     assert 0.8 * verdict.elapsed_s <= sum(verdict.phases_s.values()) <= verdict.elapsed_s + 0.1
 
 
-def test_the_end_of_the_time_costs_further_conditions_and_no_verdict(session, monkeypatch):
-    real, asked = conditions._measured, JudgeOptions().conditions
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_the_end_of_the_time_costs_further_conditions_and_no_verdict(session, monkeypatch, side):
+    """In the midst of the second, while the other side is stopped."""
+    real, asked, blocks = conditions._block, JudgeOptions().conditions, []
 
-    def until_the_second(reference, candidate, name, budget_s):
-        if name == "end to end":
-            candidate.deadline.at_s = time.monotonic()
-        return real(reference, candidate, name, budget_s)
+    def until_the_second(who, samples, calls, first):
+        blocks.append(who.worker.role)
+        if first and len(blocks) > 24 and who.worker.role == side:
+            who.deadline.at_s = time.monotonic()
+        return real(who, samples, calls, first)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conditions, "_measured", until_the_second)
+        patch.setattr(conditions, "_block", until_the_second)
         verdict = judge(WIDE, SAME, options(conditions=asked), session=session, deadline_s=time.monotonic() + 100)
     assert verdict.verdict in ACCEPTABLE and verdict.comparison is not None
-    assert [row.condition for row in verdict.timings] == ["warm", "cold L2"] == ["warm", *asked[:1]]
-    assert "the time was up while further conditions were timed" in verdict.reasons
+    names = [row.condition for row in verdict.timings]
+    assert names[0] == "warm" and "graph" not in names
+    assert any(reason.startswith("further conditions were left out: the time was up while") for reason in verdict.reasons)
     again = judge(WIDE, SAME, options(conditions=asked[:1]), session=session)
     assert [row.condition for row in again.timings] == ["warm", "cold L2"], "another reference takes its place"
+
+
+def test_conditions_may_be_for_what_is_faster_alone(session, monkeypatch):
+    monkeypatch.setattr(run, "compare", lambda *args, **named: dataclasses.replace(timing.compare(*args, **named), decision="SAME"))
+    assert len(judge(WIDE, SAME, options(conditions=("cold L2",)), session=session).timings) == 2
+    assert len(judge(WIDE, SAME, options(conditions=("cold L2",), conditions_if_faster=True), session=session).timings) == 1
 
 
 @pytest.mark.parametrize(("found", "expected"), [

@@ -23,7 +23,7 @@ from kernelwright.optimize.explain import won_before
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.conditions import has_products
-from kernelwright.optimize.plan import LADDER, candidate, slim_first
+from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
@@ -158,12 +158,15 @@ def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload
     stages.speed = lambda passes: real(passes) * (1.003 if {"cudnn_benchmark", *BEST} <= {*passes, "no_grad"} else 1.0)
     outcome = run(workload, stages, budget_s=2000.0)
     every = Ledger(outcome.out_dir / "ledger.jsonl").rows
-    known = [set(row.passes) for row in every if row.verdict is not None and not row.tags and row.origin != "ablation"]
+    known = [set(row.passes) for row in every if row.verdict is not None and not row.tags]
     assert BEST in known and {*BEST, "cudnn_benchmark"} in known, "the judge saw both before"
     dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
     assert dropped["cudnn_benchmark"] == "no" and set(outcome.kept) == BEST
     slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
-    assert slim.origin == "ablation" and slim.parents and stages.judged.count(slim.name) == 1, "judged once"
+    assert set(CATALOGUE) - {"cudnn_benchmark"} >= set(slim.passes) and stages.judged.count(slim.name) == 1, "judged once"
+    assert ablation.whole_of(slim) == next(row.tags["of"] for row in every if ablation.is_ablation(row))
+    before = next(row for row in every if row.name == slim.name)
+    assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
 
 
 def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
@@ -997,9 +1000,9 @@ def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster(
 
     whole, other = made("whole", 2.0), made("other", 1.9)
     slim = made("slim", 1.98, origin="ablation", parents=("whole",))
-    assert [row.name for row in slim_first([whole, other, slim])] == ["slim", "whole", "other"]
+    assert [row.name for row in ablation.slim_first([whole, other, slim])] == ["slim", "whole", "other"]
     slow = made("slim", 1.5, origin="ablation", parents=("whole",))
-    assert [row.name for row in slim_first([whole, other, slow])] == ["whole", "other", "slim"]
+    assert [row.name for row in ablation.slim_first([whole, other, slow])] == ["whole", "other", "slim"]
 
 
 def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead():

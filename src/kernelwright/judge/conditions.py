@@ -84,10 +84,10 @@ def _block(who: Exchange, samples: int, calls: int, first: int) -> float:
     return order.median(reply.events_ns or reply.host_ns) / calls
 
 
-def slower_cold(decision: str, rows: Sequence[ConditionTiming]) -> str | None:
-    """What to say of a candidate that is faster warm and slower cold."""
+def slower_cold(decision: str, rows: Sequence[ConditionTiming]) -> list[str]:
+    """What to say of a candidate that is faster warm and slower cold; [] of others."""
     cold = next((row for row in rows if row.condition == "cold L2" and row.interval is not None), None)
     if decision != "FASTER" or cold is None or cold.interval is None or cold.speedup is None or cold.interval[1] >= 1:
-        return None
-    return (f"faster with warm caches only: with cold ones it is slower, {cold.speedup:.3g}x "
-            f"[{cold.interval[0]:.3g}, {cold.interval[1]:.3g}]")
+        return []
+    return [f"faster with warm caches only: with cold ones it is slower, {cold.speedup:.3g}x "
+            f"[{cold.interval[0]:.3g}, {cold.interval[1]:.3g}]"]

@@ -59,6 +59,8 @@ class JudgeOptions(Record):
     ghost replay (about a second)."""
     conditions: tuple[Condition, ...] = CONDITIONS
     """Further conditions to time under, beside warm: they inform, and decide nothing."""
+    conditions_if_faster: bool = False
+    """Only where the first pair of processes says FASTER."""
     cross_check: bool = True
     """On a GPU: compare the timer with what torch.profiler records of the kernels."""
     confirm: bool = True

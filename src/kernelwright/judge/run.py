@@ -17,7 +17,7 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Audit, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
-from . import guards, kernels, pairs, roofs, sanitizer, screening, undisturbed
+from . import conditions, guards, kernels, pairs, roofs, sanitizer, screening, undisturbed
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .correctness import PRECISION_ORDER
@@ -398,20 +398,21 @@ class _Judgement:
                 return "CHEAT", (self.timed.cheat,)
             if not usable and self.options.conditions:
                 self.notes.append("further conditions were not timed: the ghost replay ended the candidate's process")
-            elif self.options.conditions:
+            elif self.options.conditions and (self.timed.decision == "FASTER" or not self.options.conditions_if_faster):
                 self._time_further(reference, mine)
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
 
     def _time_further(self, reference: Exchange, mine: Exchange) -> None:
-        """The conditions decide nothing, so the end of the time costs them alone, and the reference's process."""
+        """The conditions decide nothing: the end of the time costs them and the processes, not what this pair said."""
         assert self.timed is not None
         try:
             with self._exclusive(), self._phase("conditions"):
-                self.notes += time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
-        except OutOfTime:
-            self.notes.append("the time was up while further conditions were timed")
+                time_further(self.timed, reference, mine, self.options.conditions, self.options.max_timing_s)
+        except OutOfTime as error:
+            self.notes.append(f"further conditions were left out: {error.message}")
             self.session.rest()
+        self.notes += conditions.slower_cold(self.timed.decision, self.timed.conditions)
         if any(row.condition == "graph" and row.not_applicable for row in self.timed.conditions):
             self._after_capture()
 

@@ -134,8 +134,8 @@ def compare(
     return timed
 
 
-def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: Sequence[str], max_timing_s: float) -> list[str]:
-    """Time under further conditions, after `compare`; returns notes. Last of all: a failed capture may leave a process useless.
+def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: Sequence[str], max_timing_s: float) -> None:
+    """Time under further conditions, after `compare`. Last of all: a failed capture may leave a process useless.
 
     Raises WorkerFailed, and OutOfTime (what was timed by then is in `timed`).
     """
@@ -143,8 +143,6 @@ def time_further(timed: Timed, reference: Exchange, candidate: Exchange, names: 
     with same_cores([who.worker.pid for who in (reference, candidate)], timed.threads):
         for row in conditions.measure(reference, candidate, names, budget_s, _pair_s(timed)):
             timed.conditions = (*timed.conditions, row)
-    note = conditions.slower_cold(timed.decision, timed.conditions)
-    return [note] if note else []
 
 
 def _pair_s(timed: Timed) -> float:

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from .confirm import OF, ROLE
+from .plan import lower_bound, upper_bound
 
 ABLATION, WITHOUT, EARNED = "ablation", "without", "earned"
 """Tags of an ablation's row: its role, the pass that was dropped, and "yes", "no" or "unknown"."""
+LEFT_OF = "left of"
+"""Tag of a candidate that is what ablation left of another: that one's name. Where it was tried before for a reason of its own, its origin
+and parents stay those."""
 WORTH = 1.005
 """A pass must earn half a percent: less is below what a screen of two seconds can see."""
 NEVER = frozenset({"no_grad", "unwrap_compiled"})
@@ -19,6 +23,11 @@ NEVER = frozenset({"no_grad", "unwrap_compiled"})
 def is_ablation(row: Experiment) -> bool:
     """Whether a ledger's row is an ablation's."""
     return row.tags.get(ROLE) == ABLATION
+
+
+def whole_of(row: Experiment) -> str | None:
+    """The name of the winner of which ablation left this candidate; None where it is none."""
+    return row.tags.get(LEFT_OF) or (row.parents[0] if row.origin == "ablation" and row.parents else None)
 
 
 def to_drop(row: Experiment) -> list[str]:
@@ -62,3 +71,15 @@ def slimmed(passes: Sequence[str], dropped: Iterable[str]) -> list[str]:
     """What is left."""
     gone = set(dropped)
     return [name for name in passes if name not in gone]
+
+
+def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
+    """The same order, but a candidate that ablation left of another stands before that where their intervals overlap: what earns nothing
+    is not kept."""
+    found = list(order)
+    for slim in [row for row in order if whole_of(row) is not None]:
+        whole = next((row for row in found if row.name == whole_of(slim)), None)
+        if whole is not None and found.index(whole) < found.index(slim) and upper_bound(slim) >= (lower_bound(whole) or 0.0):
+            found.remove(slim)
+            found.insert(found.index(whole), slim)
+    return found

@@ -9,7 +9,7 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
 from . import ablation
 from .confirm import OF, ROLE
-from .plan import lower_bound, slim_first, upper_bound
+from .plan import lower_bound, upper_bound
 from .view import STEP
 
 BESIDE, AGAINST = "beside", "against"
@@ -32,7 +32,8 @@ def rival(order: Sequence[Experiment], rows: Sequence[Experiment], *, lower: boo
     known = [{row.tags[OF], row.tags[AGAINST]} for row in rows if _is_beside(row) and row.status != "out_of_budget"]
     if sum(pair <= levels.keys() and (len({levels[name] for name in pair}) > 1) == lower for pair in known) >= MOST:
         return None
-    made_from = first.parents[:1] if first.origin == "ablation" else ()
+    whole = ablation.whole_of(first)
+    made_from = (whole,) if whole is not None else ()
     ablated = [{*row.passes} for row in ablation.rows_of(rows, first.name).values()]
     others = [row for row in order[1:] if row.name not in made_from and {*row.passes} not in ablated
               and not any({row.name, name} in known for name in (first.name, *(made_from if lower else ())))]
@@ -55,7 +56,7 @@ def preferred(order: Sequence[Experiment], rows: Sequence[Experiment]) -> list[E
         faster, slower = places
         if faster is not None and slower is not None and slower < faster and row.screen.speedup >= STEP and row.screen.interval[0] > 1.0:
             found.insert(slower, found.pop(faster))
-            found = slim_first(found)
+            found = ablation.slim_first(found)
     return found
 
 

@@ -15,7 +15,7 @@ from . import ablation, beside, shown
 from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .passes import CATALOGUE
-from .plan import CASTS, LADDER, best, slim_first
+from .plan import CASTS, LADDER, best
 
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
@@ -174,7 +174,7 @@ def by_precision(end: Ending) -> list[dict[str, str]]:
     the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     rows = counted(end.rows, end.confirmations)
-    tops = {level: next(iter(beside.preferred(slim_first(best(rows, (level,))), end.history)), None) for level in allowed}
+    tops = {level: next(iter(beside.preferred(ablation.slim_first(best(rows, (level,))), end.history)), None) for level in allowed}
     equal = speedup_of(tops["equal"]) or 1.0
     return [_precision_row(end, level, row, equal) for level, row in tops.items()]
 

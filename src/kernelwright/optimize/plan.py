@@ -146,18 +146,6 @@ def ranked(rows: Iterable[Experiment]) -> list[Experiment]:
     return order
 
 
-def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
-    """The same order, but a candidate that ablation made stands before the one that it was made from where their intervals overlap: what
-    earns nothing is not kept."""
-    found = list(order)
-    for slim in [row for row in order if row.origin == "ablation" and row.parents]:
-        whole = next((row for row in found if row.name == slim.parents[0]), None)
-        if whole is not None and found.index(whole) < found.index(slim) and upper_bound(slim) >= (lower_bound(whole) or 0.0):
-            found.remove(slim)
-            found.insert(found.index(whole), slim)
-    return found
-
-
 def lower_bound(row: Experiment) -> float | None:
     """Lower end of the speed-up's interval of a FASTER row, else None."""
     if row.verdict is None or row.verdict.verdict != "FASTER" or row.verdict.interval is None:

@@ -402,21 +402,19 @@ class ScreenedSearch(TimedSearch):
 
     def _judge_slim(self, winner: Experiment) -> None:
         """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster. Where the
-        judge saw it before, its row is written again, as made by ablation."""
+        judge saw it before, its row is written again, with its tag."""
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
             return
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
-        made = {"origin": "ablation", "parents": (winner.name,)}
-        judged = next((row for row in self.best() if row.name == item.name), None)
-        if judged is not None:
-            self.ledger.append(judged.model_copy(update={"index": self.ledger.next_index(), **made}))
+        of_it = {ablation.LEFT_OF: winner.name}
+        known = next((row for row in self.best() if row.name == item.name), None)
+        if known is not None:
+            self.ledger.append(known.model_copy(update={"index": self.ledger.next_index(), "tags": {**known.tags, **of_it}}))
             return
         known = self.view().row(item.name)
-        if known is not None and known.verdict is not None:
-            return
-        if known is None or known.screen is None:
+        if known is None or (known.screen is None and known.verdict is None):
             self._screen_one(item)
             known = self.view().row(item.name)
         if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * self._judgement_s(known):
-            self._judge_one(known.model_copy(update=made))
+            self._judge_one(known.model_copy(update={"tags": {**known.tags, **of_it}}))

@@ -18,7 +18,7 @@ from ..model.saying import Say
 from ..model.trial import ExpectedMove, PassPrediction
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
-from . import beside
+from . import ablation, beside
 from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
 from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .expected import once
@@ -26,7 +26,7 @@ from .generate import render_source, write_source
 from .ledger import CAUSE, ORIGINAL, Ledger
 from .passes import CATALOGUE, Context
 from .passes.conditions import has_products
-from .plan import WARM, Candidate, first_round, measures, next_round, ranked, refusal, slim_first
+from .plan import WARM, Candidate, first_round, measures, next_round, ranked, refusal
 from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
@@ -108,7 +108,7 @@ class Search:
         gone = refuted(self.ledger.rows).keys() - (undecided(self.ledger.rows) if or_undecided else set())
         own = {row.name: row for row in self.rows()}
         order = ranked(row for row in counted(own.values(), self.ledger.rows) if row.name not in gone)
-        return [own[row.name] for row in beside.preferred(slim_first(order), self.ledger.rows)]
+        return [own[row.name] for row in beside.preferred(ablation.slim_first(order), self.ledger.rows)]
 
     def left_s(self) -> float:
         """Seconds for candidates: what the budget has left, less what the confirmation will need."""

@@ -182,7 +182,8 @@ class RealStages:
             def judge_candidate(candidate: Path, precision: Precision, seconds: float, effort: Effort) -> Verdict:
                 further = CONDITIONS if effort.audits else claimed(candidate)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
-                                                     "conditions": further, "cross_check": effort.audits, "measures": effort.measures})
+                                                     "conditions": further, "conditions_if_faster": not effort.audits,
+                                                     "cross_check": effort.audits, "measures": effort.measures})
                 if self.open_screeners:
                     self._prepare_confirmation(workload)
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)

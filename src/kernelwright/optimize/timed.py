@@ -171,7 +171,7 @@ class TimedSearch(Search):
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
         """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
         winner = next(iter(self.best()), None)
-        if winner is None or winner.origin == "ablation" or (winner.screen is None and winner.origin != WARM):
+        if winner is None or ablation.whole_of(winner) is not None or (winner.screen is None and winner.origin != WARM):
             return None
         found = ablation.rows_of(self.ledger.rows, winner.name)
         left = [name for name in ablation.to_drop(winner) if name not in found]
