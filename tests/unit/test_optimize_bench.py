@@ -281,9 +281,9 @@ def test_what_is_said_of_ablations_is_so_in_the_ledgers(tmp_path):
     for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
         rows_of = Ledger(file).rows
         kept = next((row.tags.get("of", row.name) for row in reversed(rows_of) if row.kept), None)
-        winner = next((row for row in reversed(rows_of) if row.name == kept and not row.tags), None)
+        winner = next((row for row in reversed(rows_of) if row.name == kept and "role" not in row.tags), None)
         if winner is not None and (passes := set(ablation.to_drop(winner))):
-            names = (winner.name, *(winner.parents[:1] if winner.origin == "ablation" else ()))
+            names = {winner.name, ablation.whole_of(winner)} - {None}
             tried = passes & {name for one in names for name in ablation.rows_of(rows_of, one)}
             found.append("whole" if tried == passes else "in part" if tried else "not")
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
