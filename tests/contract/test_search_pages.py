@@ -1,0 +1,571 @@
+"""What docs/search.md says of measured runs, its tables and docs/predictions.md, against the recorded rows and ledgers."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from archives import unpack
+from bench_scripts import load
+from kernelwright.optimize import ablation, strategy
+from kernelwright.optimize import state as states
+from kernelwright.optimize.ending import Kept
+from kernelwright.optimize.hypothesis import ratio_of
+from kernelwright.optimize.ledger import Ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+LEDGERS = ROOT / "tests" / "data" / "ledgers.tar.xz"
+
+pages = load("optimize_page")
+predictions = load("predictions")
+
+
+def judged(folder: Path, name: str) -> list:
+    """The verdicts of one recorded run, in order."""
+    return [row.verdict for row in Ledger(folder / "ledgers" / name / "ledger.jsonl").rows if row.verdict is not None]
+
+
+def same_half_hour(folder: Path, runs: str, precision: str) -> int:
+    """How many recorded runs with this prefix there are; all begun within half an hour."""
+    begun = sorted(states.load(one).started_utc for one in (folder / "ledgers").glob(f"{runs}_*_{precision}-120s"))
+    assert datetime.fromisoformat(begun[-1]) - datetime.fromisoformat(begun[0]) < timedelta(minutes=30)
+    return len(begun)
+
+
+def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    assert predictions.main([str(tmp_path / "ledgers"), "--out", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
+    measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
+    assert pages.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
+    whole, short, lower, middle = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
+                                   for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0), ("tf32", 120.0)))
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
+    assert len(whole) == 7 and len(short) == 5 and None not in over
+    means = [f"{pages.geometric_mean(values):.2f}x" for values in (gains, over)]
+    assert f"geometric mean {means[0]} over the original and {means[1]} over the best row" in said
+    assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
+    assert f"60 s give {pages.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
+    assert sum("split_" in row["kept"] for row in whole) == 4 and all(row["confirmed"] for row in whole)
+    by_name = {row["workload"]: row for row in whole}
+    for words, name in (("GPT-2 {0}, {1} over that row", "gpt2"), ("the embedding example {0}, {1} over it", "embedding_projection"),
+                        ("the MLP {0}, {1} over it", "mlp_activations"), ("attention {0}, {1} over it. The", "sdpa_attention"),
+                        ("The LSTM comes to {0} (`persistent_lstm` in a CUDA graph", "lstm_sequence_encoder"),
+                        ("the depthwise example to {0}, {1} over it (`separable", "depthwise_separable_conv"),
+                        ("the convolutions to {0}, {1} over it (`fold_conv_bn` and `fuse_conv_relu`)", "conv_block")):
+        assert words.format(*(f"{by_name[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    assert all(row["speedup"] < by_name[row["workload"]]["speedup"] for row in middle
+               if row["workload"] in ("depthwise_separable_conv", "conv_block"))
+    assert "(of the depthwise example and the convolutions less than at equal precision in later searches" in said
+    rows_of = Ledger(tmp_path / "ledgers" / "h200z_mlp_activations_equal-120s" / "ledger.jsonl").rows
+    without = next(row.screen.speedup for row in rows_of if row.tags.get("without") == "freeze_weights")
+    rest = next(row.verdict.speedup for row in rows_of if row.name == "split_products+compile_default+cuda_graph" and row.verdict)
+    assert f"`freeze_weights` earned nothing ({without:.3f}x), and stayed, since the rest, {rest:.2f}x, had been judged before" in said
+    errors = judged(tmp_path, "h200z_sdpa_attention_equal-120s")[-1].correctness.errors
+    odd = next(one for one in errors if one.distribution == "constant_rows")
+    usual = max(one.candidate_error / one.reference_error for one in errors if not one.distribution)
+    assert f"Attention errs at most {usual:.2f} times as much" in said
+    assert f"{odd.candidate_error / odd.reference_error:.0f} times on rows of one value ({odd.candidate_error:.1e}; the judge allows " \
+        f"{odd.limit:.1e} there)".replace("e-0", "e-") in said
+    assert same_half_hour(tmp_path, "h200z", "equal") == 7 and "120 s each, all seven within half an hour" in said
+    assert (len(lower), len(middle)) == (7, 7)
+    means = [[f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
+    assert f"geometric mean {means[0][0]} over the original and {means[0][1]} over the best row of that ladder" in said
+    assert f"{means[0][1]} over the best row of that ladder, the least {min(row['speedup'] for row in lower):.2f}x and " \
+        f"{min(row['over'] for row in lower):.2f}x." in said
+    least = [f"{min(row[key] for row in middle):.2f}x" for key in ("speedup", "over")]
+    assert f"On the H200 all seven: {means[1][0]} and {means[1][1]}, the least {least[0]} and {least[1]}. Four of them" in said
+    own = {row["workload"]: row for row in middle if row["asked"] == "tf32"}
+    for words, name in (("the embedding example {0}, {1} over the best row (`fold", "embedding_projection"),
+                        ("attention {0}, {1} over it (`scaled_fp16_attention`)", "sdpa_attention"), ("and GPT-2 {0}, {1} over it", "gpt2")):
+        assert words.format(*(f"{own[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    assert len(own) == 3 and "three had searches of their own" in said
+    before = next(row.verdict.speedup for row in Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows
+                  if row.verdict is not None and row.tags.get("role") == "confirmation")
+    assert f"had kept {before:.2f}x of GPT-2" in said
+    alone, _, split = (row for row in Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows[:3])
+    assert alone.name == "tf32" and f"TF32 showed {alone.screen.speedup:.2f}x by itself" in said
+    assert split.name.startswith("split_products+") and f"compiled in a graph, took {split.screen.elapsed_s:.0f} s" in said
+    second = Ledger(tmp_path / "ledgers" / "h200z_gpt2_tf32-120s" / "ledger.jsonl").rows[1]
+    assert second.name == "tf32+cuda_graph" and round(second.screen.elapsed_s) == 2
+    assert f"the second candidate of the later search, {second.screen.speedup:.2f}x in two seconds" in said
+    idle = split.predicted.rpartition("the device idles ")[2].partition(" of the span")[0]
+    assert idle and f"idle for {idle} of its call only" in said
+    known = {row["workload"]: row for row in lower}
+    for words, name in (("The LSTM comes to {0:.2f}x (`persistent_lstm`), the emb", "lstm_sequence_encoder"),
+                        ("the embedding example to {0:.2f}x, {1:.2f}x over that row (`wide_outputs`", "embedding_projection"),
+                        ("GPT-2 to {0:.2f}x, {1:.2f}x over it (`wide_outputs`", "gpt2"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it (`separable_convolutions`, judged once)",
+                         "depthwise_separable_conv"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it, the MLP", "sdpa_attention"),
+                        ("the MLP to {0:.2f}x, {1:.2f}x over it, the convolutions", "mlp_activations"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it. - Short calls", "conv_block")):
+        assert words.format(known[name]["speedup"], known[name]["over"]) in said, words
+    assert [row["workload"] for row in lower if not row["confirmed"]] == ["depthwise_separable_conv"]
+    assert same_half_hour(tmp_path, "h200za", "bf16") == 6
+    assert "Six of them on one machine within half an hour, GPT-2's on another" in said
+    then = judged(tmp_path, "h200h_depthwise_separable_conv_bf16-120s")[-1]
+    times_us = [getattr(then.comparison, side).median_ns / 1e3 for side in ("reference", "candidate")]
+    times_us += [known["depthwise_separable_conv"][key] for key in ("before_us", "after_us")]
+    assert "original took {0} us a call, not {2}, and what was kept, the same passes, {1} us, not {3}: {4:.2f}x. Of".format(
+        *map(round, times_us), then.speedup) in said
+    cast = "optimized.py (bf16+fuse_linear_activation+compile_default+cuda_graph)"
+    before, now = ([row.verdict for row in Ledger(tmp_path / "ledgers" / f"{run_of}_mlp_activations_bf16-120s" / "ledger.jsonl").rows
+                    if row.verdict and row.name in ("tf32+cuda_graph", cast)] for run_of in ("h200f", "h200za"))
+    one, other = ((verdict.speedup, verdict.comparison.candidate.median_ns / 1e3) for verdict in (before[0], now[0]))
+    assert f"`tf32+cuda_graph` was judged {one[0]:.2f}x then, {one[1]:.0f} us, and {other[0]:.2f}x now, {other[1]:.0f} us; the cast, " \
+        f"compiled, came to {before[-1].speedup:.2f}x." in said and len(now) == 1
+
+
+def test_what_is_said_of_calls_from_end_to_end_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    for words, name in (("of the LSTM at bf16 {0} of {1}, of att", "h200za_lstm_sequence_encoder_bf16-120s"),
+                        ("of attention at bf16 on an H100 {0} of {1}, of the conv", "h100za_sdpa_attention_bf16-120s"),
+                        ("of the convolutions at equal precision in 480 s {0} of {1} (", "h200q_conv_block_equal-480s")):
+        found = [{row.condition: f"{row.speedup:.2f}x" for row in one.timings if row.speedup} for one in judged(tmp_path, name)]
+        assert words.format(*next((one["end to end"], one["warm"]) for one in found if "end to end" in one)) in said, words
+
+
+@pytest.mark.parametrize(("runs", "precision", "budget_s"), [
+    ("h200", "equal", 120.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0), ("h100", "equal", 120.0), ("h100", "bf16", 120.0),
+    ("h100", "tf32", 120.0),
+    ("cpu", "equal", 60.0),
+    ("kernelbench-h200", "equal", 60.0), ("kernelbench-h200", "equal", 120.0), ("kernelbench-h200", "bf16", 60.0),
+    ("kernelbench-h200", "tf32", 60.0),
+    ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
+def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
+    found = [row for row in rows_of if (row["precision"], row["budget_s"]) == (precision, budget_s)]
+    over = [row["over"] for row in found if row["over"] is not None]
+    card = runs.split("-")[-1].upper()
+    named = "KernelBench" if "kernelbench" in runs else "small examples" if runs == "cpu" else "examples"
+    assert {row["device_name"].split()[1] for row in found} == {"EPYC" if runs == "cpu" else card}
+    cells = [f"[{named}](search-runs/{runs}.md)", precision, f"{budget_s:g}", card, str(len(found)),
+             f"{pages.geometric_mean(row['speedup'] for row in found):.2f}x, {min(row['speedup'] for row in found):.2f}x",
+             f"{pages.geometric_mean(over):.2f}x, {min(over):.2f}x" + ("" if len(over) == len(found) else f" (of {len(over)})"),
+             str(sum(row.get("confirmed") is False for row in found)),
+             f"{sum(row['used_s'] <= row['budget_s'] for row in found)} of {len(found)}"]
+    assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "search.md").read_text().splitlines()
+
+
+def test_what_is_said_of_ablations_is_so_in_the_ledgers(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    found: list[str] = []
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        rows_of = Ledger(file).rows
+        kept = next((row.tags.get("of", row.name) for row in reversed(rows_of) if row.kept), None)
+        winner = next((row for row in reversed(rows_of) if row.name == kept and "role" not in row.tags), None)
+        if winner is not None and (passes := set(ablation.to_drop(winner))):
+            names = {winner.name, ablation.whole_of(winner)} - {None}
+            tried = passes & {name for one in names for name in ablation.rows_of(rows_of, one)}
+            found.append("whole" if tried == passes else "in part" if tried else "not")
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    assert f"of {len(found)} winners of several passes in the ledgers of the [predictions](predictions.md) {found.count('whole')} were " \
+        f"taken apart whole, {found.count('in part')} in part" in said
+
+
+def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
+    """A run's row has its confirmation's figure where there is one, else the candidate's."""
+    unpack(LEDGERS, tmp_path)
+    roles: dict[float, set[str]] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        for row in Ledger(file).rows:
+            if row.verdict is not None and row.verdict.speedup is not None:
+                roles.setdefault(row.verdict.speedup, set()).add(row.tags.get("role", "candidate"))
+    found = [row for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu")
+             for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]
+             if row["kept"] != "nothing" and row["asked"] == row["precision"]]
+    assert len(found) > 50
+    lost = [row for row in found if row["speedup"] not in roles and not row.get("apart")]
+    assert [(row["workload"], row["budget_s"]) for row in lost] == [
+        ("conv_block", 180.0), ("conv_block", 60.0), ("level1_40_LayerNorm", 60.0)], "the command was cut off"
+    for row in (row for row in found if row not in lost):
+        said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
+        assert row["confirmed"] == ("confirmation" in said), (row["workload"], row["precision"], row["budget_s"])
+
+
+def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found = {row["workload"]: row for row in json.loads((folder / "cpu.json").read_text())["rows"]}
+    assert pages.table(found.values()) == (folder / "cpu.md").read_text()
+    assert len(found) == 7 and min(row["speedup"] for row in found.values()) == 1.0, "never slower than eager"
+    means = [f"{pages.geometric_mean(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
+    assert f"geometric mean {means[0]} over the original, {means[1]} over the best row of the ladder" in said
+    faster = [row for row in found.values() if row["kept"] != "nothing"]
+    assert len(faster) == 4 and all(row["confirmed"] for row in faster) and "four are faster, all confirmed, and three stay" in said
+    for words, name in (("The embedding example comes to {0:.2f}x, {1:.2f}x over the ladder", "embedding_projection"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it, the LSTM", "depthwise_separable_conv"),
+                        ("the LSTM to {0:.2f}x, the best row itself", "lstm_sequence_encoder"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x of `compile_max_autotune_no_cudagraphs`", "conv_block")):
+        assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
+    assert found["lstm_sequence_encoder"]["kept"] == found["lstm_sequence_encoder"]["rung"]
+    assert found["conv_block"]["rung"].startswith("compile_max_autotune_no_cudagraphs") and found["conv_block"]["over_beside"]
+    assert f"(judged it came to {found['conv_block']['rung_speedup']:.2f}x, in turns" in said
+    left = {row["workload"]: row for row in found.values() if row["kept"] == "nothing"}
+    assert left.keys() == {"gpt2", "mlp_activations", "sdpa_attention"} and all("undecided" in row["rung"] for row in left.values())
+    best = [f"{left[name]['rung_speedup']:.2f}x" for name in ("gpt2", "mlp_activations", "sdpa_attention")]
+    assert f"Of GPT-2, the MLP and attention, whose best rows came to {best[0]}, {best[1]} and {best[2]}, no judgement told" in said
+    paces = [row["per_minute"] for row in found.values()]
+    assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
+
+
+def test_what_is_said_of_an_earlier_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    unpack(LEDGERS, tmp_path)
+    runs = {file.parent.name.removeprefix("cpu3_").removesuffix("_equal-60s"): Ledger(file).rows
+            for file in (tmp_path / "ledgers").glob("cpu3_*/ledger.jsonl")}
+    assert len(runs) == 7
+    kept = {name: next((row.verdict.speedup for row in rows_of if row.kept), 1.0) for name, rows_of in runs.items()}
+    assert sum(speedup > 1 for speedup in kept.values()) == 3 and min(kept.values()) == 1.0
+    assert f"without the ladder, came to {pages.geometric_mean(kept.values()):.2f}x, three faster" in said
+    before = Ledger(tmp_path / "ledgers" / "cpu9_depthwise_separable_conv_equal-60s" / "ledger.jsonl").rows
+    least = min(row.verdict.speedup for row in before if row.verdict and (row.name == "fold_conv_bn" or row.kept))
+    assert f"An older one kept `fold_conv_bn` of the depthwise example, {least:.2f}x, for the compiler" in said
+    assert next(row.reason for row in before if row.name == "fold_conv_bn+compile_default") == "did not finish within 1 s"
+    left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
+    assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
+    assert "`fold_embedding+compile_default` was not begun with 9 s left" in said
+
+
+def test_what_is_said_of_kernelbench_is_what_was_measured():
+    folder = ROOT / "docs" / "search-runs"
+    found = json.loads((folder / "kernelbench-h200.json").read_text())["rows"]
+    assert pages.table(found) == (folder / "kernelbench-h200.md").read_text()
+    every, found = found, [row for row in found if (row["asked"], row["budget_s"]) == ("equal", 60.0)]
+    assert len(found) == 18
+    levels = [sum(row["workload"].startswith(f"level{level}_") for row in found) for level in (1, 2, 3)]
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    means = [f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")]
+    assert levels == [10, 5, 3] and "ten of level 1, five of level 2, three of level 3" in said
+    assert f"geometric mean {means[0]} over the original and {means[1]} over the best row of the ladder" in said
+    split = [row for row in found if "split_" in row["kept"]]
+    least, most = (f"{pick(row['speedup'] for row in split):.2f}x" for pick in (min, max))
+    assert len(split) == 9 and f"come to {least} to {most} by" in said
+    assert f"where the ladder gives at most {max(row['rung_speedup'] for row in split):.2f}x" in said
+    below = [f"{row['over']:.2f}x" for row in found if row["over"] < 1.0]
+    assert below == ["0.96x", "0.77x"] and "Two are below their ladder" in said and all(f", {share}" in said for share in below)
+    by_hand = {row["workload"]: row for row in split if "split_attention_by_hand" in row["kept"]}
+    assert len(by_hand) == 2
+    for words, name in (("minGPT's comes to {0}, {1} over that row, and", "level3_43_MinGPTCausalAttention"),
+                        ("the GPT block to {0}, {1} over it, with", "level3_44_MiniGPTBlock")):
+        assert words.format(*(f"{by_hand[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    assert sum(row.get("confirmed") is False for row in found) == 7 and "what seven of them keep has no second judgement" in said
+    shares = [row["warm"]["share"] for row in found if row.get("warm") and row["warm"]["share"] is not None]
+    assert len(shares) == 9 and sum(bool(row.get("warm")) and row["kept"] != "nothing" for row in found) == 11
+    assert "nine of the eleven" in said and f"came again in {pages.geometric_mean(shares):.2f} of the time after the baseline" in said
+    longer = {row["workload"]: row for row in every if (row["asked"], row["budget_s"]) == ("equal", 120.0)}
+    kept = [row for row in longer.values() if row["kept"] != "nothing"]
+    assert (len(longer), [row["workload"] for row in kept]) == (6, ["level2_76_Gemm_Add_ReLU", "level2_39_Gemm_Scale_BatchNorm",
+                                                                    "level3_4_LeNet5"])
+    relu, norm, lenet = kept
+    assert f"two products of level 2 come to {norm['speedup']:.2f}x (with a BatchNorm) and {relu['speedup']:.2f}x (with a ReLU)" in said
+    assert f"at most {max(relu['rung_speedup'], norm['rung_speedup']):.2f}x, LeNet-5 to {lenet['speedup']:.2f}x" in said
+    again = pages.geometric_mean(row["warm"]["share"] for row in kept)
+    assert all(row["confirmed"] for row in kept) and f"all three confirmed, and again in {again:.2f} of the time" in said
+    ended = sorted(row["used_s"] for row in longer.values() if row["kept"] == "nothing")
+    assert len(ended) == 3 and f"ended by themselves after {ended[0]:.0f} to {ended[-1]:.0f} s" in said
+    others = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
+    whole = [*longer.values(), *(row for row in others if row["budget_s"] == 120.0)]
+    levels = [sum(row["workload"].startswith(f"level{level}_") for row in whole) for level in (1, 2, 3)]
+    means, least = ([f"{pick(row[key] for row in whole):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
+    assert levels == [10, 5, 5] and "All twenty had 120 s" in said
+    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder, the least {least[0]} and {least[1]}." in said
+    again = [row["warm"] for row in whole if (row.get("warm") or {}).get("share") is not None]
+    ran = [row for row in whole if row.get("warm") and row["kept"] != "nothing"]
+    alone, with_it = (pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share"))
+    assert (len(again), len(ran)) == (15, 16) and max(alone, with_it) < 1 / 3
+    assert f"again in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (fifteen of sixteen)" in said
+
+
+def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "kernelbench-h200.json").read_text())["rows"]
+    found = [row for row in rows_of if (row["precision"], row["budget_s"]) == ("tf32", 60.0)]
+    names = [row["workload"] for row in found]
+    assert set(names) == {row["workload"] for row in rows_of if row["precision"] == "bf16"}
+    assert len(set(names)) == len(names) == 20 and "All twenty at tf32" in said
+    means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
+    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder at that flag, the least {least[0]} and " \
+        f"{least[1]}. All within 60 s, seven judged once. Seventeen had" in said
+    assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 7
+    shared = [row["workload"] for row in found if row["asked"] == "bf16"]
+    assert len(shared) == 3 and all(any(word in name for name in shared) for word in ("separable", "NewGelu", "CrossEntropy"))
+
+    def of(name: str) -> dict:
+        return next(row for row in found if name in row["workload"])
+
+    for words, name in (("LeNet-5 comes to {0}, {1} over that row (`few", "LeNet5"),
+                        ("separable convolution to {0}, {1} over it (`sep", "level1_86"),
+                        ("activations to {0} and ", "level2_12"), (" and {0}, each {1} over it (`tf32` in", "level2_76"),
+                        ("each {1} over it (`tf32` in", "level2_12"), ("a product of 4096 x 4096, {0}", "level1_1_"),
+                        ("the one with a BatchNorm, {0}", "BatchNorm"), ("the one with Swish and GroupNorm, {0}", "GroupNorm"),
+                        ("it: AlexNet, {1}", "AlexNet"), ("the convolution with ReLU and bias, {1}", "level2_1_"),
+                        ("the convolution of 3 channels, {1}", "level1_50"), ("the MLP, {1}", "MLP"),
+                        ("attention comes to {0}, {1} over that row", "Attention"), ("GPT block to {0}, {1} over it (`sc", "MiniGPT")):
+        assert words.format(*(f"{of(name)[key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    itself = [row for row in found if row["kept"] == row["rung"]]
+    nothing, below = ([row["workload"] for row in found if test(row)] for test in (lambda row: row["kept"] == "nothing",
+                                                                                  lambda row: row["over"] < 1.0))
+    assert len(itself) == 7 and "Seven are the ladder's best row itself" in said
+    assert len(nothing) == 2 and "level1_12" in nothing[0] and "level1_62" in nothing[1]
+    assert len(below) == 4 and "Four are below it" in said
+    assert {name for name in below if "max_autotune" not in of(name)["rung"]} == {of("MLP")["workload"]}
+    unpack(LEDGERS, tmp_path)
+    screens = {row.name: row.screen.speedup for row in Ledger(tmp_path / "ledgers" / "h200w_kb_level3_43_tf32-60s" / "ledger.jsonl").rows
+               if row.screen is not None and row.screen.speedup is not None}
+    once, split, plain = (screens["+".join([*names, "compile_default", "tf32"])] for names in (
+        ("sdpa_substitution", "freeze_weights"), ("sdpa_substitution", "split_attention_by_hand", "freeze_weights"), ()))
+    assert f"showed {once:.2f}x, with `split_attention_by_hand` {split:.2f}x, and attention as it was written {plain:.2f}x" in said
+    assert {row["workload"].split("_", 2)[2] for row in found if "scaled_fp16_attention_by_hand" in row["kept"]} == {
+        "MinGPTCausalAttention", "MiniGPTBlock"}
+
+
+def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "kernelbench-h200.json").read_text())["rows"]
+    found = [row for row in rows_of if (row["precision"], row["budget_s"]) == ("bf16", 60.0)]
+    assert [sum(row["workload"].startswith(f"level{level}_") for row in found) for level in (1, 2, 3)] == [10, 5, 5]
+    means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
+    assert f"mean {means[0]} over the original, {means[1]} over the best bf16 row" in said
+    assert f"best bf16 row of the ladder, the least {least[0]} and {least[1]}." in said
+    assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 5
+    assert "All within 60 s, five judged once." in said
+
+    def of(name: str) -> dict:
+        return next(row for row in found if name in row["workload"])
+
+    graphed = [row for row in found if row["over"] > 1 and {"bf16", "cuda_graph"} <= set(row["kept"].split("+"))]
+    ends = [f"{pick(row[key] for row in graphed):.2f}x" for key in ("speedup", "over") for pick in (min, max)]
+    assert len(graphed) == 4 and f"an MLP come to {ends[0]} to {ends[1]}, {ends[2]} to {ends[3]} over that row" in said
+    for words, name in (("LeNet-5 to {0}, {1} over it", "LeNet5"), ("separable convolution to {0}, {1} over it", "level1_86"),
+                        ("AlexNet to {0}, {1} over it (`bf16_reverted`)", "AlexNet"),
+                        ("attention to {0}, {1} over it (`sdpa", "Attention"), ("the GPT block, {0}", "MiniGPTBlock"),
+                        ("the LayerNorm, {0}", "LayerNorm"), ("the product with Swish and GroupNorm, {0}", "GroupNorm")):
+        assert words.format(*(f"{of(name)[key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    below = [row for row in found if row["over"] < 1]
+    assert sum(row["kept"] == row["rung"] for row in found) == 6 and "Six are the ladder's best row itself" in said
+    ends = [f"{pick(row['over'] for row in below):.2f}x" for pick in (min, max)]
+    assert f"Five are below it, {ends[0]} to {ends[1]}." in said and len(below) == 5
+    assert sum("max_autotune" in row["rung"] for row in below) == 3 and "Three of these best rows measure kernels" in said
+    assert all(row["rung"] == "bf16+compile_default" and "autocast" in row["kept"] for row in below if "max_autotune" not in row["rung"])
+    unpack(LEDGERS, tmp_path)
+
+    def first(folder: str) -> list:
+        return Ledger(tmp_path / "ledgers" / f"h200{folder}_bf16-60s" / "ledger.jsonl").rows
+
+    def confirmed(rows: list) -> str:
+        found = [row.verdict.speedup for row in rows if row.tags.get("role") == "confirmation" and row.kept]
+        return f"{found[0]:.2f}x" if found else "nothing"
+
+    for folder, name, words in (("q_kb_level1_40", "LayerNorm", ""), ("s_kb_level2_39", "BatchNorm", ""),
+                                ("s_kb_level1_62", "asymmetric", ""), ("r_kb_level1_95", "CrossEntropy", " was kept")):
+        assert f"{confirmed(first(folder))}{words}, then {of(name)['speedup']:.2f}x" in said, name
+    rows = first("p_kb_level3_44")
+    cast = next(row for row in rows if row.name == "bf16")
+    assert cast.status == "failed" and "must have the same dtype" in cast.reason
+    assert f"had kept `compile_default+tf32`, {confirmed(rows)}, in a first run" in said
+
+
+def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_path):
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found, problems, earlier = (json.loads((folder / f"{name}.json").read_text())["rows"] for name in ("h100", "kernelbench-h100", "h200"))
+    assert pages.table(found) == (folder / "h100.md").read_text() and pages.table(problems) == (folder / "kernelbench-h100.md").read_text()
+    assert {row["device_name"] for row in (*found, *problems)} == {"NVIDIA H100 80GB HBM3"}
+    short = {row["budget_s"]: row["speedup"] for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
+    now = {row["budget_s"]: row for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
+    assert f"{short[60.0]:.2f}x in 60 s, {short[180.0]:.2f}x in 180 s and {short[480.0]:.2f}x in 480 s" in said
+    paces = [f"{now[budget_s]['per_minute']:.1f}" for budget_s in (60.0, 180.0, 480.0)]
+    assert f"{paces[0]}, {paces[1]} and {paces[2]} candidates a minute in all; {short[120.0]:.2f}x in 120 s, with later rules" in said
+    assert f"ended by itself after {now[480.0]['used_s']:.0f} s" in said
+    assert now[180.0]["interval"][0] < now[480.0]["interval"][0] < now[480.0]["interval"][1] < now[180.0]["interval"][1]
+    middle, long = found[:2]
+    assert f"{middle['speedup']:.2f}x in 180 s and {long['speedup']:.2f}x in 480 s" in said
+    assert f"{middle['per_minute']:.1f} and {long['per_minute']:.1f} candidates a minute" in said
+    assert f"took {middle['after_us']:.0f} us after 180 s and {long['after_us']:.0f} us after 480 s" in said
+    assert f"the original {middle['before_us']:.0f} us and {long['before_us']:.0f} us" in said
+    after = {one["minutes"]: one["gain"] for one in long["bought"]}
+    assert f"{after['1']} after one minute and {after['3']} after three" in said
+    unpack(LEDGERS, tmp_path)
+    one = tmp_path / "ledgers" / "h200p_conv_block_equal-180s" / "ledger.jsonl"
+    before = next(row for row in reversed(Ledger(one).rows) if row.tags.get("role") == "confirmation")
+    left = next(row.reason for row in Ledger(one).rows if row.name == "not begun").partition(" left")[0].removeprefix("not begun with ")
+    assert f"180 s had kept {before.verdict.speedup:.2f}x and ended with {left} left" in said
+    before, after = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
+        "h100b_conv_block_equal-480s", "h200q_conv_block_equal-480s"))
+    idle, since = ([strategy._rewrites(row.passes) for row in one if row.status == "not_applicable" and strategy.IDLE in row.reason
+                    and not row.tags.get("role")] for one in (before, after))
+    assert f"Of its {long['candidates']} candidates {len(idle)} found nothing to change, {len(idle) - len(set(idle))} of them as" in said
+    tried = {row.name for row in after if not row.tags.get("role") and row.screen is not None}
+    assert len(set(since)) == len(since) and not any("cpp_wrapper" in name for name in tried) and now[480.0]["confirmed"]
+    assert f"in the 480 s on the H200 {len(since)} of {len(tried)} found nothing to change, none as another had before" in said
+    warm = middle["warm"]
+    assert f"{warm['share']:.2f} of the time: {warm['warm_s']:.1f} s" in said and f"took {warm['cold_s']:.1f} s" in said
+
+
+def test_what_is_said_of_bf16_on_an_h100_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "h100.json").read_text())["rows"]
+    found = {row["workload"]: row for row in rows_of if (row["asked"], row["budget_s"]) == ("bf16", 120.0)}
+    means, least = ([f"{pick(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
+                    for pick in (pages.geometric_mean, min))
+    unpack(LEDGERS, tmp_path)
+    assert len(found) == same_half_hour(tmp_path, "h100za", "bf16") == 7
+    without = pages.geometric_mean(row["over"] for name, row in found.items() if name != "depthwise_separable_conv")
+    assert f"machine within half an hour: {means[0]} and {means[1]}, the least {least[0]} and {least[1]} ({without:.2f}x without" in said
+    gone = [(name, one) for name, row in found.items() for one in row["ladder_missing"]]
+    assert len(gone) == 4 and all(name == "depthwise_separable_conv" and "bf16+compile" in one for name, one in gone)
+    for words, name in (("GPT-2 comes to {0:.2f}x, {1:.2f}x over that row, the emb", "gpt2"),
+                        ("the embedding example to {0:.2f}x, {1:.2f}x over it, att", "embedding_projection"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it, the MLP", "sdpa_attention"),
+                        ("the MLP to {0:.2f}x, {1:.2f}x over it, the conv", "mlp_activations"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it, the depth", "conv_block"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it (a judgement before had", "depthwise_separable_conv"),
+                        ("the LSTM to {0:.2f}x, judged once.", "lstm_sequence_encoder")):
+        assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
+    assert [name for name, row in found.items() if not row["confirmed"]] == ["lstm_sequence_encoder"]
+    kept, best = sorted(one[0] for one in found["depthwise_separable_conv"]["apart"])
+    assert kept == found["depthwise_separable_conv"]["speedup"] and f"(a judgement before had {best:.2f}x: the smaller one counts)" in said
+    mlp, depthwise = (Ledger(tmp_path / "ledgers" / f"h100z_{name}_bf16-120s" / "ledger.jsonl").rows
+                      for name in ("mlp_activations", "depthwise_separable_conv"))
+    cast = next(row for row in mlp if row.name == "bf16+cuda_graph" and row.verdict is not None)
+    low, high = cast.verdict.interval
+    confirmed = next(row for row in mlp if row.tags.get("role") == "confirmation")
+    assert f"the cast in a graph was judged {cast.verdict.speedup:.2f}x [{low:.2f}, {high:.2f}], which meets TF32's interval, and TF32, " \
+        f"compiled, was kept, {confirmed.verdict.speedup:.2f}x" in said and "tf32+cuda_graph" in confirmed.name
+    assert low < confirmed.verdict.interval[1]
+    kept = next(row for row in depthwise if row.verdict is not None and "separable_convolutions" in row.passes)
+    assert f"depthwise example kept {kept.verdict.speedup:.2f}x, judged once, without the cast" in said and "bf16" not in kept.passes
+    assert not any(row.tags.get("role") == "confirmation" and row.verdict for row in depthwise)
+    left = next(row.reason for row in depthwise if row.name == "not begun")
+    assert "separable_convolutions+bf16+cuda_graph (expected 2.62x)" in left and not any(
+        {"separable_convolutions", "bf16"} <= set(row.passes) for row in depthwise)
+    others = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
+    won = [row["kept"] for row in (*rows_of, *others)
+           if (row["workload"], row["precision"], row["budget_s"]) == ("depthwise_separable_conv", "bf16", 120.0)]
+    assert len(won) == 2 and all("separable_convolutions+bf16+" in one for one in won) and "and won on both cards" in said
+
+
+def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "h100.json").read_text())["rows"]
+    found = {row["workload"]: row for row in rows_of if (row["asked"], row["budget_s"]) == ("tf32", 120.0)}
+    assert len(found) == 7
+    means, least = ([f"{pick(row[key] for row in found.values()):.2f}x" for key in ("speedup", "over")]
+                    for pick in (pages.geometric_mean, min))
+    assert f"geometric mean {means[0]} over the original and {means[1]} over the best row of that ladder, the least {least[0]} and " \
+        f"{least[1]}." in said
+    for words, name in (("The LSTM comes to {0:.2f}x (`persistent_lstm`)", "lstm_sequence_encoder"),
+                        ("the embedding example to {0:.2f}x, {1:.2f}x over that row (`fold_embedding`)", "embedding_projection"),
+                        ("the MLP to {0:.2f}x, {1:.2f}x over it", "mlp_activations"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it (`split_attention`)", "sdpa_attention"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it", "depthwise_separable_conv"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it", "conv_block"),
+                        ("GPT-2 to {0:.2f}x, {1:.2f}x over it", "gpt2")):
+        assert words.format(found[name]["speedup"], found[name]["over"]) in said, words
+    unpack(LEDGERS, tmp_path)
+    earlier, later, now, judged = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
+        "h100g_gpt2_tf32-120s", "h100h_gpt2_tf32-120s", "h100i_gpt2_tf32-120s", "h100d_conv_block_tf32-120s"))
+    kept = next(row.verdict.speedup for row in earlier if row.kept)
+    assert kept < found["gpt2"]["rung_speedup"] and f"An earlier search of GPT-2 kept {kept:.2f}x, less than the ladder" in said
+    assert not any({"tf32", "cuda_graph"} <= set(row.passes) and row.screen for row in earlier)
+    assert later[2].name == now[2].name == "tf32+cuda_graph" and "the third candidate of later searches" in said
+    assert next(row.verdict.speedup for row in now if row.kept) == found["gpt2"]["speedup"] and found["gpt2"]["over_beside"]
+    low, high = (next(row.verdict for row in later if row.verdict is not None and row.kept == is_kept and "tf32" in row.passes)
+                 for is_kept in (False, True))
+    assert low.interval[1] < high.interval[0] and f"One of those had {low.speedup:.2f}x and {high.speedup:.2f}x" in said
+    before, after = ([getattr(one.comparison, side).median_ns / 1e6 for one in (low, high)] for side in ("reference", "candidate"))
+    assert f"took {before[0]:.1f} ms a call in one judgement and {before[1]:.1f} ms in the other" in said
+    assert {f"{value:.1f} ms in both" for value in after} == {"1.5 ms in both"} and "the program 1.5 ms in both" in said
+    alone = next(row.screen.speedup for row in earlier if row.name == "tf32" and row.screen)
+    assert f"TF32 alone, {alone:.2f}x, looked poor" in said
+    judged = [row for row in judged if row.verdict is not None]
+    assert [row.verdict.verdict for row in judged] == ["FASTER", "WRONG"]
+    assert f"was judged FASTER, {judged[0].verdict.speedup:.2f}x, and its confirmation WRONG" in said
+    for row in judged:
+        error = row.verdict.correctness.errors[0]
+        assert all(f"{value:.1e}".replace("e-0", "e-") in said for value in (error.reference_error, error.candidate_error))
+
+
+def test_what_is_said_of_counters_on_an_h100_is_what_was_measured(tmp_path):
+    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    unpack(LEDGERS, tmp_path)
+    short, long = (Ledger(tmp_path / "ledgers" / f"h100i_embedding_projection_equal-{budget_s}s" / "ledger.jsonl").rows
+                   for budget_s in (60, 300))
+    kept = [next(row.verdict.speedup for row in one if row.kept) for one in (short, long)]
+    assert f"on an H100: {kept[0]:.2f}x in 60 s and, with what that had left, {kept[1]:.2f}x in 300 s" in said
+    moves = {(one.name, move.quantity): move for row in long for one in row.hypotheses for move in one.moves}
+    cores, fewer, shorter = (moves[key] for key in (
+        ("split_products", "tensor-core share"), ("fold_embedding", "kernels"), ("split_products", "kernel time")))
+    assert f"tensor cores went from {cores.before:.0f}% to {cores.after:.0f}%" in said
+    assert f"its kernels from {fewer.before:.0f} to {fewer.after:.0f}" in said
+    assert f"their time to {shorter.ratio:.2f}" in said and ratio_of(cores.quantity, cores.before, cores.after) > 2
+    assert fewer.result == shorter.result == "seen"
+
+
+def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    known: dict[float, Kept] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        judged = [row for row in Ledger(file).rows if row.verdict is not None and row.verdict.speedup is not None]
+        candidates = {row.name: row for row in judged if not row.tags.get("role")}
+        for row in judged:
+            if row.kept and row.tags.get("role") == "confirmation" and row.tags["of"] in candidates:
+                one = Kept(candidates[row.tags["of"]], row)
+                known[one.least[0]] = one
+    marked = 0
+    for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu"):
+        for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]:
+            if row["speedup"] in known and row["asked"] == row["precision"]:
+                both = known[row["speedup"]].apart
+                assert row.get("apart") == ([[one.speedup, *one.interval] for one in both] if both else None), row["workload"]
+                assert row["interval"] == list(known[row["speedup"]].least[1])
+                marked += both is not None
+    assert marked >= 3
+
+
+def test_what_is_said_of_kernelbench_on_an_h100_is_what_was_measured(tmp_path):
+    folder, said = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    found = json.loads((folder / "kernelbench-h100.json").read_text())["rows"]
+    short, whole = ({row["workload"].strip("_").split("_")[-1]: row for row in found if row["budget_s"] == budget_s}
+                    for budget_s in (60.0, 120.0))
+    assert {name: row["kept"] for name, row in short.items()} == {
+        "LeNet5": "few_channel_convolutions+cuda_graph", "AlexNet": "nothing", "2D": "nothing"} and len(whole) == 14
+    assert all(row["used_s"] <= row["budget_s"] for row in found), "each within its budget"
+    means = [f"{pages.geometric_mean(row[key] for row in whole.values()):.2f}x" for key in ("speedup", "over")]
+    assert f"geometric mean {means[0]} over the original, {means[1]} over the ladder" in said
+    for words, name in (("GPT block comes to {0:.2f}x, {1:.2f}x over it", "MiniGPTBlock"),
+                        ("AlexNet to {0:.2f}x, {1:.2f}x over it", "AlexNet"), ("convolution to {0:.2f}x, {1:.2f}x over it", "2D"),
+                        ("GroupNorm comes to {0:.2f}x, {1:.2f}x over the ladder, confirmed", "GroupNorm"),
+                        ("by 64 x 32768 comes to {0:.2f}x, {1:.2f}x over it, judged once", "dimension"),
+                        ("a product of 4096 x 4096 to {0:.2f}x", "multiplication"),
+                        ("best row itself, {0:.2f}x", "kernel"), ("and the cross entropy, {0:.2f}x", "CrossEntropyLoss"),
+                        ("the LayerNorm, {0:.2f}x", "LayerNorm"), ("the GELU, {0:.2f}x", "MinGPTNewGelu"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it (the same", "MinGPTCausalAttention"),
+                        ("one with a LeakyReLU to {0:.2f}x", "LeakyReLU"), ("the MLP to {0:.2f}x", "DeepNarrowMLP"),
+                        ("ReLU and bias comes to {0:.2f}x, and is {1:.2f}x of the ladder's best row", "BiasAdd")):
+        assert words.format(whole[name]["speedup"], whole[name]["over"]) in said, words
+    assert all(whole[name]["kept"] == whole[name]["rung"] for name in ("kernel", "CrossEntropyLoss", "LayerNorm", "MinGPTNewGelu"))
+    assert all(whole[name]["rung_speedup"] == 1.0 for name in ("LeakyReLU", "DeepNarrowMLP", "multiplication"))
+    again = [row["warm"] for row in whole.values() if row.get("warm") and row["warm"]["share"] is not None]
+    alone, with_it = (pages.geometric_mean(row[key] for row in again) for key in ("share", "whole_share"))
+    assert len(again) == 12 and max(alone, with_it) < 1 / 3 and sum(bool(row.get("warm")) for row in whole.values()) == 13
+    assert f"in {alone:.2f} of the time after the baseline's profile, {with_it:.2f} with that profile (twelve of thirteen)" in said
+    assert [f"{one['share']:.2f}" for one in again if one["share"] > 1 / 3] == ["0.38", "0.41"]
+    assert "the product of 32768 x 64, 0.38, and the convolution with ReLU and bias, 0.41," in said
+    assert f"Those searches took {short['AlexNet']['used_s']:.1f} and {short['2D']['used_s']:.1f} s." in said
+    assert f"on an H100](search-runs/kernelbench-h100.md): {short['LeNet5']['speedup']:.2f}x in 60 s" in said
+    again = short["LeNet5"]["warm"]
+    assert f"The same came again in {again['share']:.2f} of the time after the baseline's profile, {again['whole_share']:.2f} with" in said
+    assert f"mended since, and {whole['2D']['speedup']:.2f}x on an H100, below" in said
+    unpack(LEDGERS, tmp_path)
+    judged = {name: [row for row in Ledger(tmp_path / "ledgers" / f"{name}s" / "ledger.jsonl").rows if row.verdict is not None]
+              for name in ("h100e2_kb_level3_5_equal-60", "h100e_kb_level1_95_equal-120", "h100e_kb_level1_86_equal-120")}
+    alexnet, entropy, convolution = judged.values()
+    assert f"AlexNet was judged within 60 s: {alexnet[0].verdict.speedup:.2f}x." in said
+    assert "two judgements of it, {:.2f}x and {:.2f}x,".format(*(row.verdict.speedup for row in entropy[-2:])) in said
+    assert f"judged once, in {convolution[0].elapsed_s:.0f} s: 1 GiB of inputs" in said and len(convolution) == 1
