@@ -209,7 +209,7 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     left = {row["workload"]: row for row in found.values() if row["kept"] == "nothing"}
     assert left.keys() == {"gpt2", "mlp_activations", "sdpa_attention"} and all("undecided" in row["rung"] for row in left.values())
     best = [f"{left[name]['rung_speedup']:.2f}x" for name in ("gpt2", "mlp_activations", "sdpa_attention")]
-    assert f"Of GPT-2, the MLP and attention, whose best rows came to {best[0]}, {best[1]} and {best[2]}, no judgement told" in said
+    assert f"The best rows of GPT-2, the MLP and attention, {best[0]}, {best[1]} and {best[2]}, no judgement told from" in said
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
 
@@ -225,7 +225,7 @@ def test_what_is_said_of_an_earlier_run_on_two_cpu_cores_is_in_its_ledgers(tmp_p
     assert f"without the ladder, came to {pages.geometric_mean(kept.values()):.2f}x, three faster" in said
     before = Ledger(tmp_path / "ledgers" / "cpu9_depthwise_separable_conv_equal-60s" / "ledger.jsonl").rows
     least = min(row.verdict.speedup for row in before if row.verdict and (row.name == "fold_conv_bn" or row.kept))
-    assert f"An older one kept `fold_conv_bn` of the depthwise example, {least:.2f}x, for the compiler" in said
+    assert f"An older run kept `fold_conv_bn` of the depthwise example, {least:.2f}x, for the compiler" in said
     assert next(row.reason for row in before if row.name == "fold_conv_bn+compile_default") == "did not finish within 1 s"
     left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
     assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
