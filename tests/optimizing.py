@@ -130,7 +130,7 @@ class FakeStages:
         yield
 
     @contextlib.contextmanager
-    def judging(self, workload):
+    def judging(self, workload, *, confirms=False):
         self.open += 1
         self.sessions += 1
         try:

@@ -34,6 +34,7 @@ class FakeScreener:
     def screen(self, ask: Ask) -> Screen:
         name = ask.file.stem.split("_", 1)[1]
         passes = name.split("__")
+        assert ask.left_s >= ask.limit_s, "the loading of the workload counts too"
         self.asked.append(name if ask.against is None else f"{name} against {ask.against.stem.split('_', 1)[1]}")
         self.hints.append(ask.hopeless)
         seconds = 3.0 if self.compiled(ask.file) else max(
@@ -77,6 +78,9 @@ class FakeScreener:
 
     def compiling(self, files):
         return any(self.stages.clock.now < self.ready.get(file.name, (0.0, 0.0))[0] for file in files)
+
+    def end_ahead(self):
+        pass
 
 
 class Stages(FakeStages):

@@ -127,10 +127,10 @@ def test_the_confirmations_processes_start_beside_the_first_judgement_and_are_st
             with stages.open_sessions[0].others():
                 assert soon(lambda: status(worker)[0] == status(reference)[0] == "T")
             assert soon(lambda: "T" not in (status(worker)[0], status(reference)[0]))
-        with stages.judging(WORKLOAD) as judging:
+        with stages.screening(WORKLOAD), stages.judging(WORKLOAD, confirms=True) as judging:
             assert stages.open_sessions == [prepared]
             judging(CANDIDATE, "equal", 60.0, Effort())
-        assert stages.prepared == [], "nothing follows a confirmation as a rule"
+            assert stages.prepared == [], "nothing follows a confirmation as a rule"
         assert gone((supervisor, worker, reference))
         with stages.screening(WORKLOAD), stages.judging(WORKLOAD) as judging, monkeypatch.context() as full:
             full.setattr(stage_module.ReferenceSession, "__enter__", lambda _session: (_ for _ in ()).throw(OSError(28, "No space left")))

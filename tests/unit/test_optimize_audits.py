@@ -87,7 +87,7 @@ def at_the_end(stages: Stages, budget_s: float) -> None:
     """The confirmation ends with the budget."""
     real = stages.judging
 
-    def judging(workload):
+    def judging(workload, *, confirms=False):
         if stages.sessions == 1:  # the search's was the first
             stages.clock.now = budget_s - 4.0
         return real(workload)

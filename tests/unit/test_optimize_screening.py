@@ -169,6 +169,78 @@ def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload
     assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
 
 
+def after_confirmation(outcome) -> list[Experiment]:
+    """The ledger's rows after the confirmation, but for what the closing profile led to."""
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    last = max(place for place, row in enumerate(every) if row.tags.get("role") == "confirmation")
+    return [row for row in every[last + 1:] if row.tags.get("role") not in ("hypothesis", "audit")]
+
+
+def outcome_s(outcome) -> float:
+    """What a run used of its budget."""
+    used: float = json.loads((outcome.out_dir / "report.json").read_text())["used_s"]
+    return used
+
+
+def notes_of(outcome) -> list[str]:
+    found: list[str] = json.loads((outcome.out_dir / "report.json").read_text())["notes"]
+    return found
+
+
+@pytest.mark.parametrize("budget", range(60, 200, 10))
+def test_what_the_confirmation_leaves_of_the_budget_takes_the_winner_apart(workload, budget):
+    stages = Stages()
+    stages.screener.tuning_s = 20.0
+    outcome = run(workload, stages, budget_s=float(budget))
+    later = after_confirmation(outcome)
+    assert outcome.confirmed and all(ablation.is_ablation(row) for row in later), "nothing is judged or looked for any more"
+    assert outcome_s(outcome) <= budget
+    open_s = budget - outcome_s(outcome)
+    seen = {row.tags["without"] for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if ablation.is_ablation(row)}
+    assert seen >= {*outcome.kept} - {"no_grad"} or open_s < 13.0, "as far as there was time for a screen"
+    if budget >= 130:
+        assert later and "not ablated: no time" not in (outcome.out_dir / "report.md").read_text()
+
+
+def test_what_earns_nothing_after_the_confirmation_is_told_and_a_resumed_run_goes_on_without_it(workload):
+    stages = Stages({"channels_last": 1.0, **{name: 1.2 for name in LADDER if "max_autotune" in name}})
+    stages.screener.tuning_s, real = 20.0, stages.speed
+    stages.speed = lambda passes: real(passes) / (1.1 if {"fold_conv_bn", "compile_default", "cuda_graph"} <= {*passes} else 1.0)
+    stages.screens["fold_conv_bn__compile_default__cuda_graph"] = Screen(status="timed", speedup=2.2, interval=(2.2, 2.2), pairs=9)
+    plain, same = stages.screener.screen, Screen(status="timed", speedup=1.0, interval=(0.999, 1.001), pairs=9, elapsed_s=5.0)
+
+    def screen(ask):
+        if ask.against is None or "fold_conv_bn" in ask.against.name:
+            return plain(ask)
+        stages.clock.now += 5.0
+        return same
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=140.0)
+    assert "fold_conv_bn" in outcome.kept and outcome.confirmed
+    [of_fold] = [row for row in after_confirmation(outcome) if row.tags["without"] == "fold_conv_bn"]
+    assert of_fold.tags["earned"] == "no"
+    told = [note for note in notes_of(outcome) if note.startswith("It is as fast without fold_conv_bn, timed in turns; what is left was")]
+    assert len(told) == 1 and "`--resume`" in told[0]
+    again = run(workload, stages, budget_s=120.0, resume=True)
+    assert "fold_conv_bn" not in again.kept and again.confirmed
+    assert not any(note.startswith("It is as fast without") for note in notes_of(again))
+
+
+def test_an_interrupt_while_the_confirmed_winner_is_taken_apart_keeps_it(workload):
+    stages = Stages()
+    stages.screener.tuning_s, plain = 20.0, stages.screener.screen
+
+    def screen(ask):
+        if stages.judged and stages.judged[-1].startswith("optimized:"):
+            raise KeyboardInterrupt
+        return plain(ask)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=140.0)
+    assert outcome.interrupted and outcome.confirmed and outcome.optimized.is_file()
+
+
 def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
     stages = Stages()
     outcome = run(workload, stages)
@@ -651,7 +723,7 @@ def test_what_is_begun_beside_a_winner_has_the_time_that_it_is_expected_to_take(
     plain, limits = stages.screener.screen, []
 
     def screen(ask):
-        if "compile_default" in ask.file.name:
+        if "compile_default" in ask.file.name and ask.against is None:
             limits.append(ask.limit_s)
         return plain(ask)
 

@@ -210,6 +210,9 @@ class Stages(FakeStages):
     def compiling(self, files):
         return False
 
+    def end_ahead(self):
+        pass
+
     def judge(self, file, precision, seconds, effort=USUAL):
         passes = self.passes_of(file)
         name = ("optimized:" if file.name == "optimized.py" else "") + "+".join(passes)

@@ -318,3 +318,13 @@ def test_what_was_compiled_ahead_is_known_and_none_is_begun_twice(bench):
         assert not screener.compiled(other) and screener._ahead == []
         screener.compile_ahead([other], 30.0)
         assert screener._ahead == [], "what fails is not compiled again and again"
+
+
+def test_what_compiles_ahead_ends_with_the_search_and_the_screen_goes_on(bench):
+    with bench.screener() as screener:
+        screener.screen(Ask(FILE, "equal", 30.0))
+        screener.compile_ahead([FILE], 30.0)
+        [compiler] = screener._ahead
+        screener.end_ahead()
+        assert compiler.worker.closed and screener._ahead == [] and bench.ends == ["told", "ended"]
+        assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed" and len(bench.workers) == 2, "in the same process"

@@ -31,8 +31,10 @@ def whole_of(row: Experiment) -> str | None:
 
 
 def to_drop(row: Experiment) -> list[str]:
-    """The passes of a winner that are tried without; none where there is only one."""
-    own = [name for name in row.passes if name not in NEVER]
+    """The passes of a winner that are tried without, what predicts least first (no number: nothing), since the time may not do for all;
+    none where there is only one."""
+    gains = {one.name: one.gain[0] * one.gain[1] for one in row.prediction if one.gain is not None}
+    own = sorted((name for name in row.passes if name not in NEVER), key=lambda name: gains.get(name, 1.0))
     return own if len(own) > 1 else []
 
 

@@ -38,6 +38,9 @@ class Compiling(Protocol):
     def compiling(self, files: Sequence[Path]) -> bool:
         """Whether one of these is compiled at present."""
 
+    def end_ahead(self) -> None:
+        """End these processes; what is asked for later starts new ones."""
+
 
 class Ahead:
     """What is compiled ahead in one search. put: writes a candidate's file, where so many others wait already, and returns its path."""
@@ -85,8 +88,9 @@ class Ahead:
         """The file of a candidate that is tried now; None where none was written."""
         return self.files.pop(name, None)
 
-    def remove_unused(self) -> None:
-        """The files of candidates that were never tried."""
+    def end(self) -> None:
+        """Nothing more is compiled, and the files of candidates that were never tried go."""
+        self.screening.end_ahead()
         for file in self.files.values():
             file.unlink(missing_ok=True)
         self.files.clear()

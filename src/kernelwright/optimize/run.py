@@ -22,6 +22,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
+from .ablation import rows_of, superfluous, whole_of
 from .budget import Budget
 from .claims import sentences
 from .confirm import (
@@ -228,6 +229,13 @@ class _Run:
 
         A failed confirmation does not end it: a longer one, the next candidate's, and what the search still has time for come next.
         """
+        with contextlib.ExitStack() as self.screening:
+            kept = self._found()
+            if kept is not None and kept.confirmation is not None and not self.interrupted:
+                self._ablate_rest(kept)
+            return kept
+
+    def _found(self) -> Kept | None:
         fault = unjudgeable(self.context, self.workload.path)
         if fault is not None:
             self.search.stopped, self.fatal = fault.message, fault
@@ -273,9 +281,23 @@ class _Run:
         return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
 
     def _search(self) -> None:
-        with self.stages.screening(self.workload) as screening, self.stages.judging(self.workload) as judge:
-            self.search.screening, self.search.judge = screening, judge
+        if self.search.screening is None:  # open until the confirmed winner is taken apart
+            self.search.screening = self.screening.enter_context(self.stages.screening(self.workload))
+        with self.stages.judging(self.workload) as self.search.judge:
             self.search.run()
+
+    def _ablate_rest(self, kept: Kept) -> None:
+        """What ablation had no time for, in what the confirmation left of the budget."""
+        try:
+            self.search.ablate_confirmed()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except KernelwrightError as error:
+            self.notes.append(f"What each pass earns was not measured to the end: {error.message}.")
+        idle = superfluous(rows_of(self.search.ledger.rows, kept.row.name))
+        if idle and whole_of(kept.row) is None:
+            self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not judged for want of time: "
+                              "`--resume` goes on with it.")
 
     def _stopped(self, why: str) -> Kept | None:
         self.notes.append(f"The search ended early: {why}.")
@@ -317,8 +339,7 @@ class _Run:
             "tags": {**tags, OF: row.name}})
         self.say(f"judging {fresh.name}")
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
-        with self.stages.judging(self.workload) as judge:
-            self.search.judge = judge
+        with self.stages.judging(self.workload, confirms=True) as self.search.judge:
             result = self.search.judge_file(self.folder / OPTIMIZED, fresh, seconds, effort)
         faster = result.verdict is not None and result.verdict.verdict == "FASTER"
         self.search.ledger.append(result.model_copy(update={"kept": faster}))

@@ -201,6 +201,10 @@ class Screener:
         self._collect()
         return any(compiler.busy and compiler.file in files for compiler in self._ahead)
 
+    def end_ahead(self) -> None:
+        """End all processes but the one that screens."""
+        self._end(None)
+
     def _collect(self) -> None:
         """Take what the processes that compile ahead have replied; end those of no use."""
         for compiler in [compiler for compiler in self._ahead if not compiler.collect(self._compiled)]:
@@ -315,12 +319,16 @@ class Screener:
         return Unusable(verdict_of(error)[1])
 
     def _end_all(self) -> None:
-        others = [*(compiler.worker for compiler in self._ahead), *self._spares]
-        for worker in ([self._worker] if self._worker is not None else []) + others:
-            worker.tell_to_end()
-        self._rest()
-        for worker in others:
-            worker.close()
+        self._end(self._worker)
+        self._worker = None
+
+    def _end(self, worker: Worker | None) -> None:
+        """This one, those that compile ahead and those that were started for it."""
+        ended = [*([worker] if worker is not None else []), *(compiler.worker for compiler in self._ahead), *self._spares]
+        for one in ended:
+            one.tell_to_end()
+        for one in ended:
+            one.close()
         self._ahead.clear()
         self._spares.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .passes import CATALOGUE
 from .passes.base import Pass
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
-from .screen import Ask, Unusable
-from .search import NO_COMPILER, Status, file_name, line_of
+from .screen import TIMING_LIMIT_S, Ask, Unusable
+from .search import ENDING_S, NO_COMPILER, Status, file_name, line_of
 from .state import utc_now
 from .timed import LIMIT_FACTOR, TimedSearch
 from .view import View, incumbent
@@ -62,14 +63,14 @@ class ScreenedSearch(TimedSearch):
         what was goes to the judge first."""
         self._ahead = Ahead(self.screening, self._put_ahead) if self.screening is not None else None
         try:
-            while self.screening is not None and not self._unusable and self.stopped is None and self._act():
+            while self._screens_now() and self._act():
                 pass
         except Unusable as why:
             self._unusable = True
             self.say(f"candidates can't be screened ({why}): each is judged")
         finally:
             if self._ahead is not None:
-                self._ahead.remove_unused()
+                self._ahead.end()
         if self.screening is not None and not self._unusable:
             self.note_untried()
             return
@@ -83,8 +84,15 @@ class ScreenedSearch(TimedSearch):
             return super().pending()
         view = self.view()
         waiting = [item for item in strategy.proposals(view) if self.why_not(item) is None]
-        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None \
+        return bool(waiting) or bool(self._queue(view)) or self._ablation() is not None or self._slim() is not None \
             or self._rival() is not None or self._rival(lower=True) is not None
+
+    def ablate_confirmed(self) -> None:
+        """Try the winner without the passes that ablation had no time for, as far as the confirmation left some. Nothing is judged: where
+        one earns nothing, what is left is for a run that resumes this one."""
+        with contextlib.suppress(Unusable):
+            while self._screens_now() and self._ablate_one(self.budget.left_s() - TIMING_LIMIT_S - ENDING_S, LAST_TRY_SHARE):
+                pass
 
     def ready(self) -> bool:
         """See Search."""
@@ -155,6 +163,10 @@ class ScreenedSearch(TimedSearch):
         waiting = [item for item in strategy.proposals(view, whole=True) if self.why_not(item) is None and not item.ladder_row]
         return self.budget.total_s if waiting else memory.ALL_S
 
+    def _screens_now(self) -> bool:
+        """Whether another candidate may be screened, the time apart."""
+        return self.screening is not None and not self._unusable and self.stopped is None
+
     def _screens(self) -> bool:
         """Whether this run, or the one that is resumed, screens."""
         return not self._unusable and (self.screening is not None or any(row.screen is not None for row in self.ledger.rows))
@@ -179,7 +191,8 @@ class ScreenedSearch(TimedSearch):
         if item is not None:
             self._screen_one(item)
             return True
-        return self._time_beside(lower=True) or self._ablate_one() or self._wait_for_ladder() or self._time_beside()
+        return self._time_beside(lower=True) or self._ablate_one(self.left_s()) or self._judge_slim() or self._wait_for_ladder() \
+            or self._time_beside()
 
     def _proven(self) -> Experiment | None:
         """What won for this workload before, in a search that had at least this budget: the judge sees it at once, since that is all that a
@@ -216,8 +229,8 @@ class ScreenedSearch(TimedSearch):
                                device=self.context.environment.device)
         file = write_source(self.folder / row.candidate_file, source)
         self.say(f"screening {row.name}")
-        screen = self._screened(item.name, Ask(file, item.precision, min(self._limit_s(()), left_s), min(self._most_s(), left_s),
-                                                 shapes=self._changes()))
+        limit_s = min(self._limit_s(()), left_s)
+        screen = self._screened(item.name, Ask(file, item.precision, limit_s, min(self._most_s(limit_s), left_s), shapes=self._changes()))
         status = screen.status if screen.status in ("failed", "not_applicable", "out_of_budget") else "screened"
         row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})
         if status == "out_of_budget":
@@ -300,8 +313,9 @@ class ScreenedSearch(TimedSearch):
         file = self.write(row)
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
+        limit_s = self._limit_s(row.passes, warm=row.origin == WARM)
         screen = self._screened(item.name, Ask(
-            file, row.precision, self._limit_s(row.passes, warm=row.origin == WARM), self._most_s(),
+            file, row.precision, limit_s, self._most_s(limit_s),
             compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None)).model_copy(update={"compiled_ahead": is_compiled})
@@ -343,13 +357,14 @@ class ScreenedSearch(TimedSearch):
         self.say(line_of(row))
         return row
 
-    def _ablate_one(self) -> bool:
-        """One pass of the winner dropped; after the last, what is left of it judged. False: nothing to do, or no time."""
+    def _ablate_one(self, limit_s: float, share: float = 1.0) -> bool:
+        """One pass of the winner dropped, in limit_s; share: of the expected seconds, what it begins with. False: nothing to do, or no
+        time."""
         open_ = self._ablation()
         if open_ is None:
             return False
         winner, left = open_
-        if self.left_s() < self._usual_s(winner.passes, self.rows())[0]:
+        if limit_s < max(1.0, share * self._usual_s(winner.passes, self.rows())[0]):
             return False
         name = left[0]
         rest = candidate(ablation.slimmed(winner.passes, [name]), self.context, origin="ablation", parents=(winner.name,))
@@ -360,16 +375,15 @@ class ScreenedSearch(TimedSearch):
             row = row.model_copy(update={"reason": "the other passes need it", "tags": {**row.tags, ablation.EARNED: "yes"}})
         else:
             self.say(f"screening {row.name}")
-            screen = self._screened(rest.name, Ask(
-                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, last=True), self._most_s(),
+            assert self.screening is not None
+            screen = self.screening.screen(Ask(
+                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, left_s=limit_s), limit_s,
                 compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
             self.say(line_of(row))
         self.ledger.append(row)
-        if len(left) == 1:
-            self._judge_slim(winner)
         return True
 
     def _rival(self, *, lower: bool = False) -> Experiment | None:
@@ -382,13 +396,13 @@ class ScreenedSearch(TimedSearch):
         rival = self._rival(lower=lower)
         if rival is None or self.left_s() < 2 * compiled_estimate_s(self.rows()):  # both were called before: the caches have their code
             return False
-        winner = self.best()[0]
+        winner, limit_s = self.best()[0], self._limit_s(rival.passes, left_s=self.left_s())
         row = self.row(candidate(rival.passes, self.context)).model_copy(update={
             "name": f"{rival.name} beside {winner.name}", "candidate_file": rival.candidate_file, "status": "screened",
             "tags": {ROLE: beside.BESIDE, OF: rival.name, beside.AGAINST: winner.name}})
         self.say(f"screening {row.name}")
         screen = self._screened(rival.name, Ask(
-            self.folder / rival.candidate_file, rival.precision, self._limit_s(rival.passes, last=True), self._most_s(),
+            self.folder / rival.candidate_file, rival.precision, limit_s, self._most_s(limit_s),
             compiles=any(carrier_of(one.passes) is not None for one in (rival, winner)),
             measures=measures(rival.passes) or measures(winner.passes),
             shapes=self._changes(), against=self.folder / winner.candidate_file, against_name=winner.name))
@@ -400,21 +414,25 @@ class ScreenedSearch(TimedSearch):
         self.ledger.append(row)
         return True
 
-    def _judge_slim(self, winner: Experiment) -> None:
+    def _judge_slim(self) -> bool:
         """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster. Where the
-        judge saw it before, its row is written again, with its tag."""
-        dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
-        if not dropped:
-            return
-        item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
+        judge saw it before, its row is written again, with its tag. False: nothing to do, or no time."""
+        found = self._slim()
+        if found is None:
+            return False
+        winner, item = found
         of_it = {ablation.LEFT_OF: winner.name}
         known = next((row for row in self.best() if row.name == item.name), None)
         if known is not None:
             self.ledger.append(known.model_copy(update={"index": self.ledger.next_index(), "tags": {**known.tags, **of_it}}))
-            return
+            return True
         known = self.view().row(item.name)
-        if known is None or (known.screen is None and known.verdict is None):
+        if known is None or known.screen is None or known.status != "screened":
+            if self.left_s() < self._usual_s(item.passes, self.rows())[0]:
+                return False
             self._screen_one(item)
-            known = self.view().row(item.name)
-        if known is not None and known.status == "screened" and self.left_s() >= UNSEEN_SHARE * self._judgement_s(known):
-            self._judge_one(known.model_copy(update={"tags": {**known.tags, **of_it}}))
+            return True
+        if self.left_s() < UNSEEN_SHARE * self._judgement_s(known):
+            return False
+        self._judge_one(known.model_copy(update={"tags": {**known.tags, **of_it}}))
+        return True

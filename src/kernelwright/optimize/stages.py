@@ -83,8 +83,9 @@ class Stages(Protocol):
         """Inside it the processes of the first `screening`, and with `judge` of the first `judging`, start beside `profile` and import what
         they need. They load nothing yet, and do nothing while that measures."""
 
-    def judging(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[JudgeCandidate]:
-        """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes."""
+    def judging(self, workload: WorkloadRef, *, confirms: bool = False) -> contextlib.AbstractContextManager[JudgeCandidate]:
+        """A judge of candidates whose reference is loaded once; its processes are gone at the end, however it comes. confirms: of
+        optimized.py, so that no judgement is prepared beside it."""
 
     def screening(self, workload: WorkloadRef) -> contextlib.AbstractContextManager[Screening | None]:
         """A quick screen of candidates; None where there is none. Its processes are gone at the end, however it comes."""
@@ -174,7 +175,7 @@ class RealStages:
             yield
 
     @contextlib.contextmanager
-    def judging(self, workload: WorkloadRef) -> Iterator[JudgeCandidate]:
+    def judging(self, workload: WorkloadRef, *, confirms: bool = False) -> Iterator[JudgeCandidate]:
         """See Stages."""
         options = self._judge_options()
         with contextlib.closing(self.prepared.pop()) if self.prepared else self._session(workload) as session, self._announced(session):
@@ -184,7 +185,7 @@ class RealStages:
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
                                                      "conditions": further, "conditions_if_faster": not effort.audits,
                                                      "cross_check": effort.audits, "measures": effort.measures})
-                if self.open_screeners:
+                if self.open_screeners and not confirms:
                     self._prepare_confirmation(workload)
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
 

@@ -24,7 +24,7 @@ from .confirm import refuted
 from .expected import as_screened
 from .ledger import CAUSE, ORIGINAL
 from .passes.conditions import call_ns
-from .plan import WARM, Candidate
+from .plan import WARM, Candidate, candidate
 from .search import Search
 from .view import View
 
@@ -100,7 +100,7 @@ class TimedSearch(Search):
             one = self._judgement_s(queue[0] if queue else None)
             held, most = 2.0 * one, JUDGING_SHARE * self.budget.total_s
             return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
-        judging = sum(self._judgement_s(row) for row in queue[:1])
+        judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._slim() is not None else 0.0)
         open_ = self._ablation()
         ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
@@ -151,22 +151,22 @@ class TimedSearch(Search):
         left = self.left_s()
         return next((row for row in self._queue(self.view()) if left >= LAST_TRY_SHARE * self._judgement_s(row)), None)
 
-    def _limit_s(self, passes: Sequence[str], *, warm: bool = False, last: bool = False) -> float:
+    def _limit_s(self, passes: Sequence[str], *, warm: bool = False, left_s: float | None = None) -> float:
         """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's
-        seconds are its own too; `last`: no candidate's, so that all that is left is its own."""
+        seconds are its own too; left_s: so much is its own, since it is no candidate's."""
         expected_s, _ = self._usual_s(passes, self.rows())
-        left = self.left_s() if last else self._screening_left_s()
-        if not last and (left < expected_s or not self._queue(self.view())):
+        left = self._screening_left_s() if left_s is None else left_s
+        if left_s is None and (left < expected_s or not self._queue(self.view())):
             left = max(left, self._but_one_judgement_s())
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
         return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
 
-    def _most_s(self) -> float:
-        """The longest that a screen may take with the loading of the workload, where a process must load it first: while nothing is worth
-        judging all that is left."""
+    def _most_s(self, limit_s: float) -> float:
+        """The longest that a screen with this limit may take with the loading of the workload, where a process must load it first: while
+        nothing is worth judging all that is left."""
         left = self._screening_left_s() if self._queue(self.view()) else 0.0
-        return left if left > 0 else self.left_s()
+        return max(limit_s, left) if left > 0 else max(limit_s, self.left_s())
 
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
         """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
@@ -176,3 +176,17 @@ class TimedSearch(Search):
         found = ablation.rows_of(self.ledger.rows, winner.name)
         left = [name for name in ablation.to_drop(winner) if name not in found]
         return (winner, left) if left else None
+
+    def _slim(self) -> tuple[Experiment, Candidate] | None:
+        """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting."""
+        winner = next(iter(self.best()), None)
+        if winner is None or ablation.whole_of(winner) is not None or self._ablation() is not None:
+            return None
+        dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
+        item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
+        known = next((row for row in self.best() if row.name == item.name), None)
+        if known is not None:  # seen before: what ablation found of it is to be told, once
+            return (winner, item) if dropped and known.tags.get(ablation.LEFT_OF) != winner.name else None
+        known = self.view().row(item.name)
+        is_open = known is None or (known.verdict is None and known.status in ("screened", "out_of_budget"))
+        return (winner, item) if dropped and is_open and item.name not in self._cut_short | self.set_aside else None
