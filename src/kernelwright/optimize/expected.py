@@ -113,9 +113,9 @@ def stays_out(context: Context, names: Iterable[str]) -> bool:
 
 
 def _said(context: Context, item: Pass) -> Prediction:
-    """What a pass predicts; a compile mode with CUDA graphs of its own what its fusion does, since the graph counts beside it; of a workload
-    that is compiled already, and predicts no number for that, what it would of the model without: what the compiler took away of it is not
-    known, but the order of the trials has nothing better to go by."""
+    """What a pass predicts; a compile mode with CUDA graphs of its own what its fusion does, since the graph counts beside it. Where a pass
+    predicts no number since the workload is compiled already: what it would of the model without. How much of that the compiler took away
+    is not known, but the order of the trials has nothing better to go by."""
     made = context.known.get(item.name)
     if not isinstance(made, Prediction):
         made = fusion_words(context) if item.one_launch and item.carrier else item.prediction(context)
