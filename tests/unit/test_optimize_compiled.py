@@ -144,3 +144,16 @@ def test_the_report_says_that_it_was_recorded_without():
     assert recognised(compiled())[0].endswith("What the model runs was recorded once more without it.")
     unseen = context(operators=REGION, already_compiled=True)
     assert recognised(unseen)[0].endswith("The model could not be recorded without it, so what it runs is known in part.")
+
+
+def test_where_a_pass_predicts_no_number_its_turn_comes_by_the_model_without():
+    here = compiled(shown=CONVOLUTIONAL)
+    fold, mode = CATALOGUE["fold_conv_bn"], CATALOGUE["compile_default"]
+    assert fold.prediction(here).gain is None and mode.prediction(here).gain is None, "what the compiler took away of it is not known"
+    alone, folded = (modelled(here, names, lambda _name: None) for names in (
+        ("unwrap_compiled", "compile_default"), ("unwrap_compiled", "fold_conv_bn", "compile_default")))
+    bare = fold.prediction(replace(here, facts=here.facts.model_copy(update={"already_compiled": False}))).gain
+    assert bare is not None and 1.1 < folded / alone <= bare[1] ** 0.5, "the geometric middle of 1.00 to 1.49, of the device's work"
+    blind = compiled(shown=CONVOLUTIONAL)
+    blind = replace(blind, uncompiled=None)
+    assert modelled(blind, ("fold_conv_bn",), lambda _name: None) == pytest.approx(1.01, rel=1e-3), "nothing shows what it would take"

@@ -59,6 +59,16 @@ def test_the_arithmetic_in_use_follows_the_flags(changes: dict[str, object], dty
     assert roof(PEAKS, environment(**changes), facts(dtype), ops=ops).dtype == expected
 
 
+@pytest.mark.parametrize(("counted", "expected"), [
+    ({"aten::convolution": 90.0, "aten::addmm": 10.0}, "tf32"), ({"aten::convolution": 10.0, "aten::addmm": 90.0}, "float32"),
+    ({}, "float32")])
+def test_of_a_compiled_call_what_was_counted_uncompiled_tells_the_arithmetic(counted: dict[str, float], expected: str) -> None:
+    """Convolutions compiled beforehand (H200): held against float32's own pipe a call was at 253% of the peak."""
+    work = ProbeWork(flops=100.0, flops_source="torch FlopCounterMode", min_bytes=1.0, bytes_source="inputs", counted=counted)
+    assert roof(PEAKS, environment(), facts(), work=work).dtype == expected
+    assert roof(PEAKS, environment(), facts(), ops=[op("aten::addmm", 90.0)], work=work).dtype == "float32", "operators one by one say more"
+
+
 def test_an_unknown_device_without_calibration_has_no_roof() -> None:
     found = roof((), environment(device_name="Mystery 9000"), facts())
     assert (found.peak_compute, found.peak_bandwidth, found.datasheet_compute, found.datasheet_bandwidth, found.ridge_point) == (None,) * 5

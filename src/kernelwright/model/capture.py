@@ -133,6 +133,8 @@ class ProbeWork(Record):
     min_bytes: float | None
     bytes_source: str
     """"inputs + parameters + outputs once", "workload bytes_moved()", or the reason why there is none."""
+    counted: dict[str, float] = Field(default_factory=dict)
+    """Dispatched operator ("aten::addmm") -> FLOPs of one call, what is compiled in it uncompiled; none where a call can't be watched."""
 
 
 class ProbePeak(Record):

@@ -78,7 +78,7 @@ def assemble(run: Run) -> Profile:
         raise WorkloadFailed("empty_result", "the capture holds no timing", where=str(run.workload.path), fix="profile again")
     measurement = Measurement.of(timing.samples_ns, timer=_timer(timing)) if timing is not None else None
     ops = read_ops(run.raw, run.result)
-    ceiling = roof(run.peaks, environment, facts, ops=ops)
+    ceiling = roof(run.peaks, environment, facts, ops=ops, work=run.result.work)
     draft = Profile(
         capture_metadata=_metadata(run, facts, environment), parameters=facts.params, inputs=facts.inputs, timing=measurement,
         host_timing=Measurement.of(timing.host_ns, timer="perf_counter") if timing is not None and timing.host_ns else None,

@@ -59,7 +59,7 @@ def beaten(result: ProbeResult, ops: Sequence[OpRecord], peaks: Sequence[ProbePe
     environment = result.environment
     if result.work is None or result.timing is None or result.facts is None or environment is None or not result.timing.samples_ns:
         return False
-    ceiling = roof(peaks, environment, result.facts, ops=ops)
+    ceiling = roof(peaks, environment, result.facts, ops=ops, work=result.work)
     achieved = work_summary(result.work, Measurement.of(result.timing.samples_ns, timer=result.timing.timer), ceiling).achieved_compute
     if ceiling.peak_compute is None or achieved is None:
         return False

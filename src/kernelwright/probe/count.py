@@ -51,6 +51,14 @@ class Recording:
     def flops(self) -> float:
         return float(sum(record["flops"] or 0 for record in self.records))
 
+    def by_operator(self) -> dict[str, float]:
+        """FLOPs by operator, of those that torch has a formula for."""
+        found: dict[str, float] = {}
+        for record in self.records:
+            if record["flops"]:
+                found[record["name"]] = found.get(record["name"], 0.0) + float(record["flops"])
+        return found
+
 
 class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Appends every dispatched operator to a Recording."""
@@ -237,6 +245,7 @@ def count(workload: LoadedWorkload) -> tuple[dict[str, Any], list[dict[str, Any]
         work["flops_source"] = _flops_source(recording) if recording is not None and exact else str(reason)
     if own_bytes is None:
         work["min_bytes"], work["bytes_source"] = _least_bytes(workload, recording, workload.step() if output is None else output)
+    work["counted"] = recording.by_operator() if recording is not None else {}
     return work, recording.records if recording is not None and not compiled else None
 
 

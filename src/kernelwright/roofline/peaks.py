@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..model.base import Figure
-from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak
+from ..model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeWork
 from ..model.profile import Roof
 from ..model.workload import WorkloadFacts
 from .ceilings import ceilings, other_pipes
@@ -17,13 +17,16 @@ _CONVOLUTION = re.compile(r"^aten::.*(convolution|conv[123]d|_rnn|lstm|gru)")
 """Operators that cuDNN may run in TF32 by its own flag."""
 
 
-def roof(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, facts: WorkloadFacts, *, ops: Sequence[OpRecord] = ()) -> Roof:
+def roof(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, facts: WorkloadFacts, *, ops: Sequence[OpRecord] = (),
+         work: ProbeWork | None = None) -> Roof:
     """Ceilings of this device at the dtype in use.
 
-    ops: one step's counted operators, when known: where convolutions hold most FLOPs, cuDNN's TF32 flag counts instead of
-    matmul's. Measured peaks come from the calibration, in TFLOP/s and GB/s; what was not measured or printed is None.
+    ops: one step's counted operators, when known; work: what a call was counted to do, which stands for them where the call is compiled.
+    Where convolutions hold most FLOPs, cuDNN's TF32 flag counts instead of matmul's. Measured peaks come from the calibration, in TFLOP/s
+    and GB/s; what was not measured or printed is None.
     """
-    dtype, note = arithmetic_key(environment, facts, ops)
+    counted = [(op.name, op.flops or 0.0) for op in ops] or [*(work.counted.items() if work is not None else ())]
+    dtype, note = arithmetic_key(environment, facts, counted)
     sheet = datasheet(environment.device_name) if environment.device == "cuda" else None
     compute = _measured(peaks, f"matmul:{dtype}", note)
     bandwidth = _measured(peaks, "bandwidth", "")
@@ -38,13 +41,14 @@ def roof(peaks: Sequence[ProbePeak], environment: ProbeEnvironment, facts: Workl
         ceilings=ceilings(peaks, environment, dtype), other_pipes=other_pipes(peaks, environment, dtype))
 
 
-def arithmetic_key(environment: ProbeEnvironment, facts: WorkloadFacts, ops: Sequence[OpRecord] = ()) -> tuple[str, str]:
-    """(key of the arithmetic peak, note). float32 on CUDA means TF32 where the flag that governs most FLOPs allows it."""
+def arithmetic_key(environment: ProbeEnvironment, facts: WorkloadFacts, counted: Sequence[tuple[str, float]] = ()) -> tuple[str, str]:
+    """(key of the arithmetic peak, note). float32 on CUDA means TF32 where the flag that governs most FLOPs allows it. counted: (operator,
+    its FLOPs)."""
     dtype = facts.dtype if facts.dtype in _ARITHMETIC else "float32"
     if dtype != "float32" or environment.device != "cuda":
         return dtype, ""
-    total = sum(op.flops or 0.0 for op in ops)
-    by_cudnn = sum(op.flops or 0.0 for op in ops if _CONVOLUTION.match(op.name))
+    total = sum(flops for _, flops in counted)
+    by_cudnn = sum(flops for name, flops in counted if _CONVOLUTION.match(name))
     if total > 0 and 2 * by_cudnn > total:
         return ("tf32", "cuDNN may use TF32") if environment.cudnn_tf32 else ("float32", "")
     if environment.matmul_tf32:
