@@ -93,6 +93,10 @@ class FakeStages:
         self.efforts: list[Effort] = []
         self.torch = torch
         self.screener = None
+        self.screening_open = False
+        self.confirming: list[tuple[bool, bool]] = []
+        """Of each of the judge's sessions: whether it confirms, and whether the screen was open beside it."""
+        self.profiled_beside_screen = False
         self.audited: list[bool] = []
         self.prepared_after: list[tuple[int, bool]] = []
         """How many profiles there were when the next processes were prepared, and whether the judge's were among them."""
@@ -102,6 +106,7 @@ class FakeStages:
 
     def profile(self, workload, folder, baseline, timeout_s, timing=None):
         self.profiled.append(folder.name)
+        self.profiled_beside_screen |= self.screening_open
         self.stood_beside = baseline
         if self.profile_s > timeout_s:
             self.clock.now += timeout_s
@@ -133,6 +138,7 @@ class FakeStages:
     def judging(self, workload, *, confirms=False):
         self.open += 1
         self.sessions += 1
+        self.confirming.append((confirms, self.screening_open))
         try:
             yield self.judge
         finally:
@@ -141,7 +147,11 @@ class FakeStages:
     @contextlib.contextmanager
     def screening(self, workload):
         """None: every candidate is judged."""
-        yield self.screener
+        self.screening_open = True
+        try:
+            yield self.screener
+        finally:
+            self.screening_open = False
 
     def judge(self, file: Path, precision: str, seconds: float, effort: Effort = USUAL) -> Verdict:
         text = file.read_text()

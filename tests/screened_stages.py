@@ -28,6 +28,7 @@ class FakeScreener:
         """What compiling ahead takes, by the kind of cost; below 0: it fails at once. Nothing is compiled where it is empty."""
         self.tuning_s = 30.0
         self.most = 3
+        self.ended_ahead = 0
         self.ready: dict[str, tuple[float, float]] = {}
         """By file: until when it is compiled, and from when it is."""
 
@@ -80,7 +81,7 @@ class FakeScreener:
         return any(self.stages.clock.now < self.ready.get(file.name, (0.0, 0.0))[0] for file in files)
 
     def end_ahead(self):
-        pass
+        self.ended_ahead += 1
 
 
 class Stages(FakeStages):

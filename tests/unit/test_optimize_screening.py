@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -27,6 +28,7 @@ from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
+from kernelwright.optimize.timed import is_open
 from kernelwright.probe.screen_statistics import median_interval
 from optimizing import (
     CONVOLUTIONAL,
@@ -149,6 +151,7 @@ def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload)
     assert set(outcome.kept) == BEST
     slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
     assert slim.origin == "ablation" and slim.parents and slim.verdict is not None
+    assert not any("as fast without" in note for note in notes_of(outcome)), "nothing is left to go on with"
 
 
 def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload):
@@ -227,18 +230,87 @@ def test_what_earns_nothing_after_the_confirmation_is_told_and_a_resumed_run_goe
     assert not any(note.startswith("It is as fast without") for note in notes_of(again))
 
 
-def test_an_interrupt_while_the_confirmed_winner_is_taken_apart_keeps_it(workload):
+@pytest.mark.parametrize("where", ["a screen", "the end of the screen"])
+def test_an_interrupt_after_the_confirmation_keeps_what_was_confirmed(workload, where):
     stages = Stages()
-    stages.screener.tuning_s, plain = 20.0, stages.screener.screen
+    stages.screener.tuning_s, plain, opened = 20.0, stages.screener.screen, stages.screening
 
     def screen(ask):
-        if stages.judged and stages.judged[-1].startswith("optimized:"):
+        if stages.judged and stages.judged[-1].startswith("optimized:") and where == "a screen":
             raise KeyboardInterrupt
+        return plain(ask)
+
+    @contextlib.contextmanager
+    def screening(of):
+        with opened(of) as found:
+            yield found
+        if where != "a screen":
+            raise KeyboardInterrupt
+
+    stages.screener.screen, stages.screening = screen, screening
+    outcome = run(workload, stages, budget_s=140.0)
+    assert outcome.interrupted and outcome.confirmed and outcome.optimized.is_file()
+    assert all((outcome.out_dir / name).is_file() for name in ("report.md", "report.json", "next.json"))
+
+
+def test_the_screen_stays_for_the_ablation_where_there_is_one_and_ends_before_the_closing_profile(workload):
+    stages = Stages()
+    stages.screener.tuning_s = 20.0
+    assert run(workload, stages, budget_s=140.0).confirmed
+    assert stages.confirming[:2] == [(False, True), (True, True)]
+    assert stages.screener.ended_ahead == 1, "what compiles ahead ends with the search"
+    assert not stages.screening_open and not stages.profiled_beside_screen
+    stages = Stages(dict.fromkeys(GAINS, 1.0) | {"channels_last": 1.3})
+    assert len(run(workload, stages, budget_s=140.0).kept) <= 2, "nothing to take apart"
+    assert stages.confirming[:2] == [(False, True), (True, False)]
+
+
+def test_what_is_left_of_a_winner_is_open_until_it_is_judged_or_found_wanting():
+    row = Experiment(index=1, name="x", passes=("x",), precision="equal", candidate_file="c", status="screened")
+    timed, wrong = (row.model_copy(update={"screen": Screen(status=status, speedup=speedup)}) for status, speedup in (
+        ("timed", 1.2), ("wrong", None)))
+    assert is_open(None) and is_open(row) and is_open(timed) and is_open(row.model_copy(update={"status": "out_of_budget"}))
+    assert not is_open(wrong) and not is_open(timed.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)}))
+    assert not is_open(row.model_copy(update={"status": "failed"})) and not is_open(row.model_copy(update={"status": "not_applicable"}))
+
+
+def test_an_ablation_that_had_no_time_is_made_by_a_run_that_resumes(workload):
+    stages = Stages()
+    stages.screener.tuning_s, plain = 20.0, stages.screener.screen
+    late = Screen(status="out_of_budget", reason="did not finish")
+
+    def screen(ask):
+        if ask.against is not None and stages.judged[-1].startswith("optimized:"):
+            stages.clock.now += min(2.0, ask.limit_s)
+            return late
         return plain(ask)
 
     stages.screener.screen = screen
     outcome = run(workload, stages, budget_s=140.0)
-    assert outcome.interrupted and outcome.confirmed and outcome.optimized.is_file()
+    cut = [row.tags["without"] for row in after_confirmation(outcome) if row.screen is not None and row.screen.status == "out_of_budget"]
+    assert outcome.confirmed and cut and len(cut) == len(set(cut)), "once each"
+    stages.screener.screen = plain
+    again = run(workload, stages, budget_s=400.0, resume=True)
+    every = Ledger(again.out_dir / "ledger.jsonl").rows
+    winner = again.kept
+    measured = {row.tags["without"] for row in every if ablation.is_ablation(row) and row.screen is not None and row.screen.speedup
+                and set(row.tags["of"].split("+")) == {*winner} - {"no_grad"}}
+    assert measured == {*winner} - {"no_grad"}
+
+
+def test_what_ablation_left_takes_the_place_of_a_confirmed_whole_once_it_is_confirmed(workload):
+    stages = Stages({"channels_last": 1.0, **{name: 1.2 for name in LADDER if "max_autotune" in name}})
+    stages.screener.tuning_s, real = 20.0, stages.speed
+    stages.speed = lambda passes: real(passes) / (1.1 if {"fold_conv_bn", "compile_default", "cuda_graph"} <= {*passes} else 1.0)
+    stages.screens["fold_conv_bn__compile_default__cuda_graph"] = Screen(status="timed", speedup=2.2, interval=(2.2, 2.2), pairs=9)
+    plain, same = stages.screener.screen, Screen(status="timed", speedup=1.0, interval=(0.999, 1.001), pairs=9, elapsed_s=5.0)
+    stages.screener.screen = lambda ask: plain(ask) if ask.against is None or "fold_conv_bn" in ask.against.name else same
+    first = run(workload, stages, budget_s=140.0)
+    assert "fold_conv_bn" in first.kept and first.confirmed and notes_of(first)
+    stages.speedups["optimized:compile_default, cuda_graph, no_grad"] = KeyboardInterrupt()
+    again = run(workload, stages, budget_s=140.0, resume=True)
+    assert any(name.startswith("optimized:compile_default, cuda_graph") for name in stages.judged), "it came to its confirmation"
+    assert again.interrupted and again.kept == first.kept and again.confirmed, "what is confirmed stays"
 
 
 def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernelwright.attribute.owned import aggregate
-from kernelwright.model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeWork
+from kernelwright.model.capture import OpRecord, ProbeEnvironment, ProbePeak, ProbeResult, ProbeTiming, ProbeWork
 from kernelwright.model.measurement import Measurement
-from kernelwright.model.profile import Attribution, Kernel, Operator, Roof
-from kernelwright.model.workload import WorkloadFacts
+from kernelwright.model.profile import Attribution, ClockReading, Kernel, Operator, Roof
+from kernelwright.model.workload import WorkloadFacts, WorkloadRef
+from kernelwright.pipeline.assemble import Run, assemble
+from kernelwright.pipeline.beside import roof_of_result
+from kernelwright.pipeline.peaks import beaten
 from kernelwright.roofline import roof, stages, work_summary
 from kernelwright.roofline.knowledge import datasheet, devices
 
@@ -67,6 +72,19 @@ def test_of_a_compiled_call_what_was_counted_uncompiled_tells_the_arithmetic(cou
     work = ProbeWork(flops=100.0, flops_source="torch FlopCounterMode", min_bytes=1.0, bytes_source="inputs", counted=counted)
     assert roof(PEAKS, environment(), facts(), work=work).dtype == expected
     assert roof(PEAKS, environment(), facts(), ops=[op("aten::addmm", 90.0)], work=work).dtype == "float32", "operators one by one say more"
+
+
+def test_every_profile_of_a_compiled_call_has_it(tmp_path: Path) -> None:
+    timing = ProbeTiming(samples_ns=(3.0e5,) * 9, host_ns=(), timer="cuda_events", calls_per_sample=1, warmup_calls=3, warmup_s=0.1,
+                         flushed_l2=False, peak_memory_bytes=None)
+    work = ProbeWork(flops=48.5e9, flops_source="torch FlopCounterMode", min_bytes=2e6, bytes_source="inputs",
+                     counted={"aten::convolution": 48.5e9})
+    result = ProbeResult(status="ok", environment=environment(), facts=facts(), timing=timing, work=work, peaks=PEAKS)
+    made = assemble(Run(WorkloadRef(path=tmp_path / "net.py", name="net"), "event", tmp_path, result, PEAKS,
+                        ClockReading(requested="none", locked=False), "eager", None, "v1"))
+    assert made.roofline is not None and made.roofline.dtype == roof_of_result(result).dtype == "tf32"
+    assert made.work is not None and made.work.compute_pct == pytest.approx(100 * 48.5 / 0.3 / 380e3 * 1e3, rel=0.01)
+    assert not beaten(result, (), PEAKS, tf32=False), "161 TFLOP/s are more than float32's own 50"
 
 
 def test_an_unknown_device_without_calibration_has_no_roof() -> None:

@@ -32,7 +32,7 @@ LAST_TRY_SHARE = 0.4
 
 @dataclass
 class Budget:
-    """Seconds from the start of the optimisation to the last judgement."""
+    """Seconds from the start of the optimisation to the last judgement, and the ablation that it leaves time for."""
 
     total_s: float
     clock: Callable[[], float] = time.monotonic

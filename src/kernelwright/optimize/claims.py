@@ -225,7 +225,7 @@ def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> 
         why = "it stands alone"
     elif kept.screen is None:
         why = "nothing was screened"
-    elif row is None and refuted(end.confirmations):
+    elif not end.ablation and refuted(end.confirmations):
         why = "the search had another winner"
     elif end.interrupted:
         why = "the run was interrupted"

@@ -114,14 +114,14 @@ def stays_out(context: Context, names: Iterable[str]) -> bool:
 
 def _said(context: Context, item: Pass) -> Prediction:
     """What a pass predicts; a compile mode with CUDA graphs of its own what its fusion does, since the graph counts beside it. Where a pass
-    predicts no number since the workload is compiled already: what it would of the model without. How much of that the compiler took away
+    predicts no number since the workload is compiled already: what it does of the model without. How much of that the compiler took away
     is not known, but the order of the trials has nothing better to go by."""
     made = context.known.get(item.name)
     if not isinstance(made, Prediction):
         made = fusion_words(context) if item.one_launch and item.carrier else item.prediction(context)
         if made.gain is None and context.uncompiled is not None and not item.carrier:
             facts = context.facts.model_copy(update={"already_compiled": False})
-            made = replace(made, gain=item.prediction(replace(context, facts=facts)).gain)
+            made = replace(made, gain=item.prediction(replace(context, facts=facts, profile=context.uncompiled, uncompiled=None)).gain)
         context.known[item.name] = made
     return made
 

@@ -22,7 +22,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
-from .ablation import rows_of, superfluous, whole_of
+from .ablation import whole_of
 from .budget import Budget
 from .claims import sentences
 from .confirm import (
@@ -50,7 +50,7 @@ from .paired import paired, restated
 from .passes import Context
 from .recognised import recognised, unjudgeable
 from .screening import ScreenedSearch
-from .search import line_of
+from .search import ENDING_S, line_of
 from .shipped import Shipped
 from .stages import OPTIMIZED, UNCOMPILED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports
@@ -131,6 +131,9 @@ class _Run:
         self.interrupted = False
         self.audit = ""
         """See Ending."""
+        self.screening = contextlib.ExitStack()
+        """Holds the screen while `is_screening`."""
+        self.is_screening = False
         self.fatal: KernelwrightError | None = None
         """Why no candidate at all could be judged, where the original is the cause: raised once the documents are written."""
 
@@ -169,6 +172,9 @@ class _Run:
         if kept is not None and not self.interrupted and not self._stands(kept, used_s):
             kept = after = None
             self.shipped.remove()
+        if kept is not None and (idle := self.search.idle_passes(kept.row)):
+            self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not judged: `--resume` goes on "
+                              "with it.")
         if not self.interrupted:
             learn(self.workload, self.state, self.context, self.search.rows(), refuted(self.search.ledger.rows),
                   kept.row if kept is not None else None, self.search.depth_s())
@@ -229,10 +235,16 @@ class _Run:
 
         A failed confirmation does not end it: a longer one, the next candidate's, and what the search still has time for come next.
         """
-        with contextlib.ExitStack() as self.screening:
+        with self.screening:
             kept = self._found()
-            if kept is not None and kept.confirmation is not None and not self.interrupted:
-                self._ablate_rest(kept)
+            try:
+                if kept is not None and kept.confirmation is not None and not self.interrupted and self.is_screening:
+                    self.search.ablate_confirmed()
+                self._end_screening()
+            except KeyboardInterrupt:
+                self._interrupt()
+            except KernelwrightError as error:
+                self.notes.append(f"What each pass earns was not measured to the end: {error.message}.")
             return kept
 
     def _found(self) -> Kept | None:
@@ -268,8 +280,7 @@ class _Run:
                     return self._keep_best()
             return self._stopped(self.search.stopped)
         except KeyboardInterrupt:
-            self.interrupted = True
-            self.say("interrupted: writing the best so far")
+            self._interrupt()
         except OutOfTime as error:
             self.notes.append(f"The budget ended early: {error.message}.")
         except KernelwrightError as error:  # the original's process does not even start
@@ -281,23 +292,18 @@ class _Run:
         return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
 
     def _search(self) -> None:
-        if self.search.screening is None:  # open until the confirmed winner is taken apart
-            self.search.screening = self.screening.enter_context(self.stages.screening(self.workload))
+        if not self.is_screening:  # until what was confirmed is taken apart
+            self.search.screening, self.is_screening = self.screening.enter_context(self.stages.screening(self.workload)), True
         with self.stages.judging(self.workload) as self.search.judge:
             self.search.run()
 
-    def _ablate_rest(self, kept: Kept) -> None:
-        """What ablation had no time for, in what the confirmation left of the budget."""
-        try:
-            self.search.ablate_confirmed()
-        except KeyboardInterrupt:
-            self.interrupted = True
-        except KernelwrightError as error:
-            self.notes.append(f"What each pass earns was not measured to the end: {error.message}.")
-        idle = superfluous(rows_of(self.search.ledger.rows, kept.row.name))
-        if idle and whole_of(kept.row) is None:
-            self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not judged for want of time: "
-                              "`--resume` goes on with it.")
+    def _end_screening(self) -> None:
+        self.is_screening = False
+        self.screening.close()
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self.say("interrupted: writing the best so far")
 
     def _stopped(self, why: str) -> Kept | None:
         self.notes.append(f"The search ended early: {why}.")
@@ -322,7 +328,10 @@ class _Run:
         if self.budget.left_s() > AUDITS_S + row.elapsed_s and beyond_prediction(row.prediction, memory.speedup_of(row) or 1.0):
             effort = replace(effort, audits=True)
             tags[AUDIT] = "full"
-        result = self._judged_anew(row, "longer" if attempt.longer else "", tags, effort, self.budget.left_s())
+        if not self.search.takes_apart(row):
+            self._end_screening()
+        left_s = self.budget.left_s() - (ENDING_S if self.is_screening else 0.0)
+        result = self._judged_anew(row, "longer" if attempt.longer else "", tags, effort, left_s)
         if result.verdict is not None and result.verdict.verdict == "FASTER":
             return True, Kept(row, result)
         if result.status == "out_of_budget":
@@ -375,6 +384,9 @@ class _Run:
         if row is None:
             self.shipped.remove()
             return None
+        if self._confirmation(row) is None:  # what ablation left of a confirmed one takes its place once it is confirmed too
+            gone, whole = refuted(self.search.ledger.rows), whole_of(row)
+            row = next((one for one in self.search.rows() if one.name == whole and whole not in gone and self._confirmation(one)), row)
         self.shipped.write(row)
         if (confirmation := self._confirmation(row)) is not None:
             return Kept(row, confirmation)

@@ -202,7 +202,8 @@ class Screener:
         return any(compiler.busy and compiler.file in files for compiler in self._ahead)
 
     def end_ahead(self) -> None:
-        """End all processes but the one that screens."""
+        """End all processes but the one that screens. What they were busy with counts as not begun."""
+        self._begun -= {compiler.file for compiler in self._ahead if compiler.busy}
         self._end(None)
 
     def _collect(self) -> None:

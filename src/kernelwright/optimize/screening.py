@@ -23,7 +23,7 @@ from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
 from .screen import TIMING_LIMIT_S, Ask, Unusable
 from .search import ENDING_S, NO_COMPILER, Status, file_name, line_of
 from .state import utc_now
-from .timed import LIMIT_FACTOR, TimedSearch
+from .timed import LIMIT_FACTOR, TimedSearch, is_open
 from .view import View, incumbent
 from .waiting import Waiting, looked_no_further, waiting
 
@@ -93,6 +93,18 @@ class ScreenedSearch(TimedSearch):
         with contextlib.suppress(Unusable):
             while self._screens_now() and self._ablate_one(self.budget.left_s() - TIMING_LIMIT_S - ENDING_S, LAST_TRY_SHARE):
                 pass
+
+    def takes_apart(self, winner: Experiment) -> bool:
+        """Whether something is left for ablate_confirmed, and may have time after a confirmation: that takes two fifths of what the
+        judgement took at least."""
+        left_s = self.budget.left_s() - LAST_TRY_SHARE * winner.elapsed_s - TIMING_LIMIT_S - 2 * ENDING_S
+        return left_s > 0 and self._screens_now() and self._ablation() is not None
+
+    def idle_passes(self, winner: Experiment) -> list[str]:
+        """Passes of this winner that earn nothing, where what is left without them is open."""
+        dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
+        rest = candidate(ablation.slimmed(winner.passes, dropped), self.context)
+        return dropped if ablation.whole_of(winner) is None and is_open(self.view().row(rest.name)) else []
 
     def ready(self) -> bool:
         """See Search."""
@@ -314,8 +326,9 @@ class ScreenedSearch(TimedSearch):
         best = incumbent(self.view(), row.precision)
         self.say(f"screening {row.name}")
         limit_s = self._limit_s(row.passes, warm=row.origin == WARM)
+        most_s = self._most_s(limit_s if row.origin != WARM else 0.0)
         screen = self._screened(item.name, Ask(
-            file, row.precision, limit_s, self._most_s(limit_s),
+            file, row.precision, min(limit_s, most_s), most_s,
             compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None)).model_copy(update={"compiled_ahead": is_compiled})
@@ -382,6 +395,8 @@ class ScreenedSearch(TimedSearch):
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
+            if screen.status == "out_of_budget":
+                self._not_without.add((winner.name, name))
             self.say(line_of(row))
         self.ledger.append(row)
         return True

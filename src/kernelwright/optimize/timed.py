@@ -56,6 +56,8 @@ class TimedSearch(Search):
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds that things took in earlier runs on this machine."""
     _ahead: Ahead | None = field(default=None, init=False)
+    _not_without: set[tuple[str, str]] = field(default_factory=set, init=False)
+    """(winner, pass) whose ablation found no time: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
 
@@ -173,7 +175,8 @@ class TimedSearch(Search):
         winner = next(iter(self.best()), None)
         if winner is None or ablation.whole_of(winner) is not None or (winner.screen is None and winner.origin != WARM):
             return None
-        found = ablation.rows_of(self.ledger.rows, winner.name)
+        found = {name for name, row in ablation.rows_of(self.ledger.rows, winner.name).items()
+                 if row.screen is None or row.screen.status != "out_of_budget" or (winner.name, name) in self._not_without}
         left = [name for name in ablation.to_drop(winner) if name not in found]
         return (winner, left) if left else None
 
@@ -183,10 +186,17 @@ class TimedSearch(Search):
         if winner is None or ablation.whole_of(winner) is not None or self._ablation() is not None:
             return None
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
+        if not dropped:
+            return None
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
         known = next((row for row in self.best() if row.name == item.name), None)
         if known is not None:  # seen before: what ablation found of it is to be told, once
-            return (winner, item) if dropped and known.tags.get(ablation.LEFT_OF) != winner.name else None
-        known = self.view().row(item.name)
-        is_open = known is None or (known.verdict is None and known.status in ("screened", "out_of_budget"))
-        return (winner, item) if dropped and is_open and item.name not in self._cut_short | self.set_aside else None
+            return (winner, item) if known.tags.get(ablation.LEFT_OF) != winner.name else None
+        is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
+        return (winner, item) if is_free else None
+
+
+def is_open(row: Experiment | None) -> bool:
+    """Whether a candidate was neither judged nor found wanting."""
+    return row is None or row.status == "out_of_budget" or (
+        row.verdict is None and row.status == "screened" and (row.screen is None or row.screen.status == "timed"))

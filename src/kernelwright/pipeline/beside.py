@@ -59,8 +59,9 @@ def timing_of(result: ProbeResult | None) -> Measurement | None:
 def roof_of_result(result: ProbeResult) -> Roof:
     """Measured and printed ceilings, as a live run has them; none where the dtype is not known (a script's)."""
     assert result.environment is not None and result.facts is not None
-    return NO_ROOF if not result.facts.dtype else roof(
-        result.peaks, result.environment, result.facts, work=result.work)
+    if not result.facts.dtype:
+        return NO_ROOF
+    return roof(result.peaks, result.environment, result.facts, work=result.work)
 
 
 def roof_of_operators(operators: Sequence[Operator], trace: Trace) -> Roof:
