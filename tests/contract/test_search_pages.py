@@ -136,7 +136,7 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
         f"compiled, came to {before[-1].speedup:.2f}x." in said and len(now) == 1
 
 
-def test_what_is_said_of_examples_that_are_compiled_already_is_what_was_measured():
+def test_what_is_said_of_examples_that_are_compiled_already_is_what_was_measured(tmp_path):
     found = json.loads((ROOT / "docs" / "search-runs" / "compiled-h200.json").read_text())["rows"]
     assert pages.table(found) == (ROOT / "docs" / "search-runs" / "compiled-h200.md").read_text()
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
@@ -147,6 +147,10 @@ def test_what_is_said_of_examples_that_are_compiled_already_is_what_was_measured
     for name, word in (("mlp_activations", "split_products"), ("sdpa_attention", "split_attention"), ("conv_block", "few_channel_conv")):
         assert word in known[name]["kept"]
     assert known["conv_block"]["candidates"] == 2 and "of the convolutions two candidates were looked at" in said
+    assert not any(float(row[key].rstrip("%").split("%")[0]) > 100 for row in found for key in ("bound", "bound_after"))
+    unpack(LEDGERS, tmp_path)
+    took = [states.load(one).baseline_s for one in (tmp_path / "ledgers").glob("h200zb_*_max_autotune_equal-120s")]
+    assert len(took) == 3 and f"took {round(min(took))} to {round(max(took))} s; of the convolutions" in said
 
 
 def test_what_is_said_of_calls_from_end_to_end_is_what_was_measured(tmp_path):
@@ -240,7 +244,11 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert found["conv_block"]["kept"] == found["conv_block"]["rung"]
     left = {row["workload"]: row for row in found.values() if row["kept"] == "nothing"}
     assert left.keys() == {"gpt2", "mlp_activations", "sdpa_attention"} and left["gpt2"]["rung"].startswith("compile_default")
-    assert f"row of GPT-2, {left['gpt2']['rung_speedup']:.2f}x, did not come to its end in the search" in said
+    ended = next(row.reason for row in Ledger(tmp_path / "ledgers" / "cpu12_gpt2_equal-60s" / "ledger.jsonl").rows
+                 if row.name == "compile_default")
+    limit = ended.removeprefix("did not finish within ")
+    assert f"row of GPT-2, {left['gpt2']['rung_speedup']:.2f}x, was measured after the search, in which its first compilation was ended " \
+        f"at {limit}." in said
     best = [f"{left[name]['rung_speedup']:.2f}x" for name in ("mlp_activations", "sdpa_attention")]
     assert all("undecided" in left[name]["rung"] for name in ("mlp_activations", "sdpa_attention"))
     assert f"The best rows of the MLP and attention, {best[0]} and {best[1]}, no judgement told from" in said

@@ -168,7 +168,7 @@ class TimedSearch(Search):
         """The longest that a screen with this limit may take with the loading of the workload, where a process must load it first: while
         nothing is worth judging all that is left."""
         left = self._screening_left_s() if self._queue(self.view()) else 0.0
-        return max(limit_s, left) if left > 0 else max(limit_s, self.left_s())
+        return max(limit_s, left if left > 0 else self.left_s())
 
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
         """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
