@@ -100,7 +100,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
 def _kept(row: dict[str, Any]) -> str:
     """What was kept; whether no second judgement confirmed it, or two are further apart than their intervals: the smaller one counts."""
     apart = f" (two judgements: {' and '.join(_x(one[0]) for one in row['apart'])})" if row.get("apart") else ""
-    return _cell(row["kept"]) + (" (judged once)" if row.get("confirmed") is False else apart)
+    return _cell(row["kept"]) + (apart or (" (judged once)" if row.get("confirmed") is False else ""))
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -78,6 +78,23 @@ def test_what_its_audit_refutes_is_not_kept_and_nothing_of_it_stays(workload, wo
     assert second.out_dir == outcome.out_dir and "+".join(one for one in second.kept if one != "no_grad") != name
 
 
+def test_what_its_audit_finds_smaller_counts_and_is_told_and_stays_told(workload):
+    stages = Audited(verdict("FASTER", 1.2))
+    outcome = run(workload, stages)
+    assert set(outcome.kept) == BEST and outcome.confirmed and outcome.speedup == 1.2
+    first = next(row.verdict for row in rows_of(outcome) if is_confirmation(row))
+    assert outcome.interval is not None and outcome.interval[0] < 1.2 < first.interval[0] <= outcome.interval[1]
+    assert f"is 1.20x [1.18, 1.22] and {first.speedup:.2f}x [" in outcome.line and "two judgements further apart" in outcome.line
+    assert "Two judgements are further apart than their intervals: " in kept_section(outcome)
+    assert run(workload, stages, resume=True) == outcome
+
+
+def test_an_audit_of_the_same_size_or_larger_never_raises_the_figure(workload):
+    same = run(workload, Audited())
+    larger = run(workload, Audited(verdict("FASTER", 50.0)))
+    assert larger.speedup == same.speedup and larger.interval[0] == same.interval[0] and "further apart" not in same.line
+
+
 def test_an_audit_that_is_too_noisy_to_tell_changes_nothing(workload):
     outcome = run(workload, Audited(verdict("AMBIGUOUS", 1.3, spread=0.5)))
     assert set(outcome.kept) == BEST and "audits and conditions: AMBIGUOUS undecided [0.80, 1.80]" in kept_section(outcome)

@@ -172,6 +172,22 @@ def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload
     assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_where_the_rest_was_judged_before(workload, tmp_path, seen):
+    """The MLP on an H200: freeze_weights earned 0.974x, the budget had no room for the ablation of the other three, and it stayed."""
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    whole, rest = (candidate(passes, of) for passes in (["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cuda_graph"]))
+    for index, (item, speedup) in enumerate(((rest, 1.98), (whole, 2.0))[0 if seen else 1:], 1):
+        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
+    ledger.append(screened(3, *rest.passes, speedup=0.97, name=f"{whole.name} without channels_last", tags={
+        "role": ablation.ABLATION, "of": whole.name, "without": "channels_last", "earned": "no"}))
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    assert search.best()[0].name == whole.name and search._ablation() is not None, "two passes are left to try"
+    assert search._judge_slim() == seen and search.best()[0].name == (rest if seen else whole).name
+    assert not search._judge_slim(), "once"
+
+
 def after_confirmation(outcome) -> list[Experiment]:
     """The ledger's rows after the confirmation, but for what the closing profile led to."""
     every = Ledger(outcome.out_dir / "ledger.jsonl").rows

@@ -182,9 +182,9 @@ def by_precision(end: Ending) -> list[dict[str, str]]:
 def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal: float) -> dict[str, str]:
     said = [one.verdict for one in verdicts(end.confirmations).get(row.name, [])] if row else []
     own, rung = speedup_of(row), best_ladder_row(end.rows, level)
-    confirmed = end.kept is not None and row is not None and end.kept.row.name == row.name and end.kept.confirmation is not None
-    note = f"confirmed: {end.kept.gain}" if confirmed and end.kept else "" if row is None else "judged once"
-    speedup, interval = end.kept.least if confirmed and end.kept else (own, row.verdict.interval if row and row.verdict else None)
+    kept = end.kept if row is not None and end.kept is not None and end.kept.row.name == row.name else None
+    note = "" if row is None else _sure(kept) if kept is not None else "judged once"
+    speedup, interval = kept.least if kept is not None else (own, row.verdict.interval if row and row.verdict else None)
     beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.row == row.name \
         else _over_words(end, row.name, speedup, interval, rung)
     return {
@@ -194,6 +194,12 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
         "rung": f"{rung.name} {rung.speedup:.2f}x" + (f" ({rung.undecided} undecided)" if rung.undecided else "")
         + (f" (not timed: {', '.join(rung.untimed)})" if rung.untimed else ""), "over": beyond,
     }
+
+
+def _sure(kept: Kept) -> str:
+    """How sure what was kept is, with all that its judgements said."""
+    word = "confirmed" if kept.confirmation is not None else "audited" if kept.audit is not None else ""
+    return f"{word}: {kept.gain}" if word else "judged once"
 
 
 def passes(end: Ending) -> list[dict[str, str]]:

@@ -26,6 +26,9 @@ class Kept:
     row: Experiment
     confirmation: Experiment | None
     """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
+    audit: Experiment | None = None
+    """optimized.py, judged after the closing profile with every audit, since its gain was not the predicted one. It confirms nothing, but
+    where it is apart from the others and smaller, it counts."""
 
     @property
     def verdict(self) -> Verdict:
@@ -36,14 +39,14 @@ class Kept:
 
     @property
     def apart(self) -> tuple[Verdict, Verdict] | None:
-        """Both judgements, the smaller speed-up first, where their intervals do not meet: the machine was in another state, and each speaks
-        of its own. None where they agree, and of what was judged once."""
-        first, second = self.row.verdict, self.confirmation.verdict if self.confirmation is not None else None
-        if first is None or second is None or first.interval is None or second.interval is None or first.verdict == "AMBIGUOUS":
+        """The two judgements that are furthest apart, the smaller speed-up first, where their intervals do not meet: the machine was in
+        another state, and each speaks of its own. None where all agree, and of what was judged once."""
+        said = [row.verdict for row in (self.row, self.confirmation, self.audit) if row is not None and row.verdict is not None]
+        sure = [(one.interval, one) for one in said if one.interval is not None and one.verdict != "AMBIGUOUS"]
+        if not sure:
             return None
-        low, high = sorted((first, second), key=lambda one: one.interval or (0.0, 0.0))
-        assert low.interval is not None and high.interval is not None
-        return (low, high) if low.interval[1] < high.interval[0] else None
+        (below, low), (above, high) = min(sure, key=lambda pair: pair[0][1]), max(sure, key=lambda pair: pair[0][0])
+        return (low, high) if below[1] < above[0] else None
 
     @property
     def least(self) -> tuple[float | None, tuple[float, float] | None]:

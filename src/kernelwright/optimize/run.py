@@ -169,8 +169,8 @@ class _Run:
         after = self._closing_profile(kept) if kept is not None and not self.interrupted else None
         if kept is not None and after is not None:
             explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
-        if kept is not None and not self.interrupted and not self._stands(kept, used_s):
-            kept = after = None
+        if kept is not None and not self.interrupted and (kept := self._audited(kept, used_s)) is None:
+            after = None
             self.shipped.remove()
         if kept is not None and (idle := self.search.idle_passes(kept.row)):
             self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not judged: `--resume` goes on "
@@ -355,12 +355,12 @@ class _Run:
         self.say(line_of(result))
         return result
 
-    def _stands(self, kept: Kept, closing_s: float) -> bool:
-        """Whether what was kept stays so: a gain that was not the predicted one is judged once more with every audit, where the time after
-        the budget has room for that. closing_s: when the closing profile began, by the budget's clock."""
+    def _audited(self, kept: Kept, closing_s: float) -> Kept | None:
+        """What was kept, with its audit: a gain that was not the predicted one is judged once more with every audit, where the time after
+        the budget has room for that. None where the audit refutes it. closing_s: when the closing profile began, by the budget's clock."""
         why = audits.doubt(kept, hypotheses_of(self.search.ledger.rows, kept.row))
         if not why:
-            return True
+            return kept
         row, why_not = audits.audit_of(kept, self.search.ledger.rows, self.shipped.digest(kept.row)), ""
         left_s = max(self.budget.total_s, closing_s) + audits.CLOSING_S - audits.REPORT_S - self.budget.used_s()
         if row is None and left_s < (needed_s := audits.needed_s(kept)):
@@ -376,7 +376,10 @@ class _Run:
             except KernelwrightError as error:
                 why_not = error.message
         self.audit = audits.words(why, row, why_not)
-        return row is None or not refutes(row)
+        if row is not None and refutes(row):
+            return None
+        said = row is not None and is_audit(row) and row.verdict is not None and row.verdict.verdict == "FASTER"
+        return replace(kept, audit=row) if said else kept
 
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
         """The best candidate that no confirmation refuted; unconfirmed, unless an earlier run confirmed these very bytes."""

@@ -181,9 +181,10 @@ class TimedSearch(Search):
         return (winner, left) if left else None
 
     def _slim(self) -> tuple[Experiment, Candidate] | None:
-        """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting."""
+        """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
+        saw it before, also while other passes are left to try: it costs nothing, and there may be no time for those."""
         winner = next(iter(self.best()), None)
-        if winner is None or ablation.whole_of(winner) is not None or self._ablation() is not None:
+        if winner is None or ablation.whole_of(winner) is not None:
             return None
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
@@ -192,6 +193,8 @@ class TimedSearch(Search):
         known = next((row for row in self.best() if row.name == item.name), None)
         if known is not None:  # seen before: what ablation found of it is to be told, once
             return (winner, item) if known.tags.get(ablation.LEFT_OF) != winner.name else None
+        if self._ablation() is not None:
+            return None
         is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
         return (winner, item) if is_free else None
 
