@@ -8,10 +8,12 @@ import pytest
 
 from kernelwright.judge.statistics import ALPHA
 from kernelwright.model.trial import Hypothesis, PassPrediction
+from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import audits
 from kernelwright.optimize.confirm import AUDIT, OF, ROLE, is_audit, is_confirmation, next_attempt, refuted, verdicts
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.run import _Run
 from optimizing import FakeStages, a_workload, few_passes, judged_row, run, verdict  # noqa: F401 fixtures
 from screened_stages import BEST, Stages
 
@@ -29,7 +31,7 @@ class Audited(Stages):
         if file.name == "optimized.py" and effort and effort[0].audits and self.answer is not None:
             if isinstance(self.answer, BaseException):
                 raise self.answer
-            return self.answer
+            return self.answer.model_copy(update={"candidate_sha256": said.candidate_sha256})
         return said
 
 
@@ -78,21 +80,37 @@ def test_what_its_audit_refutes_is_not_kept_and_nothing_of_it_stays(workload, wo
     assert second.out_dir == outcome.out_dir and "+".join(one for one in second.kept if one != "no_grad") != name
 
 
-def test_what_its_audit_finds_smaller_counts_and_is_told_and_stays_told(workload):
+def test_what_its_audit_finds_smaller_counts_and_stays_so(workload, monkeypatch):
     stages = Audited(verdict("FASTER", 1.2))
     outcome = run(workload, stages)
     assert set(outcome.kept) == BEST and outcome.confirmed and outcome.speedup == 1.2
     first = next(row.verdict for row in rows_of(outcome) if is_confirmation(row))
     assert outcome.interval is not None and outcome.interval[0] < 1.2 < first.interval[0] <= outcome.interval[1]
-    assert f"is 1.20x [1.18, 1.22] and {first.speedup:.2f}x [" in outcome.line and "two judgements further apart" in outcome.line
-    assert "Two judgements are further apart than their intervals: " in kept_section(outcome)
+    assert f"is 1.20x [1.18, 1.22] and {first.speedup:.2f}x [" in outcome.line
+    assert "(confirmed by a second judgement, the audit after it smaller and further apart than their intervals;" in outcome.line
+    assert "The two judgements are further apart than their intervals: " in kept_section(outcome)
     assert run(workload, stages, resume=True) == outcome
+    monkeypatch.setattr(_Run, "_complete", lambda _: True)
+    assert run(workload, stages, resume=True).speedup == 1.2, "also where the earlier run was complete"
 
 
-def test_an_audit_of_the_same_size_or_larger_never_raises_the_figure(workload):
+def test_an_audit_of_the_same_size_or_larger_changes_nothing(workload):
     same = run(workload, Audited())
     larger = run(workload, Audited(verdict("FASTER", 50.0)))
-    assert larger.speedup == same.speedup and larger.interval[0] == same.interval[0] and "further apart" not in same.line
+    assert (larger.speedup, larger.interval, larger.line) == (same.speedup, same.interval, same.line) and "further apart" not in same.line
+
+
+def test_what_counts_of_three_judgements():
+    def of(speedup: float, spread: float, name: str = "FASTER") -> Experiment:
+        return judged_row(1, "a").model_copy(update={"verdict": verdict(name, speedup, spread)})
+
+    first, wide, high = of(2.3, 0.1), of(1.9, 0.5), of(3.0, 0.05)
+    assert Kept(first, wide, high).least == Kept(first, wide).least and Kept(first, wide, high).verdict is wide.verdict
+    low = of(1.2, 0.05)
+    once, twice = Kept(first, None, low), Kept(of(2.3, 2.0, "AMBIGUOUS"), first, low)
+    for kept in (once, twice):
+        assert kept.verdict is low.verdict and kept.apart == (low.verdict, first.verdict) and kept.least[0] == 1.2
+    assert Kept(first, wide, of(2.0, 0.1)).apart is None, "within the confirmation's interval it says nothing new"
 
 
 def test_an_audit_that_is_too_noisy_to_tell_changes_nothing(workload):

@@ -162,10 +162,10 @@ def test_two_judgements_that_are_apart_are_both_told_and_the_smaller_one_counts(
     low, high = kept.verdict.interval, again.verdict.interval
     assert low[1] < high[0] and end.kept.least == (3.6, (low[0], high[1]))
     assert "is 3.60x [" in result_line(end) and " and 4.50x [" in result_line(end)
-    assert "(confirmed by a second judgement, two judgements further apart than their intervals;" in result_line(end)
+    assert "(confirmed by a second judgement, the two further apart than their intervals;" in result_line(end)
     assert "2.25x [" in claims.sentences(end)[0], "over the ladder's 1.60x"
     report = render_report(end)
-    assert "Two judgements are further apart than their intervals: " in report and "us before and " in report
+    assert "The two judgements are further apart than their intervals: " in report and "us before and " in report
     near = Ending(**{**end.__dict__, "kept": Kept(kept, row("optimized.py", verdict("FASTER", 3.65, 0.2)))})
     assert near.kept.apart is None and near.kept.least[0] == 3.65 and "confirmed by a second judgement" in result_line(near)
     assert "further apart" not in render_report(near)

@@ -186,6 +186,9 @@ def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_wh
     assert search.best()[0].name == whole.name and search._ablation() is not None, "two passes are left to try"
     assert search._judge_slim() == seen and search.best()[0].name == (rest if seen else whole).name
     assert not search._judge_slim(), "once"
+    winner, left = search._ablation()
+    assert winner is not None and winner.name == search.best()[0].name
+    assert {*left} == {"fold_conv_bn", "cuda_graph"}, "the others are still to be tried"
 
 
 def after_confirmation(outcome) -> list[Experiment]:

@@ -27,26 +27,36 @@ class Kept:
     confirmation: Experiment | None
     """optimized.py itself, judged once more; None when the budget or an interrupt left no time for it."""
     audit: Experiment | None = None
-    """optimized.py, judged after the closing profile with every audit, since its gain was not the predicted one. It confirms nothing, but
-    where it is apart from the others and smaller, it counts."""
+    """optimized.py, judged FASTER after the closing profile with every audit, since its gain was not the predicted one. It confirms
+    nothing, but where it is smaller, and apart from what would count, it counts."""
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict that counts: the confirmation's where there is one."""
-        source = self.confirmation or self.row
-        assert source.verdict is not None
+        """The verdict that counts: the audit's where that is smaller, else the confirmation's where there is one."""
+        source = self.audit if self.is_smaller_in_audit else self.confirmation or self.row
+        assert source is not None and source.verdict is not None
         return source.verdict
 
     @property
+    def is_smaller_in_audit(self) -> bool:
+        """Whether the audit's interval lies below those of all other judgements."""
+        said = [row.verdict.interval for row in (self.row, self.confirmation)
+                if row is not None and row.verdict is not None and row.verdict.verdict != "AMBIGUOUS"]
+        audit = self.audit.verdict.interval if self.audit is not None and self.audit.verdict is not None else None
+        return audit is not None and bool(said) and all(one is not None and audit[1] < one[0] for one in said)
+
+    @property
     def apart(self) -> tuple[Verdict, Verdict] | None:
-        """The two judgements that are furthest apart, the smaller speed-up first, where their intervals do not meet: the machine was in
-        another state, and each speaks of its own. None where all agree, and of what was judged once."""
-        said = [row.verdict for row in (self.row, self.confirmation, self.audit) if row is not None and row.verdict is not None]
-        sure = [(one.interval, one) for one in said if one.interval is not None and one.verdict != "AMBIGUOUS"]
-        if not sure:
+        """Two judgements, the smaller speed-up first, where their intervals do not meet: the machine was in another state, and each speaks
+        of its own. None where they agree, and of what was judged once."""
+        first, second = self.row.verdict, (self.confirmation.verdict if self.confirmation is not None else None)
+        if self.is_smaller_in_audit:
+            first, second = second or first, self.verdict
+        if first is None or second is None or first.interval is None or second.interval is None or first.verdict == "AMBIGUOUS":
             return None
-        (below, low), (above, high) = min(sure, key=lambda pair: pair[0][1]), max(sure, key=lambda pair: pair[0][0])
-        return (low, high) if below[1] < above[0] else None
+        low, high = sorted((first, second), key=lambda one: one.interval or (0.0, 0.0))
+        assert low.interval is not None and high.interval is not None
+        return (low, high) if low.interval[1] < high.interval[0] else None
 
     @property
     def least(self) -> tuple[float | None, tuple[float, float] | None]:

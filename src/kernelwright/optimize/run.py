@@ -169,12 +169,12 @@ class _Run:
         after = self._closing_profile(kept) if kept is not None and not self.interrupted else None
         if kept is not None and after is not None:
             explain(self.search.ledger, kept.row, kept.confirmation, self.context.profile, after)
-        if kept is not None and not self.interrupted and (kept := self._audited(kept, used_s)) is None:
-            after = None
+        if kept is not None and not self.interrupted and not self._stands(kept, used_s):
+            kept = after = None
             self.shipped.remove()
         if kept is not None and (idle := self.search.idle_passes(kept.row)):
-            self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not judged: `--resume` goes on "
-                              "with it.")
+            self.notes.append(f"It is as fast without {' or '.join(idle)}, timed in turns; what is left was not confirmed: `--resume` goes "
+                              "on with it.")
         if not self.interrupted:
             learn(self.workload, self.state, self.context, self.search.rows(), refuted(self.search.ledger.rows),
                   kept.row if kept is not None else None, self.search.depth_s())
@@ -355,12 +355,12 @@ class _Run:
         self.say(line_of(result))
         return result
 
-    def _audited(self, kept: Kept, closing_s: float) -> Kept | None:
-        """What was kept, with its audit: a gain that was not the predicted one is judged once more with every audit, where the time after
-        the budget has room for that. None where the audit refutes it. closing_s: when the closing profile began, by the budget's clock."""
+    def _stands(self, kept: Kept, closing_s: float) -> bool:
+        """Whether what was kept stays so: a gain that was not the predicted one is judged once more with every audit, where the time after
+        the budget has room for that. closing_s: when the closing profile began, by the budget's clock."""
         why = audits.doubt(kept, hypotheses_of(self.search.ledger.rows, kept.row))
         if not why:
-            return kept
+            return True
         row, why_not = audits.audit_of(kept, self.search.ledger.rows, self.shipped.digest(kept.row)), ""
         left_s = max(self.budget.total_s, closing_s) + audits.CLOSING_S - audits.REPORT_S - self.budget.used_s()
         if row is None and left_s < (needed_s := audits.needed_s(kept)):
@@ -376,8 +376,11 @@ class _Run:
             except KernelwrightError as error:
                 why_not = error.message
         self.audit = audits.words(why, row, why_not)
-        if row is not None and refutes(row):
-            return None
+        return row is None or not refutes(row)
+
+    def _with_audit(self, kept: Kept) -> Kept:
+        """With the audit of these very bytes, of this run or an earlier one, where it said FASTER."""
+        row = audits.audit_of(kept, self.search.ledger.rows, self.shipped.digest(kept.row))
         said = row is not None and is_audit(row) and row.verdict is not None and row.verdict.verdict == "FASTER"
         return replace(kept, audit=row) if said else kept
 
@@ -457,6 +460,7 @@ class _Run:
         return self._outcome(end, devlog, report, profiled=after is not None)
 
     def _ending(self, kept: Kept | None, after: Profile | None, used_s: float) -> Ending:
+        kept = self._with_audit(kept) if kept is not None else None
         confirmations = [row for row in self.search.ledger.rows if is_confirmation(row) or is_audit(row)]
         return Ending(
             workload=self.workload, state=self.state, folder=self.folder, rows=self.search.rows(), confirmations=confirmations, kept=kept,

@@ -101,10 +101,12 @@ class ScreenedSearch(TimedSearch):
         return left_s > 0 and self._screens_now() and self._ablation() is not None
 
     def idle_passes(self, winner: Experiment) -> list[str]:
-        """Passes of this winner that earn nothing, where what is left without them is open."""
+        """Passes of this winner that earn nothing, where what is left without them may be kept in its place, and is not decided."""
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         rest = candidate(ablation.slimmed(winner.passes, dropped), self.context)
-        return dropped if ablation.whole_of(winner) is None and is_open(self.view().row(rest.name)) else []
+        known = next((row for row in self.best() if row.name == rest.name), None)
+        is_due = ablation.whole_of(known) != winner.name if known is not None else is_open(self.view().row(rest.name))
+        return dropped if dropped and is_due else []
 
     def ready(self) -> bool:
         """See Search."""

@@ -55,14 +55,13 @@ def _outcome(end: Ending) -> str:
             return f"Nothing better than the original was proved ({judged}, {noise} of them too noisy to tell; {where})."
         return f"Nothing better than the original was found ({judged}; {where})."
     kept = end.kept
-    sure = "confirmed by a second judgement" if kept.confirmation else "not confirmed, but audited" if kept.audit \
-        else "judged once, not confirmed again"
+    sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
     if kept.confirmation and LONGER in kept.confirmation.tags:
         sure = "confirmed by a longer judgement, the first confirmation being AMBIGUOUS"
         if noisy(kept.row):
             sure = "by a longer judgement, the first being AMBIGUOUS"
     if kept.apart is not None:
-        sure += ", two judgements further apart than their intervals"
+        sure += f", {'the audit after it smaller and' if kept.is_smaller_in_audit else 'the two'} further apart than their intervals"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {kept.gain} faster than the original at {precision} ({sure}; {where})."
 
@@ -216,8 +215,7 @@ def _kept(end: Ending) -> dict[str, Any] | None:
         return None
     return {
         "name": end.kept.row.name, "gain": end.kept.gain, "apart": _apart(end.kept), "precision": end.kept.row.precision,
-        "confirmed": end.kept.confirmation is not None, "audited": end.kept.audit is not None,
-        "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
+        "confirmed": end.kept.confirmation is not None, "first_gain": gain(end.kept.row.verdict), "predicted": end.kept.row.predicted,
         "passes": claims.passes(end), "audit": end.audit,
         "gradients": _gradients(end, end.kept),
     }
@@ -229,7 +227,7 @@ def _apart(kept: Kept) -> str:
         return ""
     sides = [f"{us(one.comparison.reference.median_ns)} us before and {us(one.comparison.candidate.median_ns)} us after"
              for one in kept.apart if one.comparison is not None]
-    return (f"Two judgements are further apart than their intervals: {', then '.join(sides)} (medians, the smaller gain first). Over "
+    return (f"The two judgements are further apart than their intervals: {', then '.join(sides)} (medians, the smaller gain first). Over "
             "the ladder the smaller one counts, where the two were not timed in turns.")
 
 

@@ -102,7 +102,7 @@ class TimedSearch(Search):
             one = self._judgement_s(queue[0] if queue else None)
             held, most = 2.0 * one, JUDGING_SHARE * self.budget.total_s
             return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
-        judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._slim() is not None else 0.0)
+        judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
         open_ = self._ablation()
         ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
@@ -171,11 +171,12 @@ class TimedSearch(Search):
         return max(limit_s, left if left > 0 else self.left_s())
 
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
-        """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
+        """(the winner, passes that it has not been tried without, nor what it is left of); None when there is nothing to ablate."""
         winner = next(iter(self.best()), None)
-        if winner is None or ablation.whole_of(winner) is not None or (winner.screen is None and winner.origin != WARM):
+        if winner is None or (winner.screen is None and winner.origin != WARM):
             return None
-        found = {name for name, row in ablation.rows_of(self.ledger.rows, winner.name).items()
+        tried = {**ablation.rows_of(self.ledger.rows, ablation.whole_of(winner) or ""), **ablation.rows_of(self.ledger.rows, winner.name)}
+        found = {name for name, row in tried.items()
                  if row.screen is None or row.screen.status != "out_of_budget" or (winner.name, name) in self._not_without}
         left = [name for name in ablation.to_drop(winner) if name not in found]
         return (winner, left) if left else None
@@ -184,7 +185,7 @@ class TimedSearch(Search):
         """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
         saw it before, also while other passes are left to try: it costs nothing, and there may be no time for those."""
         winner = next(iter(self.best()), None)
-        if winner is None or ablation.whole_of(winner) is not None:
+        if winner is None:
             return None
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
@@ -197,6 +198,11 @@ class TimedSearch(Search):
             return None
         is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
         return (winner, item) if is_free else None
+
+
+    def _costs(self, slim: tuple[Experiment, Candidate] | None) -> bool:
+        """Whether what is left of the winner must still be judged."""
+        return slim is not None and not any(row.name == slim[1].name for row in self.best())
 
 
 def is_open(row: Experiment | None) -> bool:
