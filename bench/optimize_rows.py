@@ -40,7 +40,7 @@ from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
 from kernelwright.optimize import OptimizeOptions, Outcome, optimize  # noqa: E402
 from kernelwright.optimize.claims import best_ladder_row, is_ladder_row, over  # noqa: E402
-from kernelwright.optimize.confirm import counted, is_audit, is_confirmation  # noqa: E402
+from kernelwright.optimize.confirm import OF, counted, is_audit, is_confirmation  # noqa: E402
 from kernelwright.optimize.ending import Kept, gain_of  # noqa: E402
 from kernelwright.optimize.generate import render_source, write_source  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
@@ -243,7 +243,8 @@ class Bench:
             name = "+".join(one for one in outcome.kept if one != "no_grad") or ("no_grad" if outcome.kept else "nothing")
             first = next((row for row in rows if outcome.kept and row.passes == outcome.kept and row.verdict is not None), None)
             assert first is not None or not outcome.kept, name
-            audit = next((row for row in reversed(ledger) if is_audit(row) and row.kept), None)
+            audit = next((row for row in reversed(ledger) if is_audit(row) and row.kept and first is not None
+                          and row.tags[OF] == first.name), None)
             return Kept(first, next((row for row in reversed(own) if row.kept), None), audit) if first is not None else None, name
         allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
         open_ = [one for one in counted(rows, own) if one.precision in allowed]

@@ -186,9 +186,27 @@ def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_wh
     assert search.best()[0].name == whole.name and search._ablation() is not None, "two passes are left to try"
     assert search._judge_slim() == seen and search.best()[0].name == (rest if seen else whole).name
     assert not search._judge_slim(), "once"
-    winner, left = search._ablation()
-    assert winner is not None and winner.name == search.best()[0].name
-    assert {*left} == {"fold_conv_bn", "cuda_graph"}, "the others are still to be tried"
+
+
+def test_a_rest_of_two_winners_is_told_of_each_once(workload, tmp_path):
+    """The second was faster than it in turns: once it is told to be left of one of the two, the other leads."""
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    rest, one, other = (candidate(passes, of) for passes in (
+        ["fold_conv_bn", "cuda_graph"], ["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cudnn_benchmark", "cuda_graph"]))
+    for index, (item, speedup) in enumerate(((rest, 2.035), (one, 2.05), (other, 2.045)), 1):
+        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
+    for whole, name in ((one, "channels_last"), (other, "cudnn_benchmark")):
+        ledger.append(screened(4, *rest.passes, speedup=0.99, name=f"{whole.name} without {name}", tags={
+            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "no"}))
+    ledger.append(screened(6, *other.passes, speedup=1.02, name=f"{other.name} beside {rest.name}", tags={
+        "role": "beside", "of": other.name, "against": rest.name}))
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    told = 0
+    while search._judge_slim():
+        told += 1
+        assert told <= 2, "for ever"
+    assert told == 2
 
 
 def after_confirmation(outcome) -> list[Experiment]:

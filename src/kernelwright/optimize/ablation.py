@@ -30,6 +30,11 @@ def whole_of(row: Experiment) -> str | None:
     return row.tags.get(LEFT_OF) or (row.parents[0] if row.origin == "ablation" and row.parents else None)
 
 
+def was_told(rows: Iterable[Experiment], name: str, whole: str) -> bool:
+    """Whether the ledger says already that ablation left this candidate of that winner. A candidate may be left of several."""
+    return any(row.name == name and whole_of(row) == whole for row in rows)
+
+
 def to_drop(row: Experiment) -> list[str]:
     """The passes of a winner that are tried without, what predicts least first (no number: nothing), since the time may not do for all;
     none where there is only one."""

@@ -198,8 +198,8 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
 
 def _sure(kept: Kept) -> str:
     """How sure what was kept is, with all that its judgements said."""
-    word = "confirmed" if kept.confirmation is not None else "judged once"
-    return f"{word}: {kept.gain}" if kept.confirmation is not None or kept.apart is not None else word
+    word = "confirmed" if kept.confirmation is not None else "audited" if kept.apart is not None else ""
+    return f"{word}: {kept.gain}" if word else "judged once"
 
 
 def passes(end: Ending) -> list[dict[str, str]]:

@@ -380,9 +380,10 @@ class _Run:
 
     def _with_audit(self, kept: Kept) -> Kept:
         """With the audit of these very bytes, of this run or an earlier one, where it said FASTER."""
-        row = audits.audit_of(kept, self.search.ledger.rows, self.shipped.digest(kept.row))
-        said = row is not None and is_audit(row) and row.verdict is not None and row.verdict.verdict == "FASTER"
-        return replace(kept, audit=row) if said else kept
+        sha256 = self.shipped.digest(kept.row)
+        return replace(kept, audit=next((
+            row for row in reversed(self.search.ledger.rows) if is_audit(row) and row.tags[OF] == kept.row.name and row.verdict is not None
+            and row.verdict.verdict == "FASTER" and row.verdict.candidate_sha256 == sha256), None))
 
     def _keep_best(self, row: Experiment | None = None, why: str = "there was no time") -> Kept | None:
         """The best candidate that no confirmation refuted; unconfirmed, unless an earlier run confirmed these very bytes."""
@@ -488,7 +489,7 @@ class _Run:
         entries: list[tuple[Profile, list[str], dict[str, Any]]] = []
         if self.earlier is None or (self.earlier.get("result"), self.earlier.get("profiled")) != (line, end.after is not None):
             source = PAIRED if end.kept else "baseline profile"
-            old, _ = _paired(end.kept)
+            old, _ = _paired(replace(end.kept, audit=None) if end.kept is not None else None)  # as `after` has them
             role: dict[str, Any] = {**place, "role": "baseline", "duration_source": source}
             again = [AGAIN] if self.earlier is not None else []
             entries.append((restated(end.baseline, old), again if end.after else [line, *sentences(end), *verdict_words(end)], role))

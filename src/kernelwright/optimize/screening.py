@@ -104,9 +104,11 @@ class ScreenedSearch(TimedSearch):
         """Passes of this winner that earn nothing, where what is left without them may be kept in its place, and is not decided."""
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         rest = candidate(ablation.slimmed(winner.passes, dropped), self.context)
-        known = next((row for row in self.best() if row.name == rest.name), None)
-        is_due = ablation.whole_of(known) != winner.name if known is not None else is_open(self.view().row(rest.name))
-        return dropped if dropped and is_due else []
+        if not dropped or ablation.whole_of(winner) is not None:
+            return []
+        if any(row.name == rest.name for row in self.best()):
+            return [] if ablation.was_told(self.ledger.rows, rest.name, winner.name) else dropped
+        return dropped if is_open(self.view().row(rest.name)) else []
 
     def ready(self) -> bool:
         """See Search."""

@@ -171,12 +171,11 @@ class TimedSearch(Search):
         return max(limit_s, left if left > 0 else self.left_s())
 
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
-        """(the winner, passes that it has not been tried without, nor what it is left of); None when there is nothing to ablate."""
+        """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
         winner = next(iter(self.best()), None)
-        if winner is None or (winner.screen is None and winner.origin != WARM):
+        if winner is None or ablation.whole_of(winner) is not None or (winner.screen is None and winner.origin != WARM):
             return None
-        tried = {**ablation.rows_of(self.ledger.rows, ablation.whole_of(winner) or ""), **ablation.rows_of(self.ledger.rows, winner.name)}
-        found = {name for name, row in tried.items()
+        found = {name for name, row in ablation.rows_of(self.ledger.rows, winner.name).items()
                  if row.screen is None or row.screen.status != "out_of_budget" or (winner.name, name) in self._not_without}
         left = [name for name in ablation.to_drop(winner) if name not in found]
         return (winner, left) if left else None
@@ -185,20 +184,18 @@ class TimedSearch(Search):
         """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
         saw it before, also while other passes are left to try: it costs nothing, and there may be no time for those."""
         winner = next(iter(self.best()), None)
-        if winner is None:
+        if winner is None or ablation.whole_of(winner) is not None:
             return None
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
             return None
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
-        known = next((row for row in self.best() if row.name == item.name), None)
-        if known is not None:  # seen before: what ablation found of it is to be told, once
-            return (winner, item) if known.tags.get(ablation.LEFT_OF) != winner.name else None
+        if any(row.name == item.name for row in self.best()):  # seen before: what ablation found of it is to be told, once
+            return None if ablation.was_told(self.ledger.rows, item.name, winner.name) else (winner, item)
         if self._ablation() is not None:
             return None
         is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
         return (winner, item) if is_free else None
-
 
     def _costs(self, slim: tuple[Experiment, Candidate] | None) -> bool:
         """Whether what is left of the winner must still be judged."""
