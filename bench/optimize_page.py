@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
+from kernelwright.optimize.claims import COMPILE_MODES  # noqa: E402
+from kernelwright.optimize.plan import CASTS  # noqa: E402
 
 ORIGINALS = "the original's"
 """The ceiling of rows that were recorded before each was held against the ceiling of what it computes with."""
@@ -76,8 +78,9 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
             continue
         over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         over_it += " (beside it)" if row.get("over_beside") else ""
+        incomplete = " (ladder incomplete)" if row["ladder_missing"] or _modes_unseen(row) else ""
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
-                     f"{row['rung']}{' (ladder incomplete)' if row['ladder_missing'] else ''} | {_x(row['rung_speedup'])} | "
+                     f"{row['rung']}{incomplete} | {_x(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
                      f"{row['most'] or 'n/a'} | {_kept(row)} |")
     if good:
@@ -95,6 +98,15 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
                   f"after the baseline's profile (geometric mean of {len(shares)} of {len(warm)}){with_it}."
                   if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
+
+
+def _modes_unseen(row: dict[str, Any]) -> list[str]:
+    """Compile modes of which nothing is known with the cast of the best row (none, where that is of full precision), where that is not the
+    level's own, which alone was looked at whole when some of the rows were recorded: one of them may be better."""
+    casts = CASTS & set(row["rung"].split(" ")[0].split("+"))
+    seen = {frozenset(name.split("+")) for name, gain in row.get("ladder", {}).items() if gain != "n/a"}
+    others = row["precision"] != "equal" and row["precision"] not in casts  # a level's own cast is named as the level
+    return [mode for mode in COMPILE_MODES if others and {mode, *casts} not in seen]
 
 
 def _kept(row: dict[str, Any]) -> str:

@@ -75,8 +75,8 @@ SAME_PASSES = 0.95
 """The same where the passes are those that the other kept: two judgements of one program differ."""
 DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
 """The judge's reason where a candidate is right at a lower precision alone."""
-CASTS: dict[Precision, str | None] = {"equal": None, "tf32": "tf32", "bf16": "bf16"}
-"""The pass that gives a ladder row its precision."""
+CASTS: dict[Precision, tuple[str, ...]] = {"equal": (), "tf32": ("tf32",), "bf16": ("bf16",)}
+"""What gives a ladder row its precision."""
 
 
 class Bench:
@@ -279,25 +279,30 @@ class Bench:
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
                 looked_at: dict[str, Experiment], *, ladder: bool = True) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
         """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Those
-        that the run neither judged nor screened are screened here. Judged is the best by what is known, until that one is a judged one, and
-        what could not be screened, while --limit-s has room for it. A row that errs more than its flag says is what torch gives for that
-        flag all the same, and is timed as one of the lower precision."""
+        that the run neither judged nor screened are screened here: with the level's own cast, and, where the best row has another or none,
+        with that. Judged is the best by what is known, until that one is a judged one, and what could not be screened, while --limit-s has
+        room for it. A row that errs more than its flag says is what torch gives for that flag all the same, and is timed as one of the
+        lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
-        cast = CASTS[level]
         missing: list[str] = []
         lower: dict[str, Precision] = {}
-        unseen = [item for name in LADDER if refusal(item := candidate([name, *([cast] if cast else [])], context), context) is None
-                  and not _is_seen(known.get(item.name))]
-        if not ladder:
-            return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
-        seen, late = self._screened(workload, level, folder, context, unseen)
-        missing += [f"{name}: {NO_TIME}" for name in late]
-        queue = [item for item in unseen if item.name not in {*late, *seen}]
-        known |= seen
-        looked_at |= seen
+        queue: list[Candidate] = []
+        tried: list[tuple[str, ...]] = []
+        casts = CASTS[level]
+        while casts not in tried:
+            tried.append(casts)
+            unseen = [item for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
+            if not ladder:
+                return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
+            seen, late = self._screened(workload, level, folder, context, unseen)
+            missing += [f"{name}: {NO_TIME}" for name in late]
+            queue += [item for item in unseen if item.name not in {*late, *seen}]
+            known |= seen
+            looked_at |= seen
+            casts = _casts_of_best(known, level) if seen or not unseen else casts  # what the screen can't time is left to the judge
         needed_s = 0.0  # the first is what the reserve is for
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while waiting := self._only_screened(known, level, context, missing) or queue:
@@ -324,6 +329,8 @@ class Bench:
                     missing.append(f"{item.name}: {said.verdict} {said.reasons[0] if said.reasons else ''}")
                 known[item.name] = looked_at[item.name] = _of_ladder(item, file, status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
+        if (casts := _casts_of_best(known, level)) not in tried:  # the judge turned the order of the screens round
+            missing += [f"{item.name}: not looked at" for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
         return list(known.values()), missing, lower
 
     def _screened(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, items: Sequence[Candidate],
@@ -386,6 +393,17 @@ class _Unprofiled(RealStages):
 def _is_seen(row: Experiment | None) -> bool:
     """Whether it was judged or screened with a figure."""
     return row is not None and any(one is not None and one.speedup is not None for one in (row.verdict, row.screen))
+
+
+def _ladder_with(casts: tuple[str, ...], context: Context) -> list[Candidate]:
+    """The rows of the ladder that apply, with these casts."""
+    return [item for name in LADDER if refusal(item := candidate([name, *casts], context), context) is None]
+
+
+def _casts_of_best(known: dict[str, Experiment], level: Precision) -> tuple[str, ...]:
+    """What lowers the precision of the best row of the ladder."""
+    best = known.get(best_ladder_row(list(known.values()), level).row)
+    return () if best is None else tuple(name for name in best.passes if CATALOGUE[name].precision != "equal")
 
 
 def _of_ladder(item: Candidate, file: Path, **found: Any) -> Experiment:

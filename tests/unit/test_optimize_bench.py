@@ -61,6 +61,17 @@ def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
     assert len(set(columns)) == 1
 
 
+def test_a_ladder_whose_best_row_has_another_cast_than_the_level_is_incomplete_where_modes_with_that_were_not_seen():
+    own = {f"bf16+{mode}": "0.90x" for mode in pages.COMPILE_MODES}
+    plain = dict.fromkeys(pages.COMPILE_MODES, "1.20x")
+    shown = {"short": {"rung": "compile_default", "ladder": {**own, **plain, "compile_max_autotune": "n/a"}},
+             "whole": {"rung": "compile_default (1 undecided)", "ladder": {**own, **plain}},
+             "eager": {"rung": "eager (the original)", "ladder": own}, "own": {"rung": "bf16+compile_default", "ladder": own}}
+    page = pages.table([{**result(name, 2.0, 1.0, asked="bf16", precision="bf16"), **row} for name, row in shown.items()])
+    marked = {line.split(" | ")[0].strip("| ") for line in page.splitlines() if "(ladder incomplete)" in line}
+    assert marked == {"short", "eager"}
+
+
 def test_each_row_names_the_ceiling_that_its_bound_is_at():
     page = pages.table([result("new", 2.0, 1.0, bound_after="at most 60.0%", bound_ceiling="tensor pipe, bfloat16"),
                         result("old", 4.0, 1.0, bound_after="318.2%"), result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
@@ -280,6 +291,35 @@ def test_of_the_ladder_is_screened_what_nobody_saw_judged_what_can_not_be_and_th
     assert asked == ["compile_reduce_overhead", "compile_max_autotune", "compile_max_autotune_no_cudagraphs"] and not missing and not lower
     assert rows.best_ladder_row(found, "equal").name == "compile_max_autotune"
     assert rows.best_ladder_row(found, "equal").speedup == 1.7
+
+
+def test_where_the_best_row_of_a_lower_precision_has_another_cast_or_none_the_ladder_with_that_is_looked_at_too(tmp_path, ladder_of):
+    """A cast that makes the call slower: what a user takes then is the compiler without it."""
+    looked_at, true = [], {"compile_default": 1.2, "compile_max_autotune_no_cudagraphs": 1.3}
+
+    def screen(ask):
+        looked_at.append(ask.file.stem.removeprefix("ladder_"))
+        return Screen(status="timed", speedup=true.get(looked_at[-1], 0.9), interval=(0.9, 1.3))
+
+    def judge(_workload, file, _options, session):
+        return verdict("FASTER", judged.get(file.stem.removeprefix("ladder_"), 0.9))
+
+    bench, workload, _ = ladder_of(judge, screen=screen)
+    judged = true
+    found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {})
+    modes = list(pages.COMPILE_MODES)
+    with_it = ["bf16", *(f"bf16+{mode}" for mode in modes)]
+    assert looked_at == [*with_it, "no_grad", *modes] and not missing
+    assert rows.best_ladder_row(found, "bf16").name == "compile_max_autotune_no_cudagraphs"
+
+    looked_at.clear()
+    judged = true = dict.fromkeys(with_it, 2.0)
+    found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {})
+    assert looked_at == with_it and not missing, "the level's own cast is ahead: those without are not looked at"
+    judged = {}
+    known = {"compile_default": said_by_the_judge("compile_default", 1.5, 1)}
+    _, missing, _ = bench._ladder(workload, "bf16", tmp_path, known, {})
+    assert missing == [f"{name}: not looked at" for name in ("no_grad", *modes[1:])], "the judge turned the screens' order round"
 
 
 def test_where_the_command_ends_soon_the_best_row_that_was_seen_is_judged_and_the_others_are_missing(tmp_path, ladder_of):
