@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import strategy
 from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.passes.base import Prediction
 from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.probe.rewrites import graphs
 from optimizing import CONVOLUTIONAL, context
@@ -21,7 +23,7 @@ def seen(index: int, *passes: str, speedup: float | None, parents: tuple[str, ..
     item = candidate(passes, HERE, parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
     screen = Screen(status="not_applicable", reason=reason)
     if speedup:
-        screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9)
+        screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9, elapsed_s=2.0)
     return Experiment(index=index, name=item.name, passes=item.passes, precision="equal", candidate_file="c", reason=reason,
                       parents=parents, status="screened" if speedup else "not_applicable", screen=screen, dimension=item.dimension,
                       ladder_row=item.name in LADDER)
@@ -158,3 +160,26 @@ def test_every_pass_that_opens_another_is_one():
     for item in CATALOGUE.values():
         assert item.opened_by <= CATALOGUE.keys() and item.name not in item.opened_by
         assert not any(CATALOGUE[name].opened_by for name in item.opened_by), "asking one for the other would not end"
+
+
+@pytest.mark.parametrize(("device", "gain", "compiler", "first"), [
+    ("cpu", 1.4, 1.03, "fold_embedding+compile_default"),
+    ("cpu", 1.4, 1.5, "compile_default"),  # the compiler is expected to give more by itself
+    ("cpu", 1.04, 1.03, "compile_default"),
+    ("cuda", 1.4, 1.03, "compile_default"),  # its compilations take seconds, and others go on beside the timing
+])
+def test_without_a_gpu_what_is_expected_to_outdo_the_compiler_that_it_needs_comes_with_it_at_once(monkeypatch, device, gain, compiler,
+                                                                                                 first):
+    """The embedding example on two cores in 60 s: the compiler alone, 1.05x, was screened and judged, and nothing fitted after that."""
+    for name, most in (("fold_embedding", gain), ("compile_default", compiler)):
+        said = Prediction(f"{name} says so", (most, most))
+        monkeypatch.setitem(CATALOGUE, name, replace(CATALOGUE[name], predict=lambda _, said=said: said))
+    here = context(device, operators=("aten::embedding", "aten::addmm"))
+    done = [seen(1, "no_grad", speedup=1.0)]
+    view = strategy.View(here, "equal", done)
+    compiled = {"fold_embedding+compile_default", "compile_default"}
+    assert strategy.next_candidate(view, lambda item: item.name in compiled).name == first
+    assert compiled <= {item.name for item in strategy.proposals(view)} or first == "compile_default"
+    after = [*done, seen(2, *first.split("+"), speedup=1.01)]
+    left = strategy.next_candidate(strategy.View(here, "equal", after), lambda item: item.name in compiled)
+    assert left.name == (compiled - {first}).pop(), "the other comes next"
