@@ -36,7 +36,8 @@ Every pass says beforehand what it should give: a range of the speed-up of a cal
 The *error* is the factor between the middle of the range (geometric) and what came, as a percentage above 1; *inside* counts
 outcomes within the range. A pass is seen *alone* (a candidate of that pass only), *in the whole* (the winner against the winner without
 it, the ablation; what takes idle time away may give the more there, the less work the others leave the device), and a *combination* is
-held against the product of its passes' ranges. What came is the judge's figure where it judged, else the screen's.
+held against the product of its passes' ranges. What two passes say of the same time counts once. What came is the judge's figure where
+it judged, else the screen's.
 """
 
 

@@ -22,6 +22,7 @@ from kernelwright.model.verdict import Comparison, ConditionTiming, Experiment, 
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import claims, pictures, remains
 from kernelwright.optimize.ending import Ending, Kept
+from kernelwright.optimize.hypothesis import beyond_prediction
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.predicted import median_error_pct, realised
 from kernelwright.optimize.stages import claimed
@@ -297,6 +298,20 @@ def test_predictions_are_held_against_what_came_alone_in_the_whole_and_together(
         ("channels_last+cuda_graph", "combination", "judge", 4.0), ("cuda_graph", "in the whole", "screen", 2.6)]
     assert found[2].predicted == pytest.approx((1.0, 5.0)) and [one.inside for one in found] == [True, True, True, False]
     assert found[0].error == pytest.approx(2**0.5 / 1.25) and median_error_pct(found) > 0 and median_error_pct([]) is None
+
+
+def test_what_two_passes_say_of_the_same_time_is_predicted_once():
+    """A GELU, compiled with `inductor_fuse_more`: both said that what is read and written again and again goes, 5.07x at most."""
+    names = ("compile_default", "inductor_fuse_more", "cuda_graph")
+    said = [PassPrediction(name=name, words="elementwise operators", gain=(1.0, 5.0)) for name in names[:2]]
+    graph = prediction("cuda_graph", 1.0, 2.0)
+    winner = row("+".join(names), verdict(speedup=6.0), prediction=(*said, graph))
+    without = [screened(f"ablation: {winner.name} without {name}", 1.5, tags={"role": "ablation", "of": winner.name, "without": name})
+               for name in names]
+    found = realised([winner, *without])
+    assert found[0].predicted == pytest.approx((1.0, 10.0)) and found[0].context == "combination"
+    assert [one.name for one in found[1:]] == ["compile_default", "cuda_graph"], "beside the compiler the setting says nothing of its own"
+    assert beyond_prediction([*said, graph], 11.1) and not beyond_prediction([*said, graph], 10.9)
 
 
 def test_a_kept_pass_says_what_it_predicted_what_it_earns_and_whether_that_is_explained(tmp_path):

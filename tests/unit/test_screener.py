@@ -51,8 +51,8 @@ class Bench:
     def lock(self, _what, _say, *, timeout_s=None):
         assert self.events.count("lock") == self.events.count("unlock"), "this very process holds it"
         self.waits.append(timeout_s)
-        self.now += min(self.takes["lock"], timeout_s)
-        if self.takes["lock"] > timeout_s:
+        self.now += min(self.takes["lock"], max(0.0, timeout_s))
+        if self.takes["lock"] > max(0.0, timeout_s):  # a free one is taken whatever is left
             raise MachineLacks("busy", "another profile still runs", where="the device", fix="wait")
         self.events.append("lock")
         try:
@@ -135,6 +135,19 @@ def test_one_deadline_holds_for_building_waiting_and_timing(bench):
     assert limits["prepare"] == 30.0, "loading does not count"
     assert bench.waits == [10.0], "what building left"
     assert limits["time"] == pytest.approx(2.0 + TIMING_LIMIT_S), "what building and waiting left, and the timing's own"
+
+
+def test_what_building_took_beyond_its_limit_is_not_the_timings(bench):
+    """GPT-2 on two cores: the compiler was imported and ran for 21 s where there were 19; the timing had 2 s of its 4, and did not end."""
+    bench.takes["prepare"] = 32.0
+    bench.replies["prepare"] = {**REPLIES["prepare"], "build_s": 31.0}
+    with bench.screener() as screener:
+        found = screener.screen(Ask(FILE, "equal", 30.0))
+        bench.takes["time"] = 1000.0
+        late = screener.screen(Ask(FILE, "equal", 30.0))
+    assert found.status == "timed" and [limit for op, limit, _until in bench.asked if op == "time"] == [TIMING_LIMIT_S] * 2
+    assert (late.status, late.build_s) == ("out_of_budget", 31.0)
+    assert late.reason == "it did not finish its time, in its timing (built in 31 s)"
 
 
 @pytest.mark.parametrize("slow", ["prepare", "lock", "time"])

@@ -65,9 +65,14 @@ def in_the_whole(one: PassPrediction, predictions: Sequence[PassPrediction]) -> 
     return (one.gain[0], one.gain[1] / left) if left > 0 else None
 
 
+def gains_once(predictions: Iterable[PassPrediction]) -> list[tuple[float, float] | None]:
+    """What these passes say that they give; what several say of the same time, in the same words, once: it can't go twice."""
+    return [gain for _, gain in dict.fromkeys((one.words, one.gain) for one in predictions)]
+
+
 def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> bool:
     """Whether a speed-up is larger than all passes together said they could give; False where one of them gave no number."""
-    gains = [one.gain for one in predictions]
+    gains = gains_once(predictions)
     if not gains or any(gain is None for gain in gains):
         return False
     return speedup > BEYOND * math.prod(gain[1] for gain in gains if gain is not None)

@@ -1,7 +1,7 @@
 """What passes said they would give, beside what they gave. Pure: the ledger's rows decide.
 
 Both are speed-ups: time of a call before / after. A pass is seen alone (the candidate of that pass only) and in the whole (the winner
-against the winner without it); a combination is held against the product of its passes' predictions.
+against the winner without it); a combination is held against the product of its passes' predictions, those of the same time once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..model.trial import PassPrediction
 from ..model.verdict import Experiment
 from .confirm import is_confirmation
 from .ending import own_passes
-from .hypothesis import in_the_whole
+from .hypothesis import gains_once, in_the_whole
+from .passes import CATALOGUE
 
 Context = Literal["alone", "in the whole", "combination"]
 CONTEXTS: tuple[Context, ...] = ("alone", "in the whole", "combination")
@@ -81,7 +82,7 @@ def _candidate(row: Experiment) -> list[Realised]:
     said = {one.name: one for one in row.prediction}
     if came is None or not own or any(name not in said or not _usable(said[name]) for name in own):
         return []
-    ranges = [gain for name in own if (gain := said[name].gain) is not None]
+    ranges = [gain for gain in gains_once(said[name] for name in sorted(own)) if gain is not None]
     together = (math.prod(low for low, _ in ranges), math.prod(high for _, high in ranges))
     return [Realised(row.name, "alone" if len(own) == 1 else "combination", together, *came)]
 
@@ -91,10 +92,15 @@ def _ablated(row: Experiment, winner: Experiment | None) -> list[Realised]:
     beside = winner.prediction if winner is not None else ()
     said = next((one for one in beside if one.name == name), None)
     whole = in_the_whole(said, beside) if said is not None and _usable(said) else None
-    if whole is None or came is None:
+    if whole is None or came is None or (_is_said_beside(said, beside) and not (name in CATALOGUE and CATALOGUE[name].carrier)):
         return []
     # The row's figure is the time without the pass over the time of the whole: what the pass gives there.
     return [Realised(name, "in the whole", whole, *came)]
+
+
+def _is_said_beside(said: PassPrediction | None, beside: Sequence[PassPrediction]) -> bool:
+    """Whether another pass says the same of the same time: of what the pass gives beside that one it says nothing."""
+    return any(said is not None and one.name != said.name and (one.words, one.gain) == (said.words, said.gain) for one in beside)
 
 
 def _usable(said: PassPrediction) -> bool:

@@ -274,7 +274,8 @@ class Screener:
     def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline) -> Screen:
         try:
             with self._alone(ask, until):
-                times = _asked(worker, "time", _Times, until.left_s() + TIMING_LIMIT_S, {"seconds": TIMING_S, "hopeless": ask.hopeless})
+                limit_s = max(0.0, until.left_s()) + TIMING_LIMIT_S  # building may have taken a little more than its limit
+                times = _asked(worker, "time", _Times, limit_s, {"seconds": TIMING_S, "hopeless": ask.hopeless})
         except _Busy as why:
             return Screen(status="out_of_budget", reason=str(why), build_s=prepared.build_s)
         interval = (times.interval[0], times.interval[1]) if times.interval is not None else None
@@ -440,9 +441,10 @@ def _failed(error: WorkerFailed, prepared: _Prepared | None) -> Screen:
     found = NOT_APPLICABLE.search(reason)
     if found is not None:
         return Screen(status="not_applicable", reason=found[1])
+    build_s, where = (0.0, "") if prepared is None else (prepared.build_s, f", in its timing (built in {prepared.build_s:.0f} s)")
     if error.code == "screen_timeout" or error.code == "timeout":
-        return Screen(status="out_of_budget", reason=reason)
-    return Screen(status="failed", reason=reason, build_s=prepared.build_s if prepared is not None else 0.0)
+        return Screen(status="out_of_budget", reason=reason + where, build_s=build_s)
+    return Screen(status="failed", reason=reason, build_s=build_s)
 
 
 __all__ = ["Ask", "OutOfTime", "Screener", "Unusable", "compilers"]
