@@ -78,7 +78,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
             continue
         over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         over_it += " (beside it)" if row.get("over_beside") else ""
-        incomplete = " (ladder incomplete)" if row["ladder_missing"] or _modes_unseen(row) else ""
+        incomplete = " (ladder incomplete)" if row["ladder_missing"] or _has_unseen_modes(row) else ""
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{incomplete} | {_x(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
@@ -100,13 +100,12 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _modes_unseen(row: dict[str, Any]) -> list[str]:
-    """Compile modes of which nothing is known with the cast of the best row (none, where that is of full precision), where that is not the
-    level's own, which alone was looked at whole when some of the rows were recorded: one of them may be better."""
+def _has_unseen_modes(row: dict[str, Any]) -> bool:
+    """Whether a compile mode that was looked at with the level's own cast (it is named as the level) was not with the cast of the best row
+    (none, where that is of full precision): it may be better. So it was when some of the rows were recorded."""
     casts = CASTS & set(row["rung"].split(" ")[0].split("+"))
     seen = {frozenset(name.split("+")) for name, gain in row.get("ladder", {}).items() if gain != "n/a"}
-    others = row["precision"] != "equal" and row["precision"] not in casts  # a level's own cast is named as the level
-    return [mode for mode in COMPILE_MODES if others and {mode, *casts} not in seen]
+    return any({mode, row["precision"]} in seen and {mode, *casts} not in seen for mode in COMPILE_MODES)
 
 
 def _kept(row: dict[str, Any]) -> str:

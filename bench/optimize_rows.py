@@ -75,7 +75,7 @@ SAME_PASSES = 0.95
 """The same where the passes are those that the other kept: two judgements of one program differ."""
 DROP = re.compile("undeclared precision drop: as inaccurate as (tf32|bf16),")
 """The judge's reason where a candidate is right at a lower precision alone."""
-CASTS: dict[Precision, tuple[str, ...]] = {"equal": (), "tf32": ("tf32",), "bf16": ("bf16",)}
+LEVEL_CASTS: dict[Precision, tuple[str, ...]] = {"equal": (), "tf32": ("tf32",), "bf16": ("bf16",)}
 """What gives a ladder row its precision."""
 
 
@@ -291,18 +291,18 @@ class Bench:
         lower: dict[str, Precision] = {}
         queue: list[Candidate] = []
         tried: list[tuple[str, ...]] = []
-        casts = CASTS[level]
+        casts = LEVEL_CASTS[level]
         while casts not in tried:
             tried.append(casts)
             unseen = [item for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
             if not ladder:
                 return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
-            seen, late = self._screened(workload, level, folder, context, unseen)
+            seen, late, is_usable = self._screened(workload, level, folder, context, unseen)
             missing += [f"{name}: {NO_TIME}" for name in late]
             queue += [item for item in unseen if item.name not in {*late, *seen}]
             known |= seen
             looked_at |= seen
-            casts = _casts_of_best(known, level) if seen or not unseen else casts  # what the screen can't time is left to the judge
+            casts = _casts_of_best(known, level) if is_usable else casts  # else all is left to the judge
         needed_s = 0.0  # the first is what the reserve is for
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while waiting := self._only_screened(known, level, context, missing) or queue:
@@ -334,9 +334,9 @@ class Bench:
         return list(known.values()), missing, lower
 
     def _screened(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, items: Sequence[Candidate],
-                  ) -> tuple[dict[str, Experiment], list[str]]:
-        """(rows of those that the screen could time, names of those that --limit-s left no time for); what it could not time otherwise is
-        left to the judge."""
+                  ) -> tuple[dict[str, Experiment], list[str], bool]:
+        """(rows of those that the screen could time, names of those that --limit-s left no time for, whether this workload can be
+        screened); what it could not time otherwise is left to the judge."""
         found: dict[str, Experiment] = {}
         late: list[str] = []
         with Screener(workload, self._judging(level, LADDER_TIMING_S), _say) as screener, contextlib.suppress(Unusable):
@@ -354,7 +354,8 @@ class Bench:
                     found[item.name] = row
                 elif seen.status == "out_of_budget" and left_s < LADDER_BUILD_S:
                     late.append(item.name)
-        return found, late
+            return found, late, True
+        return found, late, False
 
     def _only_screened(self, known: dict[str, Experiment], level: Precision, context: Context, missing: list[str]) -> list[Candidate]:
         """The best row of the ladder where only its screen was seen: the judge's figure of what was kept is held against a judge's figure.

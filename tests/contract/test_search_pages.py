@@ -278,7 +278,8 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     compiled = [row.name for row in runs("cpu14")["embedding_projection"] if row.screen and "compile_default" in row.passes]
     assert compiled[0] == "fold_embedding+compile_default"
     slow = next(row for row in runs("cpu14")["gpt2"] if row.name == "compile_default")
-    assert slow.screen.elapsed_s > 20 and "That of GPT-2 takes more than 20 s." in said
+    assert f"A screen of GPT-2, compiled, took {slow.screen.elapsed_s:.0f} s." in said
+    assert found["conv_block"]["bound_after"].startswith("102.") and "share of the bound after is above 100%" in said
     kept = [row.verdict.speedup for row in before if row.kept]
     took = [row.elapsed_s for row in before if row.tags.get("role") is None]
     assert f"where judgements took {round(min(took))} to {round(max(took))} s, an earlier run came to " \
@@ -391,7 +392,8 @@ def test_what_is_said_of_kernelbench_in_two_minutes_is_what_was_measured(tmp_pat
     assert f"a judgement took {judgement.elapsed_s:.0f} s, and the budget ended the confirmation" in said
     days = {state["started_utc"][:10] for file in (tmp_path / "ledgers").glob("h200z[de]_kb_*_equal-120s/state.json")
             if (state := json.loads(file.read_text()))}
-    assert len(days) == 1 and "fourteen of them on one day" in said, "the fourteen but for the two whose ledgers are lost"
+    ledgers = list((tmp_path / "ledgers").glob("h200z[de]_kb_*_equal-120s"))
+    assert (len(days), len(ledgers)) == (1, 12) and "fourteen of them on one day" in said, "two are without a ledger"
     norm = earned("h200zd_kb_level2_37_equal-120s")
     assert norm["split_products"] > 2 and f"was kept and earned nothing, {norm['inductor_cooperative_reductions']:.3f}x" in said
     lenet = next((tmp_path / "ledgers").glob("h200*_kb_level3_4_equal-120s"))
@@ -480,12 +482,23 @@ def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
         found = [row.verdict.speedup for row in rows if row.tags.get("role") == "confirmation" and row.kept]
         return f"{found[0]:.2f}x" if found else "nothing"
 
-    for folder, name, words in (("q_kb_level1_40", "LayerNorm", ""), ("s_kb_level2_39", "BatchNorm", ""),
-                                ("s_kb_level1_62", "asymmetric", ""), ("r_kb_level1_95", "CrossEntropy", " was kept")):
-        assert f"{confirmed(first(folder))}{words}, then {of(name)['speedup']:.2f}x" in said, name
-    for folder, name, share in (("t_kb_level2_39", "BatchNorm", "0.95x"), ("t_kb_level2_1", "level2_1_", "0.98x")):
+    def came(folder: str) -> float:
+        judged = [row for row in first(folder) if row.verdict and row.verdict.speedup and not is_audit(row)]
+        return next((row for row in reversed(judged) if row.kept), judged[-1]).verdict.speedup
+
+    for folder, later, words in (("q_kb_level1_40", "u_kb_level1_40", ""), ("s_kb_level2_39", "t_kb_level2_39", ""),
+                                 ("s_kb_level1_62", "u_kb_level1_62", ""), ("r_kb_level1_95", "s_kb_level1_95", " was kept")):
+        assert f"{confirmed(first(folder))}{words}, then {came(later):.2f}x" in said, folder
+    for name, folder, words in (("BatchNorm", "t_kb_level2_39", "the product with a BatchNorm to {} after {}"),
+                                ("GroupNorm", "t_kb_level2_37", "the one with Swish and GroupNorm to {} after {} (compiled with auto"),
+                                ("level2_1_", "t_kb_level2_1", "with ReLU and bias to {} after {}"),
+                                ("level1_7_", "r_kb_level1_7", "the product of 32768 x 64 to {} after {}"),
+                                ("level1_62_", "u_kb_level1_62", "the convolution with a 5 x 9 kernel to {} after {}")):
+        assert words.format(f"{of(name)['speedup']:.2f}x", f"{came(folder):.2f}x") in said, name
+        assert of(name)["speedup"] == came(f"ze{folder[1:]}"), name
+    for folder, name in (("t_kb_level2_39", "BatchNorm"), ("t_kb_level2_1", "level2_1_")):
         assert [row.name for row in first(folder) if row.verdict and "bf16_autocast" in row.passes], name
-        assert of(name)["kept"] == of(name)["rung"] == "bf16+compile_default" and share in said
+        assert of(name)["kept"] == of(name)["rung"] == "bf16+compile_default"
     channels = first("ze_kb_level1_50")
     assert f"kept `compile_default` again, {confirmed(channels)}." in said and of("level1_50")["kept"] == "compile_default"
     assert all(row.screen.speedup < 1 for row in channels if row.screen and {"bf16", "bf16_autocast"} & set(row.passes))

@@ -316,7 +316,15 @@ def test_where_the_best_row_of_a_lower_precision_has_another_cast_or_none_the_la
     judged = true = dict.fromkeys(with_it, 2.0)
     found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {})
     assert looked_at == with_it and not missing, "the level's own cast is ahead: those without are not looked at"
-    judged = {}
+    failing = {name: verdict("FAILED", reason="no such operator in bfloat16") for name in with_it}
+    bench, workload, _ = ladder_of(lambda _, file, *__, **___: failing.get(file.stem.removeprefix("ladder_")) or verdict("FASTER", 1.2),
+                                   screen=lambda ask: Screen(status="failed") if "bf16" in ask.file.stem else screen(ask))
+    true = {"compile_default": 1.2}
+    found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {})
+    assert rows.best_ladder_row(found, "bf16").name == "compile_default" and {line.partition(":")[0] for line in missing} == set(with_it)
+
+    bench, workload, _ = ladder_of(judge, screen=screen)
+    judged, true = {}, dict.fromkeys(with_it, 2.0)
     known = {"compile_default": said_by_the_judge("compile_default", 1.5, 1)}
     _, missing, _ = bench._ladder(workload, "bf16", tmp_path, known, {})
     assert missing == [f"{name}: not looked at" for name in ("no_grad", *modes[1:])], "the judge turned the screens' order round"
@@ -394,7 +402,10 @@ def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, l
         assert options.precision == "bf16" and written[file.stem].rstrip().endswith("PRECISION = 'bf16'")
         return verdict("FASTER", 1.6 if file.stem.endswith("max_autotune+tf32") else 1.5)
 
-    bench, workload, _ = ladder_of(judge, write)
+    def screen(_ask):
+        raise rows.Unusable("this workload can't be screened")
+
+    bench, workload, _ = ladder_of(judge, write, screen)
     found, missing, lower = bench._ladder(workload, "tf32", tmp_path, {}, {})
     assert missing == [] and lower == dict.fromkeys(("compile_max_autotune+tf32", "compile_max_autotune_no_cudagraphs+tf32"), "bf16")
     assert (rows.best_ladder_row(found, "tf32").name, rows.best_ladder_row(found, "tf32").speedup) == ("compile_max_autotune+tf32", 1.6)

@@ -179,7 +179,6 @@ def test_without_a_gpu_what_is_expected_to_outdo_the_compiler_that_it_needs_come
     view = strategy.View(here, "equal", done)
     compiled = {"fold_embedding+compile_default", "compile_default"}
     assert strategy.next_candidate(view, lambda item: item.name in compiled).name == first
-    assert compiled <= {item.name for item in strategy.proposals(view)} or first == "compile_default"
     after = [*done, seen(2, *first.split("+"), speedup=1.01)]
     left = strategy.next_candidate(strategy.View(here, "equal", after), lambda item: item.name in compiled)
     assert left.name == (compiled - {first}).pop(), "the other comes next"

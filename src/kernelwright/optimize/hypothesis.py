@@ -53,7 +53,7 @@ def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> fl
     """The least factor of the device's work that the other kept passes say they leave: both profiles see all passes at once. 0 where one of
     them gives no number."""
     others = [other for other in predictions if other.name != one.name and not any(move.quantity == IDLE for move in other.moves)]
-    return math.prod(0.0 if other.gain is None else 1.0 / max(other.gain[1], 1.0) for other in others)
+    return math.prod(0.0 if gain is None else 1.0 / max(gain[1], 1.0) for gain in gains_once(others))
 
 
 def in_the_whole(one: PassPrediction, predictions: Sequence[PassPrediction]) -> tuple[float, float] | None:

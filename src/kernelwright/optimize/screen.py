@@ -95,10 +95,10 @@ class Ask:
     file: Path
     precision: Precision
     limit_s: float
-    """For building, calls, comparison and waiting for the lock together, once the workload is loaded; the timing (TIMING_LIMIT_S) comes on
-    top."""
+    """For building, calls, comparison and waiting for the lock together, once the workload is loaded; the timing (TIMING_LIMIT_S), and what
+    importing the compiler takes (GRACE_S at most), come on top."""
     left_s: float = math.inf
-    """Seconds that there are for all of it. The workload's process may take them to load."""
+    """Seconds that there are for all but what comes on top. The workload's process may take them to load."""
     compiles: bool = False
     measures: bool = False
     """It times kernels while it is built and first called: that is done alone, as the timing is."""
@@ -274,7 +274,7 @@ class Screener:
     def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline) -> Screen:
         try:
             with self._alone(ask, until):
-                limit_s = max(0.0, until.left_s()) + TIMING_LIMIT_S  # building may have taken a little more than its limit
+                limit_s = max(0.0, until.left_s()) + TIMING_LIMIT_S  # importing the compiler may have taken building beyond its limit
                 times = _asked(worker, "time", _Times, limit_s, {"seconds": TIMING_S, "hopeless": ask.hopeless})
         except _Busy as why:
             return Screen(status="out_of_budget", reason=str(why), build_s=prepared.build_s)
