@@ -91,16 +91,21 @@ def _ablated(row: Experiment, winner: Experiment | None) -> list[Realised]:
     name, came = row.tags.get("without", ""), outcome(row)
     beside = winner.prediction if winner is not None else ()
     said = next((one for one in beside if one.name == name), None)
-    whole = in_the_whole(said, beside) if said is not None and _usable(said) else None
-    if whole is None or came is None or (_is_said_beside(said, beside) and not (name in CATALOGUE and CATALOGUE[name].carrier)):
+    if said is None or came is None or not _usable(said) or _is_said_beside(said, beside):
+        return []
+    whole = in_the_whole(said, beside)
+    if whole is None:
         return []
     # The row's figure is the time without the pass over the time of the whole: what the pass gives there.
     return [Realised(name, "in the whole", whole, *came)]
 
 
-def _is_said_beside(said: PassPrediction | None, beside: Sequence[PassPrediction]) -> bool:
-    """Whether another pass says the same of the same time: of what the pass gives beside that one it says nothing."""
-    return any(said is not None and one.name != said.name and (one.words, one.gain) == (said.words, said.gain) for one in beside)
+def _is_said_beside(said: PassPrediction, beside: Sequence[PassPrediction]) -> bool:
+    """Whether another pass says the same of the same time: of what the pass gives beside that one it says nothing. Without a compile mode
+    nothing that is said beside it is left."""
+    if said.name in CATALOGUE and CATALOGUE[said.name].carrier:
+        return False
+    return any(one.name != said.name and (one.words, one.gain) == (said.words, said.gain) for one in beside)
 
 
 def _usable(said: PassPrediction) -> bool:
