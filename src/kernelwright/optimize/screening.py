@@ -13,7 +13,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
+from .budget import LAST_TRY_SHARE, SETUP_S, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -297,7 +297,7 @@ class ScreenedSearch(TimedSearch):
         """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
         if self._ahead is None or item.origin == WARM or self._is_compiled(item):
             return False
-        return kind(item.passes, has_products=self.has_products) in TUNING and self._ahead.is_tuning()
+        return kind(item.passes, has_products=self.has_products) == "autotune" and self._ahead.is_tuning()
 
     def _wait_for_ladder(self) -> bool:
         """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or no time is left."""
