@@ -48,6 +48,7 @@ FACTS = {
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),
         (r"when the time left is ([\d.]+) times what those of them need", (screening.LADDER_MARGIN,)),
         (r"expected to take ([\d.]+) times a compilation", (budget.LIGHT_FACTOR,)),
+        (r"at once, for (\d+) s or what its own screen is expected to take", (screening.SHORTLY_S,)),
         (r"trials in a row without a gain of (\d+)%", (round(100 * (view.STEP - 1)),)),
         (r"expected to take (\d+) us at least", (expected.COMPILERS_GRAPH_NS / 1e3,)),
         (r"its call is below (\d+) us", (expected.HOST_BOUND_NS / 1e3,)),

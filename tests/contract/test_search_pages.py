@@ -410,7 +410,7 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
     assert len(set(names)) == len(names) == 20 and "All twenty at tf32" in said
     means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
     assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder at that flag, the least {least[0]} and " \
-        f"{least[1]}. All within 60 s, six judged once. Nine were searched again with later code, each by itself" in said
+        f"{least[1]}. All within 60 s, six judged once. Nine are new, three of them the first" in said
     assert all(row["used_s"] <= 60.0 and row["asked"] == "tf32" for row in found) and sum(row["confirmed"] is False for row in found) == 6
 
     def of(name: str) -> dict:
@@ -419,11 +419,12 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
     for words, name in (("LeNet-5 comes to {0}, {1} over that row (`few", "LeNet5"),
                         ("activations to {0} and ", "level2_12"), (" and {0}, each {1} over it (`tf32` in", "level2_76"),
                         ("each {1} over it (`tf32` in", "level2_12"), ("a product of 4096 x 4096, {0}", "level1_1_"),
-                        ("the one with Swish and GroupNorm, {0}", "GroupNorm"), ("and the LayerNorm, {0}: that one was", "LayerNorm"),
-                        ("it: AlexNet, {1}", "AlexNet"), ("ReLU and bias and the product with a BatchNorm, {1}", "level2_1_"),
+                        ("the one with Swish and GroupNorm, {0}", "GroupNorm"), ("and the LayerNorm, {0}, judged once", "LayerNorm"),
+                        ("row: AlexNet, {1}", "AlexNet"), ("ReLU and bias and the product with a BatchNorm, {1}", "level2_1_"),
                         ("ReLU and bias and the product with a BatchNorm, {1}", "BatchNorm"),
                         ("the convolution of 3 channels, {1}", "level1_50"), ("the MLP, {1}", "MLP"),
-                        ("attention comes to {0}, {1} over that row", "Attention"), ("GPT block to {0}, {1} over it (`sc", "MiniGPT")):
+                        ("attention comes to {0}, {1} over that row", "Attention"),
+                        ("GPT block to {0}, {1} over the best of the", "MiniGPT"), ("cross entropy, {1} of that row", "CrossEntropy")):
         assert words.format(*(f"{of(name)[key]:.2f}x" for key in ("speedup", "over"))) in said, words
     itself = [row for row in found if row["kept"] == row["rung"]]
     nothing, below = ([row["workload"] for row in found if test(row)] for test in (lambda row: row["kept"] == "nothing",
@@ -432,7 +433,10 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
     assert [name.split("_")[1] for name in sorted(nothing)] == ["12", "62", "86", "95"]
     cut_short = [name for name in nothing if "_86_" in name or "_95_" in name]
     more = [name for name in below if name not in cut_short]
-    assert len(more) == 5 and "Five more are below it" in said
+    assert len(more) == 5 and "Five more are below the ladder's best row" in said
+    assert of("MiniGPT")["ladder_missing"] and not of("LayerNorm")["confirmed"]
+    least_of_all = min(found, key=lambda row: row["over"])["workload"]
+    assert len(below) == 6 and "CrossEntropy" in least_of_all
     assert {name for name in more if "max_autotune" not in of(name)["rung"]} == {of("MLP")["workload"]}
     unpack(LEDGERS, tmp_path)
 
@@ -448,9 +452,12 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
     took = [next(row.elapsed_s for row in rows if row.status == "judged") for name in ("86", "95")
             for rows in (Ledger(file).rows for file in (tmp_path / "ledgers").glob(f"h200*_kb_level1_{name}_*/ledger.jsonl"))
             if any(row.status == "judged" for row in rows)]
-    assert f"profile had taken {baselines[0]:.0f} s and {baselines[1]:.0f} s of it, and first judgements of these took " \
-        f"{min(took):.0f} to {max(took):.0f} s in other searches" in said
-    assert all(row.screen is None for row in ledger("h200zf_kb_level1_95_tf32-60s") if "max_autotune" in row.name)
+    [mode] = (row for row in ledger("h200zg_kb_level1_95_tf32-60s") if row.status == "screened" and "max_autotune" in row.name
+              and not row.reason)
+    assert f"profile had taken {baselines[0]:.0f} s and {baselines[1]:.0f} s of it, the screen of that mode, which measures kernels, " \
+        f"{mode.screen.elapsed_s:.0f} s, and first judgements of these took {min(took):.0f} to {max(took):.0f} s in other searches" in said
+    unseen = [row for row in ledger("h200zf_kb_level1_95_tf32-60s") if row.name.startswith("compile_max_autotune")]
+    assert len(unseen) == 2 and all(row.screen is None and row.status == "out_of_budget" for row in unseen)
     lower = [next(row["speedup"] for row in rows_of if (row["workload"], row["precision"]) == (name, "bf16")) for name in sorted(cut_short)]
     assert "At bf16 both were judged in a minute: {:.2f}x and {:.2f}x.".format(*lower) in said
     screens = {row.name: row.screen.speedup for row in Ledger(tmp_path / "ledgers" / "h200w_kb_level3_43_tf32-60s" / "ledger.jsonl").rows

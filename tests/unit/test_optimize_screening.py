@@ -17,7 +17,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, ahead, bandit, finalists, memory, shown, strategy
+from kernelwright.optimize import ablation, ahead, bandit, expected, finalists, memory, shown, strategy
 from kernelwright.optimize import state as states
 from kernelwright.optimize.budget import COMPILED, Budget, costs_of, kind, screen_estimate_s, screens_s
 from kernelwright.optimize.explain import won_before
@@ -751,6 +751,26 @@ def test_a_tuning_ahead_that_fails_or_hangs_holds_nothing_up_for_long(workload, 
     assert all(row.screen.elapsed_s == 30.0 for row in of_tuned(outcome).values()), "measured in their screens"
     given = [name for name in stages.screener.ready if "max_autotune" in name]
     assert len(given) == (2 if tuning_s < 0 else 1), "one that fails does not keep the other from its turn"
+
+
+@pytest.mark.parametrize(("tuning_s", "gain", "seen_before"), [(14.0, 1.4, 2), (14.0, 1.0, 4), (10_000.0, 1.4, 2)])
+def test_few_kernels_that_are_measured_ahead_are_waited_for_where_that_is_expected_to_gain(
+        workload, monkeypatch, tuning_s, gain, seen_before):
+    """A cross entropy on an H200: such a process, stopped while others are timed, took 41 s, and a minute ended with nothing."""
+    name, wait, said = "compile_max_autotune_no_cudagraphs", "waiting for what is compiled ahead", []
+    stages = compiling_ahead(monkeypatch, tuning_s, gains=dict.fromkeys(GAINS, 1.0) | {name: 1.5}, operators=("aten::native_layer_norm",))
+    stages.screener.tuning_s = 13.0
+    monkeypatch.setattr(strategy, "hope", lambda view, item: replace(
+        expected.hope(view, item), ratio={"compile_default": 1.4, name: gain}.get(item.name, 1.0)))
+    outcome = run(workload, stages, said, budget_s=120.0)
+    order = [line.removeprefix("screening ") for line in said if line.startswith("screening ") or line == wait]
+    assert order.index(name if gain == 1.0 else wait) >= seen_before
+    assert order[0] == "compile_default" and stages.clock.now <= 120.0 + stages.profile_s + 10.0
+    if gain > 1.0:
+        assert order.index(wait) == seen_before, "before all that is not expected to gain"
+        assert order.count(wait) == 1 or tuning_s == 14.0, "what hangs is waited for once"
+    row = rows(outcome)[name]
+    assert (name in outcome.kept and row.screen.compiled_ahead) == (tuning_s == 14.0), row.reason
 
 
 def test_what_was_compiled_ahead_says_nothing_of_what_compiling_takes(workload, monkeypatch):

@@ -500,9 +500,8 @@ def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
     light = strategy.View(context_of(norm), "bf16", [*known, tuned])
     names = [item.name for item in strategy._casts_on_fastest(light)]
     assert "bf16+compile_max_autotune_no_cudagraphs" in names, "there is little to tune"
-    assert strategy.tuning(light) == [], "its screen does it sooner than a process that is stopped while others are timed"
     assert {"compile_max_autotune", "compile_max_autotune_no_cudagraphs"} <= {
-        part for item in strategy.tuning(strategy.View(context, "equal", known[3:])) for part in item.passes}
+        part for view in (light, strategy.View(context, "equal", known[3:])) for item in strategy.tuning(view) for part in item.passes}
     higher = [*known[:2], a_screen(context, 2, "compile_default+tf32", 21.0, precision="tf32")]
     assert next_of("bf16", higher)[0] == "bf16+compile_default" and next_of("tf32", higher) == []
     assert strategy.next_candidate(strategy.View(context, "bf16", known), lambda item: not strategy.is_cheap(item.passes)).name \

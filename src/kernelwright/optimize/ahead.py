@@ -68,6 +68,10 @@ class Ahead:
         """Whether the compilers' caches have it."""
         return item.name in self.files and self.screening.compiled(self.files[item.name])
 
+    def is_compiling(self, item: Candidate) -> bool:
+        """Whether a process compiles it at present."""
+        return item.name in self.files and self.screening.compiling([self.files[item.name]])
+
     def is_tuning(self) -> bool:
         """Whether a process measures kernels at present."""
         return self.screening.compiling(list(self.tuned))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +13,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import LAST_TRY_SHARE, SETUP_S, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
+from .budget import LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -33,6 +33,9 @@ LADDER_MARGIN = 1.5
 """The ladder's turn comes while the time left is this many times what those of its rows take that fit, or they and the next screen."""
 SHOWN_SHARE = 0.2
 """In the ladder's turn a row for comparison may take this share of the time left for screens (H200: 2 to 4 s)."""
+SHORTLY_S = 20.0
+"""Few kernels that a process measures ahead are waited for so long, or for what the screen itself is expected to take, where that is more
+(a cross entropy, H200: 13 and 18 s)."""
 MOST_NAMED = 40
 """Candidates that one row lists by name."""
 
@@ -55,6 +58,8 @@ class ScreenedSearch(TimedSearch):
     """Former winners whose judgement was cut short before their screen: they are screened first."""
     _not_beside: list[set[str]] = field(default_factory=list, init=False)
     """Pairs that found no time to be timed in turns: not again in this run."""
+    _waited_for: set[str] = field(default_factory=set, init=False)
+    """Candidates that were compiled ahead while nothing else was done: not again in this run."""
     _unusable: bool = field(default=False, init=False)
     """The workload could not be screened, or no longer."""
 
@@ -205,7 +210,8 @@ class ScreenedSearch(TimedSearch):
             self._judge_one(row, limit_s)
             return True
         if item is not None:
-            self._screen_one(item)
+            if not self._wait_for_tuned(item):
+                self._screen_one(item)
             return True
         return self._time_beside(lower=True) or self._ablate_one(self.left_s()) or self._judge_slim() or self._wait_for_ladder() \
             or self._time_beside()
@@ -294,17 +300,40 @@ class ScreenedSearch(TimedSearch):
         return strategy.next_candidate(view, affordable, due=due) if due else item
 
     def _tunes_meanwhile(self, item: Candidate) -> bool:
-        """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder."""
-        if self._ahead is None or item.origin == WARM or self._is_compiled(item):
+        """Whether kernels would be measured in its screen that a process measures at present, for a row of the ladder that is not worth
+        waiting for."""
+        if self._ahead is None or item.origin == WARM or self._is_compiled(item) or self._is_worth_waiting(item):
             return False
-        return kind(item.passes, has_products=self.has_products) == "autotune" and self._ahead.is_tuning()
+        return kind(item.passes, has_products=self.has_products) in TUNING and self._ahead.is_tuning()
+
+    def _is_worth_waiting(self, item: Candidate) -> bool:
+        """Whether a process measures its few kernels at present and it is expected to gain. It is stopped while others are timed: beside
+        twelve short screens it was ready 41 s after it was begun (a cross entropy, H200), where its own screen takes 13 to 18 s."""
+        return self._ahead is not None and item.name not in self._waited_for and self._ahead.is_compiling(item) \
+            and strategy.is_tuned_shortly(self.view(), item)
+
+    def _wait_for_tuned(self, item: Candidate) -> bool:
+        """Wait, once, for what a process measures few kernels of. False: it is not waited for."""
+        if not self._is_worth_waiting(item):
+            return False
+        self._waited_for.add(item.name)
+        until_s = self.left_s() - max(SHORTLY_S, self._screen_s(item, self.view().rows)[0])
+        self._wait_for([item], lambda: self.left_s() - until_s)
+        return True
 
     def _wait_for_ladder(self) -> bool:
         """Wait for a row of the ladder that is compiled ahead, where nothing else is to do. False: none is, or no time is left."""
         view = self.view()
+        return self._wait_for([item for item in strategy.untried_ladder(view)
+                               if self.why_not(item) is None and item.name not in self.set_aside])
+
+    def _wait_for(self, items: Sequence[Candidate], patience_s: Callable[[], float] = lambda: math.inf) -> bool:
+        """Wait for one of these that is compiled ahead, while there are both patience and the time for its screen. False: nothing has
+        changed."""
+        view = self.view()
         left_s = self._screening_left_s if self._queue(view) else self._but_one_judgement_s
-        rows = [item for item in strategy.untried_ladder(view) if self.why_not(item) is None and item.name not in self.set_aside]
-        return self._ahead is not None and self._ahead.wait(rows, lambda: left_s() - compiled_estimate_s(view.rows), self.say)
+        return self._ahead is not None and self._ahead.wait(
+            items, lambda: min(left_s() - compiled_estimate_s(view.rows), patience_s()), self.say)
 
     def _due(self, view: View, left_s: float, next_s: float) -> list[str]:
         """The ladder's rows whose turn it is: those that fit, the cheapest first, once they would not after a screen of next_s. One whose

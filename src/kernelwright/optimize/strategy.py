@@ -19,7 +19,7 @@ from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
-from .budget import TUNING, is_cheap, kind
+from .budget import LIGHT, TUNING, is_cheap, kind
 from .expected import evidence, fastest, hope, is_graphed, launches_hide, modelled, once, shown_by, stays_out, waits_for_host
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import has_products
@@ -281,10 +281,14 @@ def upcoming(view: View, count: int) -> list[Candidate]:
 
 
 def tuning(view: View) -> list[Candidate]:
-    """Rows of the ladder for which the compiler measures the kernels of products or convolutions, for compiling ahead: that takes longer
-    than a short budget has, and a screen of what is compiled a few seconds. Where there is little to measure, a screen does it sooner: it
-    stops what is compiled ahead while it times (cross entropy, H200: one of 3 s came 40 s after it was begun ahead)."""
-    return [item for item in untried_ladder(view) if _kind(view, item) == "autotune"]
+    """Rows of the ladder whose kernels the compiler measures, for compiling ahead: that takes longer than a short budget has, and a screen
+    of what is compiled a few seconds."""
+    return [item for item in untried_ladder(view) if _kind(view, item) in TUNING]
+
+
+def is_tuned_shortly(view: View, item: Candidate) -> bool:
+    """Whether it is expected to gain and the compiler measures few kernels for it: neither products nor convolutions."""
+    return _kind(view, item) == LIGHT and hope(view, item).ratio >= OPENING
 
 
 def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[str, list[Candidate]]) -> list[str]:
