@@ -1125,6 +1125,53 @@ def test_who_is_judged_and_in_which_order():
     assert "bf16" not in order(fast, low.model_copy(update={"screen": low.screen.model_copy(update={"speedup": 1.9})}))
 
 
+def test_what_shares_all_passes_with_what_the_judge_refused_waits_for_the_others():
+    """Five finalists with attention in scaled float16 were refused one after the other (an H200); the sixth without it, screened at 3x,
+    found no time."""
+    def following(*done: Experiment, **options: bool) -> list[str]:
+        return [row.name for row in finalists.to_judge(strategy.View(context(), "equal", done), **options)]
+
+    def refused(row: Experiment, name: str = "FAILED", reason: str = "not applicable: it errs") -> Experiment:
+        status = "not_applicable" if name == "FAILED" else "judged"
+        return row.model_copy(update={"status": status, "verdict": verdict(name, reason=reason)})
+
+    best, alike = screened(1, "fold_conv_bn", "cuda_graph", speedup=3.9), screened(2, "fold_conv_bn", "channels_last", speedup=3.8)
+    both, other = screened(3, "fold_conv_bn", "cudnn_benchmark", speedup=3.7), screened(4, "cuda_graph", speedup=1.7)
+    assert following(refused(best), alike, both, other) == [alike.name], "they have not all passes in common"
+    for how in ("FAILED", "WRONG"):
+        assert following(refused(best, how), refused(alike, how), both, other) == [other.name], "fold_conv_bn is in each that was refused"
+    assert following(refused(best), refused(alike), both) == [both.name], "nothing else is left"
+    slow = screened(4, "cuda_graph", speedup=0.9)
+    assert following(refused(best), refused(alike), both, slow) == [both.name], "what gains nothing is no choice"
+    gained = other.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.7)})
+    assert following(refused(best), refused(alike), both, gained) == [both.name], "with a result the fastest is tried in any case"
+    whole = screened(5, "fold_conv_bn", "cuda_graph", "channels_last", speedup=3.95)
+    assert following(refused(best), whole, other) == [other.name]
+
+
+def test_what_the_judge_refuses_at_half_time_is_followed_by_the_next(workload):
+    """A result is what the first judgement is for: one that was refused is none, and the end of the budget may be too late for others."""
+    stages = Stages({"fold_conv_bn": 4.0}, seconds={"cheap": 5.0, "compile": 5.0, "autotune": 5.0})
+    plain_screen, plain_judge, judged = stages.screener.screen, stages.judge, []
+
+    def screen(ask):
+        stages.clock.now += 20.0
+        return plain_screen(ask)
+
+    def judge(file, *args):
+        judged.append((file.stem.partition("_")[2].split("__"), stages.clock.now))
+        if "fold_conv_bn" in judged[-1][0]:
+            stages.clock.now += 3.0
+            return verdict("FAILED", reason="not applicable: it errs on these inputs")
+        return plain_judge(file, *args)
+
+    stages.screener.screen, stages.judge = screen, judge
+    outcome = run(workload, stages, budget_s=600.0)
+    first = next(place for place, (passes, _at) in enumerate(judged) if "fold_conv_bn" not in passes)
+    assert first >= 1 and outcome.kept, judged
+    assert judged[first][1] - judged[0][1] < 60.0, "one after the other, with no more than a screen between them"
+
+
 def test_patience_ends_when_nothing_gains_any_more():
     done = [screened(1, "cuda_graph", speedup=1.5), *(screened(index, "channels_last", speedup=1.4, name=f"n{index}")
                                                       for index in range(2, strategy.PATIENCE + 2))]

@@ -202,6 +202,24 @@ def test_refused_without_a_gpu() -> None:
         split_products(nn.Linear(8, 8), (torch.randn(2, 8),), {})
 
 
+def test_at_tf32_the_norm_decides_and_one_large_error_is_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    linear, x = nn.Linear(32, 64), torch.randn(64, 32)
+    exact, off = linear(x).detach(), 1e-3 * torch.randn(64, 64)
+    monkeypatch.setattr(Chooser, "library", lambda self, layer, given: exact + (off if self.tf32 else 0.0))
+
+    def is_exact(found: torch.Tensor, *, tf32: bool = True) -> bool:
+        monkeypatch.setattr(Chooser, "ready", lambda _self, _layer, _how: lambda _x: found)
+        return Chooser(("fp16x1",), tf32=tf32).as_exact(linear, x, Product("fp16x1", [64, 64, 64, 4, 3, 1, 1]))
+
+    largest = off.abs().max()
+    spiked = [off.flatten().clone() for _ in range(2)]
+    for one, times in zip(spiked, (1.5, 2.5), strict=True):
+        one[0] = times * largest
+    assert is_exact(exact + off) and is_exact(exact + spiked[0].view_as(off)) and not is_exact(exact + spiked[1].view_as(off))
+    assert not is_exact(exact + 1.2 * off) and not is_exact(exact + off, tf32=False) and not is_exact(exact * float("nan"))
+
+
 def test_choices_are_kept_for_the_next_process_and_a_broken_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(product_choice, "LEAST_WORK", 1)

@@ -31,7 +31,7 @@ from kernelwright.probe.rewrites.attention_choice import (
 )
 from kernelwright.probe.rewrites.attention_modules import noted_calls, replaced_attention, same_constants
 from kernelwright.probe.rewrites.float32_flags import float32_flags
-from kernelwright.probe.rewrites.measuring import errors
+from kernelwright.probe.rewrites.measuring import ROUNDING_ROOM, errors
 from kernelwright.probe.rewrites.product_choice import PRODUCT_CHOICES
 from kernelwright.probe.rewrites.scaled_fp16_attention import scaled_fp16_attention
 from kernelwright.probe.rewrites.split_attention import split_attention
@@ -378,6 +378,44 @@ def test_at_tf32_an_error_may_be_as_large_as_that_of_tf32(masked: bool, monkeypa
     assert flags[:2] == [before[0], "high" if len(before) == 2 else "tf32"] and float32_flags() == before
 
 
+def test_the_largest_error_at_tf32_is_chance_and_the_norm_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attention example on an H200: the screen's inputs kept the kernel, the judge's, drawn anew, refused it, and nothing was kept."""
+    torch.manual_seed(0)
+    call = AttentionCall(*torch.randn(3, 1, 2, 64, 32))
+    off, spike = 1e-4 * torch.randn_like(call.out), torch.zeros_like(call.out)
+    monkeypatch.setattr(AttentionCall, "sampled_errors", lambda self, *results, **_level: [
+        errors(result, self.out) for result in (*results, self.out + off)])
+    spike[0, 0, 0, 0] = off.abs().max()
+    for times, is_exact in ((1.5, True), (2.5, False)):
+        there = off * (spike == 0) + times * spike
+        assert errors(call.out + there, call.out)[0] < 1.1 * errors(call.out + off, call.out)[0]
+        monkeypatch.setattr(AttentionCall, "ours", lambda self, how, there=there: self.out + there)
+        assert AttentionChooser(("fp16x1",), tf32=True).as_exact(call, Attention("fp16x1", TILE)) == is_exact, times
+    monkeypatch.setattr(AttentionCall, "ours", lambda self, how: self.out + 1.2 * off)
+    assert not AttentionChooser(("fp16x1",), tf32=True).as_exact(call, Attention("fp16x1", TILE)), "larger everywhere is no chance"
+
+
+def test_of_roundings_of_one_size_the_largest_varies_with_the_inputs_and_the_norm_does_not() -> None:
+    """What ROUNDING_ROOM is made for: attention with 11 bits, once as the kernel rounds (weights before their sum divides them), once as
+    torch's products in TF32 do, each against float64."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+    ratios = []
+    for seed in range(40):
+        torch.manual_seed(seed)
+        query, key, value = torch.randn(3, 16, 128, 64) / 4
+        exact = exact_attention(query, key, value, None, False, 1.0, 1)
+        scores = rounded(query) @ rounded(key).transpose(1, 2)
+        weights = torch.exp(scores - scores.amax(2, keepdim=True))
+        kernel = rounded(weights) @ rounded(value) / weights.sum(2, keepdim=True)
+        library = rounded(torch.softmax(scores, 2)) @ rounded(value)
+        ratios.append([mine / theirs for mine, theirs in zip(errors(kernel, exact), errors(library, exact), strict=True)])
+    norms, largest = zip(*ratios, strict=True)
+    assert all(0.95 < ratio < 1.05 for ratio in norms) and ROUNDING_ROOM[0] < max(largest) < ROUNDING_ROOM[1] and min(largest) < 0.95
+
+
 def test_a_function_has_no_modules_to_look_at() -> None:
     with pytest.raises(NotImplementedError, match=r"needs an nn\.Module"):
         replaced_attention(lambda x: x, (torch.randn(2, 8),), {}, lambda call: None)
@@ -455,7 +493,7 @@ import sys, torch
 import torch.nn.functional as F
 sys.path.insert(0, sys.argv[1])
 from kernelwright.probe.rewrites.attention import Attention, result_strides
-from kernelwright.probe.rewrites.measuring import errors
+from kernelwright.probe.rewrites.measuring import ROUNDING_ROOM, errors
 torch.manual_seed(0)
 def run(mode, q, k, v, mask, causal, scale, rows_first, tile=(16, 16, 4, 1, 0)):
     full = None if mask is None else mask.expand(*q.shape[:3], k.shape[2])

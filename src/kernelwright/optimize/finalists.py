@@ -31,7 +31,7 @@ def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
         if not ranked or not (_speed(ranked[0]) > STEP * ahead if ahead else any(_may_be_faster(row, plenty) for row in ranked)):
             continue
         ahead = max(ahead, _speed(ranked[0]))
-        queue += _next_of(ranked, plenty)
+        queue += _next_of(ranked, plenty, _suspects(row for row in view.rows if row.precision == level))
     queue.sort(key=lambda row: -_speed(row))
     if not plenty:
         return queue
@@ -40,7 +40,16 @@ def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
     return queue
 
 
-def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
+def _suspects(rows: Iterable[Experiment]) -> set[str]:
+    """The passes that all have which the judge refused though the screen had timed them; empty where there is none. What fails there may
+    do so wherever these are (attention in scaled float16 on an H200: measured anew on the judge's inputs one of its errors was too large,
+    in five finalists one after the other, and of the time nothing was left for the others)."""
+    refused = [set(row.passes) for row in rows if row.verdict is not None and row.verdict.verdict in ("FAILED", "WRONG")
+               and row.screen is not None and row.screen.status == "timed"]
+    return set.intersection(*refused) if refused else set()
+
+
+def _next_of(ranked: Sequence[Experiment], plenty: bool, suspects: set[str]) -> list[Experiment]:
     judged = [row for row in ranked if row.verdict is not None]
     waiting = [row for row in ranked if row.verdict is None]
     if not waiting:
@@ -48,7 +57,8 @@ def _next_of(ranked: Sequence[Experiment], plenty: bool) -> list[Experiment]:
     faster = [row for row in judged if row.verdict is not None and row.verdict.verdict == "FASTER"]
     if not faster:
         hopeful = [row for row in waiting if _may_be_faster(row, plenty)]
-        return hopeful[:1] if len(judged) < MOST_JUDGED else []
+        others = [row for row in hopeful if not suspects or not suspects <= set(row.passes)]
+        return (others or hopeful)[:1] if len(judged) < MOST_JUDGED else []
     best = max(_speed(row) for row in faster)
     if _speed(waiting[0]) > STEP * best:
         return waiting[:1]

@@ -135,9 +135,10 @@ class TimedSearch(Search):
         return next((row for row in self._queue(self.view()) if left >= share * self._judgement_s(row)), None)
 
     def _overdue(self) -> Experiment | None:
-        """The best so far, where half of a budget with room for it has passed and nothing was judged: from then on there may be a result,
-        whatever ends the run, and it is known what a judgement takes."""
-        if self.budget.used_s() < self.budget.total_s / 2 or any(row.verdict is not None for row in self.rows()):
+        """The best so far, where half of a budget with room for it has passed and the judge has timed nothing: from then on there may be a
+        result, whatever ends the run, and it is known what a judgement takes."""
+        is_timed = any(row.verdict is not None and row.verdict.speedup is not None for row in self.rows())
+        if is_timed or self.budget.used_s() < self.budget.total_s / 2:
             return None
         row = self._hopeful()
         return row if row is not None and self.budget.total_s >= ROOMY * self._judgement_s(row) else None

@@ -14,7 +14,7 @@ from .attention import Attention, can_attend
 from .attention_kernels import triton
 from .choices import Choices, machine_of
 from .float32_flags import float32_flags, products_as, under_flags
-from .measuring import errors, seconds
+from .measuring import ROUNDING_ROOM, errors, seconds
 from .product_choice import GAIN, LEAST_WORK, SAMPLE
 from .products import MODES
 
@@ -110,7 +110,7 @@ class AttentionChooser:
     """Decides for each attention, on its real tensors: the fastest kernel that errs by no more than torch's, as for linear layers.
 
     modes in order of preference: the first with a kernel that is faster is taken. Equal shapes share one timing, which is kept for the
-    next process; each place's error is measured. tf32: that may be as large as torch's or that of both products in TF32, and a tenth more.
+    next process; each place's error is measured. tf32: that may be as large as torch's or that of both products in TF32, by ROUNDING_ROOM.
     """
 
     def __init__(self, modes: Sequence[str], *, tf32: bool = False) -> None:
@@ -133,8 +133,8 @@ class AttentionChooser:
     def as_exact(self, call: AttentionCall, how: Attention) -> bool:
         """Whether a kernel errs by no more than it may, against float64."""
         found, *limits = call.sampled_errors(call.ours(how), call.out, tf32=self.tf32)
-        room = 1.1 if self.tf32 else 1.0  # roundings of the same size: which of the two is a percent larger is chance
-        return all(error <= room * max(most) for error, *most in zip(found, *limits, strict=True))
+        rooms = ROUNDING_ROOM if self.tf32 else (1.0, 1.0)
+        return all(error <= room * max(most) for room, error, *most in zip(rooms, found, *limits, strict=True))
 
     def faster(self, call: AttentionCall) -> list[Attention]:
         """Kernels faster than torch's and exact enough, the fastest first: of the first mode that has one."""

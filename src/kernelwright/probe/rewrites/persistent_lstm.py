@@ -17,15 +17,13 @@ import torch.nn.functional as F
 from .casts import WORTH, plain_layers, sharing_twin, with_layers
 from .float32_flags import float32_flags, products_as, recurrent_layers_are_tf32, under_flags
 from .lstm_kernels import lstm_kernel, triton
-from .measuring import errors, seconds
+from .measuring import ROUNDING_ROOM, errors, seconds
 
 LARGEST_BATCH = 64
 """Sequences: a program computes all of them, a power of two at a time."""
 LEAST_BLOCK = 16
 """Rows and columns that tensor cores take."""
 TYPES_GIVEN = (torch.float32, torch.bfloat16, torch.float16)
-ROUNDING_ROOM = (1.1, 2.0)
-"""Roundings of one size: by so much the error may exceed the library's, in the norm and at its largest place."""
 LARGEST_COUNT = 2**31
 """Numbers that a kernel counts in 32 bits."""
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from .choices import Choices, machine_of
 from .float32_flags import float32_flags, products_as, under_flags
-from .measuring import errors, seconds
+from .measuring import ROUNDING_ROOM, errors, seconds
 from .product_kernels import triton
 from .products import MODES, WIDTH, Product
 
@@ -107,9 +107,8 @@ class Chooser:
         exact = F.linear(x[::stride].double(), linear.weight.double(), None if linear.bias is None else linear.bias.double())
         limit = errors(self.library(linear, x)[::stride], exact)
         found = errors(self.ready(linear, how)(x)[::stride], exact)
-        # Roundings of the same size to 11 bits: which of the two is a percent larger is chance.
-        room = 1.1 if self.tf32 else 1.0
-        return all(error <= room * most for error, most in zip(found, limit, strict=True))
+        rooms = ROUNDING_ROOM if self.tf32 else (1.0, 1.0)
+        return all(error <= room * most for room, error, most in zip(rooms, found, limit, strict=True))
 
     def faster(self, linear: torch.nn.Linear, x: torch.Tensor) -> list[Product]:
         """Products faster than the library and as exact, the fastest first: of the first mode that has one."""
