@@ -24,6 +24,7 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef
 from kernelwright.optimize.generate import REWRITES, _helper_sources, render_source, rewrite_source, write_source
 from kernelwright.optimize.needed import defined_names, mentioned, needed
 from kernelwright.optimize.passes import CATALOGUE, FOR_COMPARISON
+from kernelwright.probe.rewrites.no_grad import no_grad
 from stand_in_graph import OnGpu, stand_in
 from warm_start import starter
 
@@ -301,6 +302,69 @@ def test_only_the_stated_call_is_optimised(tmp_path: Path, workload: Path) -> No
     assert not fast(x)["y"].requires_grad
 
 
+@pytest.mark.parametrize("first", ["place", "name", "nest"])
+def test_a_call_is_known_again_by_how_it_gives_its_tensors(tmp_path: Path, first: str) -> None:
+    """Tensors alone are known by a shorter way than nests; each stands for itself."""
+    path = tmp_path / "adding_workload.py"
+    path.write_text("import torch\nimport torch._inductor.compile_fx\n\n\n"
+                    "class Net(torch.nn.Module):\n"
+                    "    def __init__(self):\n        super().__init__()\n        self.weight = torch.nn.Parameter(torch.ones(3))\n\n"
+                    "    def forward(self, x, pair):\n        return self.weight * x + sum(pair)\n\n\n"
+                    "def get_model_and_input():\n    return Net().eval(), (torch.ones(3), torch.ones(3))\n")
+    spec = [TensorSpec(path=str(place), shape=(3,), dtype="float32", device="cpu") for place in range(2)]
+    model, (x, y) = load(path).get_model_and_input()
+    fast = generated(tmp_path, path, "no_grad", inputs=tuple(spec), params={}).optimize(model, (x, y))
+    ways = {"place": lambda: fast(x, y), "name": lambda: fast(x, pair=y), "nest": lambda: fast(x, [y])}
+    assert [ways[name]().requires_grad for name in (first, *ways)] == [False, *(name != first for name in ways)]
+    assert fast(nn.Parameter(x, requires_grad=False), y).requires_grad == (first != "place"), "a Parameter is a tensor too"
+
+
+def test_copied_weights_are_followed_wherever_they_go(tmp_path: Path, workload: Path) -> None:
+    module = generated(tmp_path, workload, "no_grad", "fold_conv_bn")
+    with torch.inference_mode():
+        model, x = load(workload).get_model_and_input()
+    x, calls, build = x.clone(), [], module.build
+    module.build = lambda *given: (calls.append(1), build(*given))[1]
+
+    @torch.no_grad()
+    def expected() -> torch.Tensor:
+        return model(x)["y"]
+
+    fast = module.optimize(model, x)
+    assert torch.allclose(fast(x)["y"], expected(), atol=1e-5) and fast(x) and len(calls) == 1, "of inference mode: no version"
+    model.conv.weight = nn.Parameter(model.conv.weight.clone())
+    model.bn.running_mean = model.bn.running_mean.clone()
+    fast = module.optimize(model, x)
+    assert [fast(x) and len(calls), fast(x) and len(calls)] == [2, 2]
+    model.conv.weight.data = 3 * model.conv.weight.data
+    assert torch.allclose(fast(x)["y"], expected(), atol=1e-5) and len(calls) == 3, "another place"
+    with torch.no_grad():
+        model.bn.running_mean.add_(1.0)
+    assert torch.allclose(fast(x)["y"], expected(), atol=1e-5) and len(calls) == 4, "new values"
+    with torch.inference_mode():
+        model.conv.weight.data = model.conv.weight.clone()
+    assert torch.allclose(fast(x)["y"], expected(), atol=1e-5) and fast(x) and len(calls) == 5
+
+
+def test_grad_mode_is_afterwards_what_it_was() -> None:
+    seen = []
+
+    def model(x: object) -> object:
+        seen.append(torch.is_grad_enabled())
+        if x is None:
+            raise ValueError
+        return x
+
+    fast = no_grad(model, (), {})
+    for on in (True, False):
+        with torch.set_grad_enabled(on):
+            assert fast(1) == 1 and torch.is_grad_enabled() == on
+            with pytest.raises(ValueError):
+                fast(None)
+            assert torch.is_grad_enabled() == on
+    assert seen == [False] * 4
+
+
 @pytest.mark.parametrize("names", [("no_grad", "channels_last"), ("no_grad", "fold_conv_bn"), ("no_grad", "fold_conv_bn", "channels_last")])
 def test_replaced_weights_are_followed(tmp_path: Path, workload: Path, names: tuple[str, ...]) -> None:
     module = generated(tmp_path, workload, *names)
@@ -429,7 +493,7 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
 
 
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
-    right, wrong, end = "return model(*args, **kwargs)", "return {'y': model(*args, **kwargs)['y'] * 1.1}", "\n\n    return call"
+    right, wrong, end = "return model(*args, **kwargs)", "return {'y': model(*args, **kwargs)['y'] * 1.1}", "\n        finally:"
     text = source(workload, ("no_grad",)).replace(right + end, wrong + end)
     done = ran(write_source(tmp_path / "optimized.py", text))
     assert done.returncode == 1 and "1.0e-01" in done.stdout

@@ -99,8 +99,10 @@ def render_source(
     alters_model = facts.needs_gradients and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     imports.update({"import copy"} if standalone and alters_model else ())
+    weights = _weights(ordered, facts)
+    imports.update({"import operator"} if weights == "copied" else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
-    own = {"leaves", *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
+    own = {"leaves", "tensors_alone", *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
            *(["GraphBackend"] if in_graph else [])}
     copied = _copied(files, {*own, *(item.rewrite for item in ordered)})
     names = mentioned(text for texts in copied.values() for text in texts)
@@ -115,7 +117,8 @@ def render_source(
         torch_imports=_sorted(line for line in imports if " torch" in line),
         workload=repr(str(workload.path)), workload_version=repr(facts.version), shapes=_shapes(facts), dtypes=_dtypes(facts),
         changing=any(item.dims for item in facts.changing_inputs), free_values=repr(facts.changing_values),
-        device=repr(device), training=facts.training, grad_mode=grad_mode(facts), precision=precision, precision_literal=repr(precision),
+        device=repr(device), device_type=device, training=facts.training, grad_mode=grad_mode(facts), precision=precision,
+        precision_literal=repr(precision),
         sections=[{"name": name, "why": _comment(item).removesuffix("."), "text": sections[name]} for name, item in why.items()],
         helpers=[{"name": name, "title": _comment(files[name].title), "text": sections[name]} for name in helpers if sections[name]],
         on_loading=sections[""],
@@ -124,7 +127,7 @@ def render_source(
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
                   for level in GRAPH_LEVELS} if in_graph else {},
         compiles=any(item.carrier for item in ordered),
-        weights=_weights(ordered, facts), alters_model=alters_model, standalone=standalone, form=facts.form, file_name=_comment(file_name),
+        weights=weights, alters_model=alters_model, standalone=standalone, form=facts.form, file_name=_comment(file_name),
         signature=", ".join(f"{name}={value}" for name, value in params.items()),
         forwarded=", ".join(f"{name}={name}" for name in params),
         defaults=", ".join(f"{name}={value}" for name, value in params.items()), tolerance=SMOKE_LIMITS[precision],

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .trees import leaves, map_tensors
+from .trees import leaves, map_tensors, tensors_of
 
 
 def cuda_graph(
@@ -19,11 +19,12 @@ def cuda_graph(
     The copies take the inputs' values in the dtypes of args and kwargs; result: what an output is copied out with.
     The weights are read where they lie. Random numbers go on from the generator's state at each call, as without a graph.
     """
-    given = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    given = tensors_of(args, kwargs)
     if not all(tensor.is_cuda for tensor in given):
         raise NotImplementedError("not applicable: an input is not on the GPU, and a CUDA graph can't read it")
     fixed_args, fixed_kwargs = map_tensors(lambda tensor: tensor.detach().clone(), (args, kwargs))
-    buffers = [leaf for _path, leaf in leaves((fixed_args, fixed_kwargs)) if isinstance(leaf, torch.Tensor)]
+    buffers = tensors_of(fixed_args, fixed_kwargs)
+    shapes = [buffer.shape for buffer in buffers]
     random_state = torch.cuda.get_rng_state()
     # Warm-up on a side stream, as capture demands: libraries choose their algorithms and workspaces now.
     side = torch.cuda.Stream()
@@ -54,8 +55,8 @@ def cuda_graph(
         raise NotImplementedError(f"not applicable: can't copy an output of type {strange[0]}")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if len(values) != len(buffers) or any(value.shape != buffer.shape for value, buffer in zip(values, buffers, strict=True)):
+        values = tensors_of(args, kwargs)
+        if [value.shape for value in values] != shapes:
             raise ValueError("the graph was captured for inputs of other shapes")
         if len(buffers) > 1:
             torch._foreach_copy_(buffers, values)  # few launches for many inputs

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from .trees import leaves, map_tensors
+from .trees import leaves, map_tensors, tensors_of
 
 
 def graphed_training(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
     """The model through torch.cuda.make_graphed_callables. Outputs are clones; their backward fills the model's own gradients."""
     if not isinstance(model, torch.nn.Module) or not torch.is_grad_enabled():
         raise NotImplementedError("not applicable: capturing a backward pass needs an nn.Module under grad mode")
-    given = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    given = tensors_of(args, kwargs)
     if any(tensor.requires_grad for tensor in given):
         raise NotImplementedError("not applicable: an input requires a gradient")
     learned = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
@@ -62,8 +62,7 @@ def graphed_training(model: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         torch.cuda.set_rng_state(random_state)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        values = [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        outputs = iter(graphed(*Handover.apply(*weights), *values))
+        outputs = iter(graphed(*Handover.apply(*weights), *tensors_of(args, kwargs)))
         return map_tensors(lambda _tensor: next(outputs).clone(), made["output"])
 
     call.__dict__["reads"] = model  # the graphs have addresses of its buffers: they must live as long

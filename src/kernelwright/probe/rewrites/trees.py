@@ -9,6 +9,20 @@ from typing import Any
 
 import torch
 
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def tensors_alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call is given tensors and nothing else, none in a nest: then its leaves need not be looked for. Asked at every call."""
+    return PLAIN.issuperset(map(type, args)) and PLAIN.issuperset(map(type, kwargs.values()))
+
+
+def tensors_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors of a call, in the order of its leaves."""
+    if tensors_alone(args, kwargs):
+        return [*args, *kwargs.values()]
+    return [leaf for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """[(path, leaf)] in order; a path is like "0" or "batch.mask"."""
