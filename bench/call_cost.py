@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef  # noqa: E402
 from kernelwright.optimize.generate import render_source  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
+from kernelwright.probe.rewrites.compiled_calls import bare  # noqa: E402
 
 WAYS = {"live": ("no_grad",), "fixed": ("no_grad", "cuda_graph"), "copied": ("no_grad", "bf16")}
 """How a result depends on the weights, and passes with which it does."""
@@ -80,7 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     for count in map(int, own.weights.split(",")):
         model = Idle(count).to(own.device).eval()
         x = torch.zeros(64, device=own.device)
-        ways: dict[str, Callable[..., Any]] = {"original": model, "torch.compile": torch.compile(model)}
+        compiled = torch.compile(model)
+        ways: dict[str, Callable[..., Any]] = {"original": model, "torch.compile": compiled, "torch.compile, bare": bare(compiled)}
         found = call_us({**ways, **{way: guarded(model, x, way) for way in WAYS}}, x)
         most = found["torch.compile"]
         print(f"{count} weights, us a call: " + ", ".join(f"{name} {took:.1f} ({took / most:.2f})" for name, took in found.items()))

@@ -20,7 +20,8 @@ def test_each_way_is_timed_beside_torch_compile(capsys, monkeypatch) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["2", "3"]
     for line in lines:
-        assert re.findall(r"([a-z.]+) [0-9.]+ \([0-9.]+\)", line) == ["original", "torch.compile", *call_cost.WAYS]
+        assert re.findall(r"([a-z.]+(?:, bare)?) [0-9.]+ \([0-9.]+\)", line) == [
+            "original", "torch.compile", "torch.compile, bare", *call_cost.WAYS]
 
 
 def test_what_is_timed_has_the_guard_that_its_way_needs() -> None:

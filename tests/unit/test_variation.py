@@ -195,7 +195,8 @@ def test_one_compiled_program_serves_all_sizes(tmp_path):
         torch.testing.assert_close(fast(given), model(given))
     assert counter.frame_count == 1, "no compilation for a further size"
     fast(torch.randn(31, 16, 1)[:, :, 0])
-    assert not made.fits([("", torch.randn(31, 15))]) and not made.fits([("", torch.randn(31, 16, 2))])
+    assert made.fits([torch.randn(9, 16)]) and not made.fits([torch.randn(31, 15)]) and not made.fits([torch.randn(31, 16, 2)])
+    assert not made.fits([torch.randn(31, 16).double()]) and not made.fits([])
 
 
 def test_changing_numbers_reach_the_compiled_program(tmp_path):

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from .compiled_calls import bare
+
 
 def compile_default(
     model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], backend: Any = "inductor",
 ) -> Callable[..., Any]:
     """The compiled model; it is compiled at the first call."""
-    compiled: Callable[..., Any] = torch.compile(model, backend=backend)
+    compiled: Callable[..., Any] = bare(torch.compile(model, backend=backend))
     return compiled

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .compiled_calls import bare
 from .trees import map_tensors
 
 
@@ -14,7 +15,7 @@ def compile_reduce_overhead(
     model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: dict[str, Any], backend: Any = "inductor",
 ) -> Callable[..., Any]:
     """The compiled model. Outputs are cloned: the graph's own memory is overwritten by the next call."""
-    compiled = torch.compile(model, backend=backend, mode="reduce-overhead")
+    compiled = bare(torch.compile(model, backend=backend, mode="reduce-overhead"))
 
     def call(*args: Any, **kwargs: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
