@@ -1,7 +1,8 @@
 """What a generated file does on the host at each call before and after its passes' own work, beside what torch.compile does there.
 
 The model adds 1 to 64 numbers and has weights that it does not use: a call is nearly all host. The generated file's guard looks at the
-inputs, and at the weights where a pass copied them or fixed their places; its passes are left out but for `no_grad`, which most have.
+inputs, and at the weights where a pass copied them or fixed their places; its passes are left out but for `no_grad`, which most have. Bare:
+without the module that torch.compile puts around a module; direct: past its guards (`direct_calls`).
 
     python3 bench/call_cost.py [--weights 36,148] [--device cpu]
 """
@@ -25,6 +26,8 @@ from kernelwright.model.workload import TensorSpec, WorkloadFacts, WorkloadRef  
 from kernelwright.optimize.generate import render_source  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
 from kernelwright.probe.rewrites.compiled_calls import bare  # noqa: E402
+from kernelwright.probe.rewrites.direct_calls import direct_calls  # noqa: E402
+from kernelwright.probe.rewrites.graphs import GraphBackend  # noqa: E402
 
 WAYS = {"live": ("no_grad",), "fixed": ("no_grad", "cuda_graph"), "copied": ("no_grad", "bf16")}
 """How a result depends on the weights, and passes with which it does."""
@@ -81,8 +84,9 @@ def main(argv: list[str] | None = None) -> int:
     for count in map(int, own.weights.split(",")):
         model = Idle(count).to(own.device).eval()
         x = torch.zeros(64, device=own.device)
-        compiled = torch.compile(model)
-        ways: dict[str, Callable[..., Any]] = {"original": model, "torch.compile": compiled, "torch.compile, bare": bare(compiled)}
+        compiled, backend = torch.compile(model), GraphBackend(calls=(direct_calls,))
+        direct = backend.checked(bare(torch.compile(model, backend=backend)), model)
+        ways: dict[str, Callable[..., Any]] = {"original": model, "torch.compile": compiled, "bare": bare(compiled), "direct": direct}
         found = call_us({**ways, **{way: guarded(model, x, way) for way in WAYS}}, x)
         most = found["torch.compile"]
         print(f"{count} weights, us a call: " + ", ".join(f"{name} {took:.1f} ({took / most:.2f})" for name, took in found.items()))

@@ -116,9 +116,9 @@ def test_its_optimized_file_serves_calls_under_grad_mode(tmp_path, monkeypatch):
     model, places = made.original()
     fast = made.optimize(model, places)
     torch.testing.assert_close(fast(places), model(places))
-    assert made.GRAD_MODE == "backward inside" and made.fits([("", places.requires_grad_())])
+    assert made.GRAD_MODE == "backward inside" and made.fits([places.requires_grad_()])
     with torch.no_grad():
-        assert not made.fits([("", places)])
+        assert not made.fits([places])
     monkeypatch.setitem(sys.modules, "optimized", made)
     checks: dict[str, object] = {"__file__": str(tmp_path / "test_optimized.py"), "__name__": "test_optimized"}
     exec(compile(render_tests(("compile_default",), known), "test_optimized.py", "exec"), checks)

@@ -557,6 +557,26 @@ def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_com
     assert strategy._own_graphs(strategy.View(slow, "equal", measured)), "the screen's own time, not the profile's over the speed-up"
 
 
+def test_a_short_compiled_call_that_no_graph_makes_faster_is_called_directly_next():
+    """A GELU on an H200: compiled 200 us a call, half of them the device's; the copy of its result out of a graph costs more than the host."""
+    context = context_of(SEVEN["depthwise"])
+    known = [a_screen(context, index, name, speedup) for index, (name, speedup) in enumerate((
+        ("no_grad", 1.0), ("cuda_graph", 1.0), ("compile_default", 2.0), ("compile_reduce_overhead", 1.5)))]
+    assert strategy._called_directly(strategy.View(context, "equal", known)) == [], "a graph of it was not tried"
+    known.append(a_screen(context, 4, "compile_default+cuda_graph", 1.6, ("compile_default",)))
+    found = strategy.next_candidate(strategy.View(context, "equal", known), lambda _: True)
+    assert found.name == "direct_calls+compile_default" and found.parents == ("compile_default",)
+    long = [row.model_copy(update={"screen": row.screen.model_copy(update={"candidate_ns": 5e6})}) for row in known]
+    assert strategy._called_directly(strategy.View(context, "equal", long)) == [], "the kernels take so long that nobody sees the host"
+    ahead = [*known, a_screen(context, 5, "fold_conv_bn+compile_default+cuda_graph", 2.2)]
+    assert strategy._called_directly(strategy.View(context, "equal", ahead)) == [], "in a graph Dynamo is not asked"
+    known.append(a_screen(context, 5, found.name, 2.4, found.parents))
+    assert strategy._called_directly(strategy.View(context, "equal", known)) == [], "once"
+    without = replace(context, environment=environment("cpu"))
+    one = [a_screen(without, 0, "no_grad", 1.0), a_screen(without, 1, "compile_default", 1.5)]
+    assert [item.name for item in strategy._called_directly(strategy.View(without, "equal", one))] == ["direct_calls+compile_default"]
+
+
 def test_what_the_host_hid_is_no_evidence_against_a_pass():
     """The depthwise network on a busy H200: kernels of its own in the compiler's graphs 1.75x, the compiler's graphs alone 1.80x; in a
     graph of its own the pass was never tried."""

@@ -32,6 +32,9 @@ bookkeeping (H200, torch 2.11, two models in bfloat16, the same compiled code wi
 60 us)."""
 HOST_BOUND_NS = 400e3
 """A shorter call with the compiler's own CUDA graphs may be waiting for the host."""
+GUARDS_NS = 2e6
+"""In a shorter call what Dynamo does before anything is launched may be more than the screen's noise: 60 us and more on two CPU cores
+(bench/call_cost.py)."""
 A_LAUNCH_NS = 50e3
 """What the host may need for a launch, with all that torch and the model do between two (GPT-2 at TF32, H200: 126 launches in 4.6 ms,
 37 us each; in a graph 1.4 ms)."""
@@ -196,6 +199,12 @@ def waits_for_host(view: View, row: Experiment) -> bool:
     """Whether a candidate has the compiler's CUDA graphs, and is so fast that replaying them may be what was measured."""
     usual_ns = _usual_ns(view, row) if GRAPHLESS.keys() & set(row.passes) else None
     return usual_ns is not None and usual_ns <= HOST_BOUND_NS
+
+
+def waits_for_guards(view: View, row: Experiment) -> bool:
+    """Whether a compiled candidate's call is so short that torch.compile's guards may tell."""
+    usual_ns = _usual_ns(view, row)
+    return usual_ns is not None and usual_ns <= GUARDS_NS
 
 
 def launches_hide(view: View, row: Experiment) -> bool:

@@ -20,7 +20,19 @@ from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import LIGHT, TUNING, is_cheap, kind
-from .expected import evidence, fastest, hope, is_graphed, launches_hide, modelled, once, shown_by, stays_out, waits_for_host
+from .expected import (
+    evidence,
+    fastest,
+    hope,
+    is_graphed,
+    launches_hide,
+    modelled,
+    once,
+    shown_by,
+    stays_out,
+    waits_for_guards,
+    waits_for_host,
+)
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import has_products
 from .plan import CASTS, GRAPH, GRAPHLESS, HOPELESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
@@ -40,6 +52,7 @@ CHEAPEST = LADDER[0]
 compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
+DIRECT = "direct_calls"
 RESCUE = "rescue"
 FOR_REWRITES = ("freeze_weights", "cudnn_benchmark", "blas_library")
 """Settings that change what later rewrites see (frozen weights are constants), or which kernels they are measured against."""
@@ -86,7 +99,8 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     passes = _usable(view)
     found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view)]) + _casts_on_fastest(view) + _first_compiled(view)
+    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view), *_called_directly(view)])
+    found += _casts_on_fastest(view) + _first_compiled(view)
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -136,7 +150,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
-    graphs = [item.name for item in (*_casts_in_graph(view), *_own_graphs(view))]
+    graphs = [item.name for item in (*_casts_in_graph(view), *_own_graphs(view), *_called_directly(view))]
     lower, deep = _lower_compiled(view, waiting), [item.name for item in _casts_on_fastest(view)]
     casts = [item for item in waiting if item.name in deep]
     is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
@@ -176,6 +190,20 @@ def _own_graphs(view: View) -> list[Candidate]:
     if best is None or not waits_for_host(view, best) or stays_out(view.context, best.passes) or not _is_graph_usable(view):
         return []
     return [candidate(joined(best.passes, GRAPH), view.context, origin="step", parents=(best.name,), dimension=CATALOGUE[GRAPH].dimension)]
+
+
+def _called_directly(view: View) -> list[Candidate]:
+    """Where the fastest candidate is compiled, its call is short, and a CUDA graph of it was tried or can't be: the same without Dynamo's
+    guards. What was compiled is in the caches, so that it takes seconds."""
+    best = fastest(view)
+    if best is None or carrier_of(best.passes) is None or DIRECT in best.passes or not waits_for_guards(view, best) \
+            or not any(item.name == DIRECT for item in _usable(view)) or not compatible([*best.passes, DIRECT]):
+        return []
+    in_graph = candidate([*best.passes, GRAPH], view.context).name
+    if _is_graph_usable(view) and compatible([*best.passes, GRAPH]) and view.row(in_graph) is None:
+        return []
+    return [candidate([*best.passes, DIRECT], view.context, origin="step", parents=(best.name,),
+                      dimension=CATALOGUE[DIRECT].dimension)]
 
 
 def _casts_in_graph(view: View) -> list[Candidate]:

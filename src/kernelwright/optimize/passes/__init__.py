@@ -43,6 +43,7 @@ NAMES = (
     "split_products",
     "split_matmuls",
     "piecewise_graphs",
+    "direct_calls",
     "inductor_memory_planning",
     "inductor_fuse_more",
     "inductor_cpp_wrapper",

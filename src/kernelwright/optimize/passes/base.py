@@ -15,10 +15,10 @@ from ...model.workload import Precision, WorkloadFacts
 # Layers, innermost first: the model itself, its compilation, flags around the call, capture, grad mode.
 LAYER_FOLD, LAYER_LAYOUT, LAYER_CAST, LAYER_COMPILE, LAYER_FLAGS, LAYER_GRAPH, LAYER_GRAD = range(7)
 Cost = Literal["cheap", "compile", "autotune"]
-Level = Literal["module", "functional", "aten", "inductor", "runtime"]
+Level = Literal["module", "functional", "aten", "inductor", "calls", "runtime"]
 """Where a rewrite works: on the model, on Dynamo's graph, on the ATen graph inside AOTAutograd's inner compile, as a patch of
-Inductor's configuration, or around the call."""
-GRAPH_LEVELS: tuple[Level, ...] = ("functional", "aten", "inductor")
+Inductor's configuration, in how the compiled graph is called, or around the call."""
+GRAPH_LEVELS: tuple[Level, ...] = ("functional", "aten", "inductor", "calls")
 """The levels that stand in torch.compile's backend; a candidate with one of them needs a carrier, the pass that compiles."""
 Takes = Literal["one shape", "sizes", "values"]
 """What may differ between two calls: only what is in the tensors; sizes of inputs too; plain numbers and words among the inputs too."""

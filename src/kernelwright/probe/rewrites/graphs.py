@@ -32,15 +32,17 @@ FROZEN = "weights_are_constants"
 class GraphBackend:
     """A backend for torch.compile(model, backend=..., mode=...): passes first, then Inductor with the mode's own settings.
 
-    functional, aten: (graph module, its example inputs) -> places changed, in order. inductor: () -> {option: value}.
+    functional, aten: (graph module, its example inputs) -> places changed, in order. inductor: () -> {option: value}. calls: (model, the
+    compiled callable, where the calls of its graphs are noted) -> what is called in its place.
     Raises NotImplementedError when this torch's Inductor lacks an option.
     """
 
     def __init__(
         self, functional: Sequence[Callable[..., int]] = (), aten: Sequence[Callable[..., int]] = (),
-        inductor: Sequence[Callable[[], dict[str, Any]]] = (),
+        inductor: Sequence[Callable[[], dict[str, Any]]] = (), calls: Sequence[Callable[..., Callable[..., Any]]] = (),
     ) -> None:
-        self.functional, self.aten = functional, aten
+        self.functional, self.aten, self.calls = functional, aten, calls
+        self.recorded: list[Any] = []
         self.options = {option: value for patch in inductor for option, value in patch().items()}
         for option in self.options:
             try:
@@ -61,7 +63,18 @@ class GraphBackend:
         options = {**torch._inductor.list_mode_options(mode), **self.options}
         if options.get("freezing"):
             weights_into_graph(graph, example_inputs)
-        return self.compiled(graph, example_inputs, options)
+        compiled = self.compiled(graph, example_inputs, options)
+        return self.noted(compiled) if self.calls else compiled
+
+    def noted(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """A compiled graph whose calls are recorded: (it, its inputs, what it gave)."""
+
+        def call(*inputs: Any) -> Any:
+            outputs = compiled(*inputs)
+            self.recorded.append((compiled, inputs, outputs))
+            return outputs
+
+        return call
 
     def compiled(self, graph: torch.fx.GraphModule, example_inputs: Sequence[Any], options: dict[str, Any]) -> Callable[..., Any]:
         """What Inductor makes of the graph under these options, the ATen passes on the way."""
@@ -97,8 +110,10 @@ class GraphBackend:
         if idle:
             raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
 
-    def checked(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(self, compiled: Callable[..., Any], model: Any = None) -> Callable[..., Any]:
         """The compiled callable. Its first call, which compiles, raises NotImplementedError when a pass found nothing to change."""
+        for change in self.calls:
+            compiled = change(model, compiled, self.recorded)
         waiting = [True]
 
         def call(*args: Any, **kwargs: Any) -> Any:

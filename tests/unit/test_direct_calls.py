@@ -1,0 +1,189 @@
+"""A compiled graph that is called directly: what it gives, what it still sees, and where it is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from kernelwright.model.workload import TensorSpec, WorkloadRef
+from kernelwright.optimize.generate import render_source, write_source
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.probe.rewrites.compiled_calls import bare
+from kernelwright.probe.rewrites.direct_calls import DirectCalls
+from kernelwright.probe.rewrites.graphs import GraphBackend
+from optimizing import context, facts
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+class Plain(GraphBackend):
+    """Runs Dynamo's graph as it is."""
+
+    def compiled(self, graph: torch.fx.GraphModule, example_inputs: Any, options: dict[str, Any]) -> Any:
+        return graph.forward
+
+
+def direct(model: Any, dynamic: bool | None = None) -> DirectCalls:
+    backend = Plain(calls=(DirectCalls,))
+    return DirectCalls(model, bare(torch.compile(model, backend=backend, dynamic=dynamic)), backend.recorded)
+
+
+class Nest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, more: Any = None, scale: float = 2.0) -> Any:
+        y = self.linear(x)
+        return {"y": y, "pair": (y * scale, [y + (0 if more is None else more["z"]), None]), "name": "nest", "n": 3}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.allclose(one, other, atol=1e-6)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def test_after_its_first_call_dynamo_is_not_asked_and_results_are_the_models() -> None:
+    model, x = Nest().eval(), torch.randn(3, 4)
+    fast = direct(model)
+    assert same(fast(x), model(x))
+    fast.compiled = lambda *_given: pytest.fail("through Dynamo")
+    for given in (torch.randn(3, 4), torch.zeros(3, 4)):
+        assert same(fast(given), model(given))
+    model.linear.weight.mul_(3)
+    model.linear.bias.data = torch.ones(4)
+    assert same(fast(x), model(x)), "the same tensors with new values"
+    assert not fast.recorded
+
+
+def test_a_call_with_nests_finds_its_tensors_in_their_places() -> None:
+    model, x, z = Nest().eval(), torch.randn(3, 4), torch.randn(3, 4)
+    fast = direct(model)
+    fast(x, more={"z": z})
+    fast.compiled = lambda *_given, **_named: pytest.fail("through Dynamo")
+    assert same(fast(z, more={"z": x}), model(z, {"z": x}))
+
+
+def test_other_strides_go_through_dynamo() -> None:
+    model = Nest().eval()
+    fast, seen = direct(model), []
+    fast(torch.randn(3, 4))
+    through = fast.compiled
+    fast.compiled = lambda *given: (seen.append(1), through(*given))[1]
+    turned = torch.randn(4, 3).t()
+    assert same(fast(turned), model(turned)) and seen == [1] and not fast.recorded
+    x = torch.randn(3, 4)
+    assert same(fast(x), model(x)) and seen == [1]
+
+
+class Breaks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * 2
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x * 2)
+        return x + 1
+
+
+class InPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+
+class Returns(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x
+
+
+def hooked() -> nn.Module:
+    model = Nest().eval()
+    model.register_forward_hook(lambda _module, _given, output: output)
+    return model
+
+
+@pytest.mark.parametrize(("model", "why"), [
+    (Breaks(), "runs 2 compiled graphs"), (Counts(), "changes what the model"), (Remembers(), "changes what the model is made of"),
+    (InPlace(), "changes its inputs in place"), (Returns(), "returns what is no output of the graph"), (hooked(), "has hooks"),
+    (lambda x: x + 1, "only an nn.Module"),
+], ids=["breaks", "counts", "remembers", "in place", "returns", "hooked", "function"])
+def test_what_dynamo_does_around_the_graph_is_never_left_out(model: Any, why: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"not applicable: .*{why}"):
+        direct(model)(torch.randn(3, 4))
+
+
+def test_one_tensor_given_twice_and_sizes_are_refused() -> None:
+    x = torch.randn(3, 4)
+    with pytest.raises(NotImplementedError, match="one tensor twice"):
+        direct(Nest())(x, more={"z": x})
+    with pytest.raises(NotImplementedError, match="sizes or other numbers"):
+        direct(Nest(), dynamic=True)(x)
+
+
+def test_random_numbers_go_on_from_where_one_call_left_them() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.rand(3)
+
+    model, x = Noise(), torch.zeros(3)
+    torch.manual_seed(5)
+    expected = [model(x) for _ in range(3)]
+    torch.manual_seed(5)
+    fast = direct(model)
+    assert same([fast(x) for _ in range(3)], expected)
+
+
+def test_a_generated_file_prepares_itself_anew_where_weights_moved_and_serves_other_calls(tmp_path: Path) -> None:
+    """With Inductor, as it is shipped."""
+    inputs = (TensorSpec(path="", shape=(3, 4), dtype="float32", device="cpu"),)
+    text = render_source(WorkloadRef(path=tmp_path / "nest.py", name="nest"), facts(inputs=inputs), [
+        CATALOGUE[name] for name in ("no_grad", "compile_default", "direct_calls")], device="cpu")
+    spec = importlib.util.spec_from_file_location("direct_nest", write_source(tmp_path / "optimized.py", text))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model, x = Nest().eval(), torch.randn(3, 4)
+    fast = module.optimize(model, x)
+    assert same(fast(x), model(x)) and same(fast(x + 1), model(x + 1)) and same(fast(torch.ones(5, 4)), model(torch.ones(5, 4)))
+    assert same(fast(x, scale=3.0), model(x, scale=3.0))
+    model.double().float()
+    with torch.no_grad():
+        model.linear.weight.add_(1)
+    assert same(fast(x), model(x)) and "when their memory moves the next call prepares itself anew" in " ".join(module.__doc__.split())
+
+
+def test_it_stands_beside_a_compile_mode_without_graphs() -> None:
+    one = CATALOGUE["direct_calls"]
+    assert one.refusal(context()) is None and one.conflicts == {"cuda_graph", "compile_reduce_overhead", "compile_max_autotune"}
+    assert "training step" in one.refusal(context(training=True))
