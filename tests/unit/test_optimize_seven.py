@@ -558,7 +558,7 @@ def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_com
 
 
 def test_a_short_compiled_call_that_no_graph_makes_faster_is_called_directly_next():
-    """A GELU on an H200: compiled 200 us a call, half of them the device's; the copy of its result out of a graph costs more than the host."""
+    """A GELU on an H200: compiled 200 us a call, half of them the device's; copying its result out of a graph costs more."""
     context = context_of(SEVEN["depthwise"])
     known = [a_screen(context, index, name, speedup) for index, (name, speedup) in enumerate((
         ("no_grad", 1.0), ("cuda_graph", 1.0), ("compile_default", 2.0), ("compile_reduce_overhead", 1.5)))]
