@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -38,6 +38,11 @@ def direct(model: Any, dynamic: bool | None = None) -> DirectCalls:
     return DirectCalls(model, bare(torch.compile(model, backend=backend, dynamic=dynamic)), backend.recorded)
 
 
+class Both(NamedTuple):
+    one: torch.Tensor
+    two: torch.Tensor
+
+
 class Nest(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +50,7 @@ class Nest(nn.Module):
 
     def forward(self, x: torch.Tensor, more: Any = None, scale: float = 2.0) -> Any:
         y = self.linear(x)
-        return {"y": y, "pair": (y * scale, [y + (0 if more is None else more["z"]), None]), "name": "nest", "n": 3}
+        return {"y": y, "pair": (y * scale, [y + (0 if more is None else more["z"]), None]), "name": "nest", "n": 3, "both": Both(y, 2 * y)}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -118,6 +123,31 @@ class Remembers(nn.Module):
         return x + 1
 
 
+class Cache:
+    def __init__(self) -> None:
+        self.steps = 0
+
+
+class Caches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = Cache()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.steps += 1
+        return x + 1
+
+
+class Moves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.add_(x.sum(0))
+        return x + 1
+
+
 class InPlace(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.add_(1)
@@ -136,16 +166,18 @@ def hooked() -> nn.Module:
 
 @pytest.mark.parametrize(("model", "why"), [
     (Breaks(), "runs 2 compiled graphs"), (Counts(), "changes what the model"), (Remembers(), "changes what the model is made of"),
-    (InPlace(), "changes its inputs in place"), (Returns(), "returns what is no output of the graph"), (hooked(), "has hooks"),
-    (lambda x: x + 1, "only an nn.Module"),
-], ids=["breaks", "counts", "remembers", "in place", "returns", "hooked", "function"])
+    (Moves(), "changes what the model is made of"), (Caches(), "changes what the model"), (InPlace(), "changes its inputs in place"),
+    (Returns(), "returns what is no output of the graph"), (hooked(), "has hooks"), (lambda x: x + 1, "only an nn.Module"),
+], ids=["breaks", "counts", "remembers", "moves", "caches", "in place", "returns", "hooked", "function"])
 def test_what_dynamo_does_around_the_graph_is_never_left_out(model: Any, why: str) -> None:
     with pytest.raises(NotImplementedError, match=f"not applicable: .*{why}"):
         direct(model)(torch.randn(3, 4))
 
 
 def test_one_tensor_given_twice_and_sizes_are_refused() -> None:
-    x = torch.randn(3, 4)
+    x, model = torch.randn(3, 4), Nest()
+    with pytest.raises(NotImplementedError, match="one of the model's own tensors"):
+        direct(model)(model.linear.weight)
     with pytest.raises(NotImplementedError, match="one tensor twice"):
         direct(Nest())(x, more={"z": x})
     with pytest.raises(NotImplementedError, match="sizes or other numbers"):

@@ -1,7 +1,8 @@
 """What a compiled model's one graph gives, asked of it directly: at each call Dynamo's guards and its way to the graph are spared.
 
-The file's own guard stands before every call: shapes, dtypes, device, plain values, train mode, grad mode and the weights' places. Strides
-are looked at here. What else Dynamo would look at (attributes, hooks, global settings) goes unseen, as in a CUDA graph.
+The file's own guard stands before every call: shapes, dtypes, kind of device, plain values, train mode, grad mode and the weights' places.
+Strides and the device's number are looked at here. What else Dynamo would look at (attributes, hooks, global settings) goes unseen, as in a
+CUDA graph.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from .trees import leaves, map_tensors, tensors_of
 
+PLAIN_RESULTS = (bool, int, float, str, type(None))
 Recorded = list[tuple[Callable[..., Any], tuple[Any, ...], Sequence[Any]]]
 """Calls of compiled graphs: (graph, its inputs, what it gave)."""
 
@@ -27,21 +29,26 @@ class DirectCalls:
         """The graph's inputs; those of the call are put in their places."""
         self.places: list[tuple[int, int]] = []
         """(which of the graph's inputs, which of the call's tensors)."""
-        self.strides: list[tuple[int, ...]] = []
-        self.result: Any = None
-        """The nest that the model returns, a number in the place of each tensor: of the graph's outputs."""
+        self.layouts: list[Any] = []
+        self.order: list[int] = []
+        """Which of the graph's outputs each tensor of the result is."""
+        self.nest: Any = None
+        """The result with other tensors in it; None where it is one tensor."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.graph is None:
             return self.first(args, kwargs)
         tensors = tensors_of(args, kwargs)
-        if [tensor.stride() for tensor in tensors] != self.strides:
+        if [(tensor.stride(), tensor.get_device()) for tensor in tensors] != self.layouts:
             return self.through_dynamo(args, kwargs)
         given = self.given.copy()
         for place, which in self.places:
             given[place] = tensors[which]
         outputs = self.graph(*given)
-        return outputs[self.result.index] if type(self.result) is OutputPlace else filled(self.result, outputs)
+        if self.nest is None:
+            return outputs[self.order[0]]
+        found = iter([outputs[which] for which in self.order])
+        return map_tensors(lambda _other: next(found), self.nest)
 
     def through_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As if it were not there."""
@@ -56,8 +63,11 @@ class DirectCalls:
         if self.model._forward_hooks or self.model._forward_pre_hooks or torch.nn.modules.module._has_any_global_hook():
             raise NotImplementedError("not applicable: the model has hooks, which run outside of what is compiled")
         tensors = tensors_of(args, kwargs)
-        if len({id(tensor) for tensor in tensors}) < len(tensors):
+        which = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(which) < len(tensors):
             raise NotImplementedError("not applicable: the call is given one tensor twice")
+        if any(id(tensor) in which for tensor in (*self.model.parameters(), *self.model.buffers())):
+            raise NotImplementedError("not applicable: the call is given one of the model's own tensors")
         self.recorded.clear()
         before = [changes_of(tensor) for tensor in tensors]
         result = self.compiled(*args, **kwargs)
@@ -68,46 +78,23 @@ class DirectCalls:
             raise NotImplementedError("not applicable: the graph takes sizes or other numbers")
         if [changes_of(tensor) for tensor in tensors] != before:
             raise NotImplementedError("not applicable: the call changes its inputs in place")
-        state = state_of(self.model)
-        with torch.random.fork_rng(devices={tensor.device.index for tensor in tensors if tensor.is_cuda}):
+        known = {id(output): index for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
+        found = [leaf for _path, leaf in leaves(result)]
+        if not all(id(leaf) in known if isinstance(leaf, torch.Tensor) else isinstance(leaf, PLAIN_RESULTS) for leaf in found):
+            raise NotImplementedError("not applicable: the model returns what is no output of the graph")
+        state, versions = state_of(self.model), [changes_of(value) for value in inputs]
+        with torch.random.fork_rng(devices=sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})):
             self.through_dynamo(args, kwargs)
-        if state_of(self.model) != state:
+        if state_of(self.model) != state or [changes_of(value) for value in inputs] != versions:
             raise NotImplementedError("not applicable: the call changes what the model is made of")
-        which = {id(tensor): number for number, tensor in enumerate(tensors)}
         self.places = [(place, which[id(value)]) for place, value in enumerate(inputs) if id(value) in which]
         taken = {place for place, _which in self.places}
         self.given = [None if place in taken else value for place, value in enumerate(inputs)]
-        self.strides = [tensor.stride() for tensor in tensors]
-        self.result = numbered(result, outputs)
+        self.layouts = [(tensor.stride(), tensor.get_device()) for tensor in tensors]
+        self.order = [known[id(leaf)] for leaf in found if isinstance(leaf, torch.Tensor)]
+        self.nest = None if isinstance(result, torch.Tensor) else map_tensors(lambda _tensor: torch.empty(0), result)
         self.graph = graph
         return result
-
-
-class OutputPlace:
-    """Which of a graph's outputs stands here."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-
-def numbered(result: Any, outputs: Sequence[Any]) -> Any:
-    """The nest with the number of the graph's output in the place of each tensor. Raises NotImplementedError where one is none of them."""
-    known = {id(output): index for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
-    plain = (torch.Tensor, bool, int, float, str, type(None))
-    if not all(isinstance(leaf, plain) and (not isinstance(leaf, torch.Tensor) or id(leaf) in known) for _path, leaf in leaves(result)):
-        raise NotImplementedError("not applicable: the model returns what is no output of the graph")
-    return map_tensors(lambda tensor: OutputPlace(known[id(tensor)]), result)
-
-
-def filled(nest: Any, outputs: Sequence[Any]) -> Any:
-    """The same nest with the outputs in it."""
-    if type(nest) is OutputPlace:
-        return outputs[nest.index]
-    if type(nest) in (tuple, list):
-        return type(nest)([filled(part, outputs) for part in nest])
-    if type(nest) is dict:
-        return {key: filled(part, outputs) for key, part in nest.items()}
-    return nest
 
 
 def changes_of(tensor: torch.Tensor) -> int:
@@ -116,8 +103,14 @@ def changes_of(tensor: torch.Tensor) -> int:
 
 
 def state_of(model: torch.nn.Module) -> list[Any]:
-    """What the attributes of a model and its submodules are, by identity."""
-    return [(name, path, id(leaf)) for module in model.modules() for name, value in vars(module).items() for path, leaf in leaves(value)]
+    """What the attributes of a model and its submodules are, and those of other objects among them, by identity."""
+    found: list[Any] = []
+    for module in model.modules():
+        for path, leaf in leaves(dict(vars(module))):
+            found.append((path, id(leaf)))
+            if hasattr(leaf, "__dict__") and not isinstance(leaf, (torch.nn.Module, torch.Tensor)) and not callable(leaf):
+                found += [(path, inner, id(part)) for inner, part in leaves(dict(vars(leaf)))]
+    return found
 
 
 def direct_calls(model: Any, compiled: Callable[..., Any], recorded: Recorded) -> Callable[..., Any]:
