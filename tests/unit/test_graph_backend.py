@@ -62,6 +62,11 @@ def test_a_pass_that_finds_nothing_makes_the_candidate_not_applicable(model: nn.
     with pytest.raises(NotImplementedError, match=r"not applicable: found nothing to change in the compiled graphs: nothing$"):
         backend.checked(torch.compile(model, backend=backend))(torch.randn(2, 4))
     assert not hasattr(backend, "seen_options"), "nothing is compiled for it"
+    torch._dynamo.reset()
+    shipped, x = Eager([doubled_weights, nothing], strict=False), torch.randn(2, 4)
+    fast = shipped.checked(torch.compile(model, backend=shipped))
+    expected = nn.functional.linear(x, 2 * model[0].weight, model[0].bias).relu()
+    assert torch.allclose(fast(x), expected) and torch.allclose(fast(x), expected), "a user's program goes on"
 
 
 @torch.no_grad()

@@ -585,6 +585,7 @@ def test_graph_level_passes_run_in_inductor(tmp_path: Path) -> None:
     inputs = (TensorSpec(path="", shape=(4, 8), dtype="float32", device="cpu"),)
     text = source(path, ("no_grad", "fuse_parallel_linears", "remove_redundant_aten", "freeze_weights"), params={}, inputs=inputs)
     assert all(f"{level}=(\n" in text for level in ("functional", "aten", "inductor")) and "backend.checked(compile_default(" in text
+    assert "strict=False" in text and "strict=False" not in source(path, ("no_grad", "freeze_weights"), standalone=False)
     module = load(write_source(tmp_path / "optimized.py", text))
     model, x = load(path).get_model_and_input()
     fast = module.optimize(model, x)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model.verdict import Experiment
 from . import memory
-from .plan import carrier_of
+from .plan import UNWRAP, carrier_of
 from .view import STEP, View
 
 CLOSE = 0.97
@@ -46,7 +46,7 @@ def _suspects(rows: Iterable[Experiment]) -> set[str]:
     in five finalists one after the other, and of the time nothing was left for the others)."""
     refused = [set(row.passes) for row in rows if row.verdict is not None and row.verdict.verdict in ("FAILED", "WRONG")
                and row.screen is not None and row.screen.status == "timed"]
-    return set.intersection(*refused) if refused else set()
+    return set.intersection(*refused) - {"no_grad", UNWRAP} if refused else set()
 
 
 def _next_of(ranked: Sequence[Experiment], plenty: bool, suspects: set[str]) -> list[Experiment]:

@@ -102,7 +102,8 @@ def render_source(
     weights = _weights(ordered, facts)
     imports.update({"import operator"} if weights == "copied" else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
-    own = {"leaves", "tensors_alone", *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
+    own = {"leaves", *(["tensors_alone"] if not facts.changing_values else []),
+           *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
            *(["GraphBackend"] if in_graph else [])}
     copied = _copied(files, {*own, *(item.rewrite for item in ordered)})
     names = mentioned(text for texts in copied.values() for text in texts)

@@ -196,7 +196,7 @@ def _called_directly(view: View) -> list[Candidate]:
     """Where the fastest candidate is compiled, its call is short, and a CUDA graph of it was tried or can't be: the same without Dynamo's
     guards. What was compiled is in the caches, so that it takes seconds."""
     best = fastest(view)
-    if best is None or carrier_of(best.passes) is None or DIRECT in best.passes or not waits_for_guards(view, best) \
+    if best is None or carrier_of(best.passes) is None or {DIRECT, AUTOCAST} & set(best.passes) or not waits_for_guards(view, best) \
             or not any(item.name == DIRECT for item in _usable(view)) or not compatible([*best.passes, DIRECT]):
         return []
     in_graph = candidate([*best.passes, GRAPH], view.context).name

@@ -7,7 +7,8 @@ CUDA graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,10 +21,16 @@ Recorded = list[tuple[Callable[..., Any], tuple[Any, ...], Sequence[Any]]]
 
 
 class DirectCalls:
-    """The compiled model. Its first call goes through Dynamo, compiles, and shows where the graph's inputs come from and its outputs go."""
+    """The compiled model. Its first call goes through Dynamo, compiles, and shows where the graph's inputs come from and its outputs go.
 
-    def __init__(self, model: Any, compiled: Callable[..., Any], recorded: Recorded) -> None:
-        self.model, self.compiled, self.recorded = model, compiled, recorded
+    recorded: where the compiled model's backend notes each call of a graph. strict: what can't be called directly raises
+    NotImplementedError; else it goes through Dynamo.
+    """
+
+    def __init__(self, model: Any, compiled: Callable[..., Any], recorded: Recorded, strict: bool = True) -> None:
+        self.model, self.compiled, self.recorded, self.strict = model, compiled, recorded, strict
+        self.settled = False
+        """It is called directly, or never will be."""
         self.graph: Callable[..., Any] | None = None
         self.given: list[Any] = []
         """The graph's inputs; those of the call are put in their places."""
@@ -37,7 +44,7 @@ class DirectCalls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.graph is None:
-            return self.first(args, kwargs)
+            return self.through_dynamo(args, kwargs) if self.settled else self.first(args, kwargs)
         tensors = tensors_of(args, kwargs)
         if [(tensor.stride(), tensor.get_device()) for tensor in tensors] != self.layouts:
             return self.through_dynamo(args, kwargs)
@@ -57,62 +64,97 @@ class DirectCalls:
         return result
 
     def first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Raises NotImplementedError where what Dynamo does around the graph can't be left out."""
-        if not isinstance(self.model, torch.nn.Module):
-            raise NotImplementedError("not applicable: only an nn.Module shows what it is made of")
-        if self.model._forward_hooks or self.model._forward_pre_hooks or torch.nn.modules.module._has_any_global_hook():
-            raise NotImplementedError("not applicable: the model has hooks, which run outside of what is compiled")
-        tensors = tensors_of(args, kwargs)
-        which = {id(tensor): number for number, tensor in enumerate(tensors)}
-        if len(which) < len(tensors):
-            raise NotImplementedError("not applicable: the call is given one tensor twice")
-        if any(id(tensor) in which for tensor in (*self.model.parameters(), *self.model.buffers())):
-            raise NotImplementedError("not applicable: the call is given one of the model's own tensors")
+        """Through Dynamo, and what is to be known of the graph for the calls to come."""
+        reason = self.unlike_others(tensors_of(args, kwargs))
+        if reason:
+            self.refuse(reason)
+            return self.through_dynamo(args, kwargs)  # the next call may be another
         self.recorded.clear()
-        before = [changes_of(tensor) for tensor in tensors]
+        before = told_apart((args, kwargs))
         result = self.compiled(*args, **kwargs)
-        if len(self.recorded) != 1:
-            raise NotImplementedError(f"not applicable: the call runs {len(self.recorded)} compiled graphs, not one")
-        graph, inputs, outputs = self.recorded.pop()
-        if not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise NotImplementedError("not applicable: the graph takes sizes or other numbers")
-        if [changes_of(tensor) for tensor in tensors] != before:
-            raise NotImplementedError("not applicable: the call changes its inputs in place")
-        known = {id(output): index for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
-        found = [leaf for _path, leaf in leaves(result)]
-        if not all(id(leaf) in known if isinstance(leaf, torch.Tensor) else isinstance(leaf, PLAIN_RESULTS) for leaf in found):
-            raise NotImplementedError("not applicable: the model returns what is no output of the graph")
-        state, versions = state_of(self.model), [changes_of(value) for value in inputs]
-        with torch.random.fork_rng(devices=sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})):
-            self.through_dynamo(args, kwargs)
-        if state_of(self.model) != state or [changes_of(value) for value in inputs] != versions:
-            raise NotImplementedError("not applicable: the call changes what the model is made of")
-        self.places = [(place, which[id(value)]) for place, value in enumerate(inputs) if id(value) in which]
-        taken = {place for place, _which in self.places}
-        self.given = [None if place in taken else value for place, value in enumerate(inputs)]
-        self.layouts = [(tensor.stride(), tensor.get_device()) for tensor in tensors]
-        self.order = [known[id(leaf)] for leaf in found if isinstance(leaf, torch.Tensor)]
-        self.nest = None if isinstance(result, torch.Tensor) else map_tensors(lambda _tensor: torch.empty(0), result)
-        self.graph = graph
+        calls = self.recorded.copy()
+        self.recorded.clear()
+        self.settled = True
+        try:
+            reason = self.learn(calls, args, kwargs, result, before)
+        except RecursionError:  # a nest that holds itself
+            reason = "what the model is made of has no end"
+        if reason:
+            self.refuse(reason)
         return result
 
+    def refuse(self, reason: str) -> None:
+        """Raises NotImplementedError where that is asked for."""
+        if self.strict:
+            raise NotImplementedError(f"not applicable: {reason}")
 
-def changes_of(tensor: torch.Tensor) -> int:
-    """How often it was written to; a tensor of inference mode does not count."""
-    return 0 if tensor.is_inference() else int(tensor._version)
+    def unlike_others(self, tensors: Sequence[torch.Tensor]) -> str:
+        """Why this call does not show what others will be like; "" where it does."""
+        if not isinstance(self.model, torch.nn.Module):
+            return "only an nn.Module shows what it is made of"
+        if self.model._forward_hooks or self.model._forward_pre_hooks or torch.nn.modules.module._has_any_global_hook():
+            return "the model has hooks, which run outside of what is compiled"
+        given = {id(tensor) for tensor in tensors}
+        if len(given) < len(tensors):
+            return "the call is given one tensor twice"
+        if any(id(tensor) in given for tensor in (*self.model.parameters(), *self.model.buffers())):
+            return "the call is given one of the model's own tensors"
+        return ""
+
+    def learn(self, calls: Recorded, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, before: list[Any]) -> str:
+        """Why what Dynamo does around the graph can't be left out; "" where the graph is known then. before: of args and kwargs."""
+        tensors = tensors_of(args, kwargs)
+        if len(calls) != 1:
+            return f"the call runs {len(calls)} compiled graphs, not one"
+        graph, inputs, outputs = calls[0]
+        if told_apart((args, kwargs)) != before:
+            return "the call changes its inputs in place"
+        which = {id(tensor): number for number, tensor in enumerate(tensors)}
+        own = {id(leaf) for module in self.model.modules() for _path, leaf in leaves(dict(vars(module)))}
+        if not all(isinstance(value, torch.Tensor) and (id(value) in which or id(value) in own) for value in inputs):
+            return "the graph takes what is neither given nor the model's: sizes, other numbers, other tensors"
+        places = {id(output): index for index, output in enumerate(outputs) if isinstance(output, torch.Tensor)}
+        found = [leaf for _path, leaf in leaves(result)]
+        if not all(id(leaf) in places if isinstance(leaf, torch.Tensor) else isinstance(leaf, PLAIN_RESULTS) for leaf in found):
+            return "the model returns what is no output of the graph"
+        state = told_apart([dict(vars(module)) for module in self.model.modules()])
+        with torch.random.fork_rng(devices=sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})):
+            self.compiled(*args, **kwargs)
+        again = self.recorded.copy()
+        self.recorded.clear()
+        same = len(again) == 1 and again[0][0] is graph and list(map(id, again[0][1])) == list(map(id, inputs))
+        if not same or told_apart([dict(vars(module)) for module in self.model.modules()]) != state:
+            return "the call changes what the model is made of, or what it takes"
+        self.places = [(place, which[id(value)]) for place, value in enumerate(inputs) if id(value) in which]
+        self.given = [None if id(value) in which else value for value in inputs]
+        self.layouts = [(tensor.stride(), tensor.get_device()) for tensor in tensors]
+        self.order = [places[id(leaf)] for leaf in found if isinstance(leaf, torch.Tensor)]
+        self.nest = None if isinstance(result, torch.Tensor) else map_tensors(lambda _tensor: torch.empty(0), result)
+        self.graph = graph
+        return ""
 
 
-def state_of(model: torch.nn.Module) -> list[Any]:
-    """What the attributes of a model and its submodules are, and those of other objects among them, by identity."""
+def told_apart(value: Any) -> list[Any]:
+    """What a nest is made of, the attributes of objects in it too: things by identity, and how often tensors were written to."""
     found: list[Any] = []
-    for module in model.modules():
-        for path, leaf in leaves(dict(vars(module))):
-            found.append((path, id(leaf)))
-            if hasattr(leaf, "__dict__") and not isinstance(leaf, (torch.nn.Module, torch.Tensor)) and not callable(leaf):
-                found += [(path, inner, id(part)) for inner, part in leaves(dict(vars(leaf)))]
+    for leaf in every_leaf(value, set()):
+        counted = isinstance(leaf, torch.Tensor) and not leaf.is_inference()  # one of inference mode does not count
+        found.append((id(leaf), leaf._version if counted else 0))
     return found
 
 
-def direct_calls(model: Any, compiled: Callable[..., Any], recorded: Recorded) -> Callable[..., Any]:
-    """The compiled model, called so. recorded: where its backend notes each call of what it compiled."""
-    return DirectCalls(model, compiled, recorded)
+def every_leaf(value: Any, seen: set[int]) -> Iterator[Any]:
+    """The leaves of a nest; of a set, a queue and an object what is in them too."""
+    for _path, leaf in leaves(value):
+        yield leaf
+        inside: Any = list(leaf) if isinstance(leaf, (set, frozenset, collections.deque)) else None
+        if inside is None and hasattr(leaf, "__dict__") and not isinstance(leaf, (torch.nn.Module, torch.Tensor)) and not callable(leaf):
+            inside = dict(vars(leaf))
+        if inside is not None and id(leaf) not in seen:
+            seen.add(id(leaf))
+            yield from every_leaf(inside, seen)
+
+
+def direct_calls(model: Any, compiled: Callable[..., Any], recorded: Recorded, strict: bool) -> Callable[..., Any]:
+    """The compiled model, called so."""
+    return DirectCalls(model, compiled, recorded, strict)

@@ -33,15 +33,17 @@ class GraphBackend:
     """A backend for torch.compile(model, backend=..., mode=...): passes first, then Inductor with the mode's own settings.
 
     functional, aten: (graph module, its example inputs) -> places changed, in order. inductor: () -> {option: value}. calls: (model, the
-    compiled callable, where the calls of its graphs are noted) -> what is called in its place.
+    compiled callable, where the calls of its graphs are noted, strict) -> what is called in its place. strict: a pass that finds nothing to
+    change raises NotImplementedError, as a candidate's does; what is kept runs on without it.
     Raises NotImplementedError when this torch's Inductor lacks an option.
     """
 
     def __init__(
         self, functional: Sequence[Callable[..., int]] = (), aten: Sequence[Callable[..., int]] = (),
         inductor: Sequence[Callable[[], dict[str, Any]]] = (), calls: Sequence[Callable[..., Callable[..., Any]]] = (),
+        strict: bool = True,
     ) -> None:
-        self.functional, self.aten, self.calls = functional, aten, calls
+        self.functional, self.aten, self.calls, self.strict = functional, aten, calls, strict
         self.recorded: list[Any] = []
         self.options = {option: value for patch in inductor for option, value in patch().items()}
         for option in self.options:
@@ -107,13 +109,13 @@ class GraphBackend:
 
     def _refuse_idle(self, changes: Sequence[Callable[..., int]]) -> None:
         idle = [change.__name__ for change in changes if not self.found[change.__name__]]
-        if idle:
+        if idle and self.strict:
             raise NotImplementedError(f"not applicable: found nothing to change in the compiled graphs: {', '.join(idle)}")
 
     def checked(self, compiled: Callable[..., Any], model: Any = None) -> Callable[..., Any]:
         """The compiled callable. Its first call, which compiles, raises NotImplementedError when a pass found nothing to change."""
         for change in self.calls:
-            compiled = change(model, compiled, self.recorded)
+            compiled = change(model, compiled, self.recorded, self.strict)
         waiting = [True]
 
         def call(*args: Any, **kwargs: Any) -> Any:
