@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
 import torch
 
-SPEC = importlib.util.spec_from_file_location("call_cost", Path(__file__).resolve().parents[2] / "bench" / "call_cost.py")
-call_cost = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(call_cost)
+from bench_scripts import load
+
+call_cost = load("call_cost")
 
 
 def test_each_way_is_timed_beside_torch_compile(capsys, monkeypatch) -> None:
