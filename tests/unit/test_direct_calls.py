@@ -86,6 +86,8 @@ def test_a_call_with_nests_finds_its_tensors_in_their_places() -> None:
     model, x, z = Nest().eval(), torch.randn(3, 4), torch.randn(3, 4)
     fast = direct(model)
     fast(x, more={"z": z})
+    with pytest.raises(NotImplementedError, match="given an object"):
+        direct(model)(x, more={"z": Cache()})
     fast.compiled = lambda *_given, **_named: pytest.fail("through Dynamo")
     assert same(fast(z, more={"z": x}), model(z, {"z": x}))
 
@@ -201,7 +203,70 @@ def hooked() -> nn.Module:
     return model
 
 
-CHANGES = "changes what the model is made of, or what it takes"
+class Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, other = x + 1, x - 1
+        if x.sum() > 5:
+            return one
+        return other
+
+
+class Reads(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        y = x + 1
+        return y, y.sum().item()
+
+
+class Checks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen(x)
+        return x + 1
+
+
+class Callable_(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Doubles()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+class Doubles:
+    last: Any = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x * 3
+        return x * 2
+
+
+class Globals(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global KEPT
+        KEPT = x * 2
+        return x + 1
+
+
+class Keeps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x
+        return x + 1
+
+
+KEPT: Any = None
+
+
+@torch.compiler.disable
+def seen(x: torch.Tensor) -> None:
+    SEEN.append(float(x.sum()))
+
+
+SEEN: list[float] = []
+CHANGES = "changes what the model is made of"
 
 
 class Endless(nn.Module):
@@ -216,22 +281,26 @@ class Endless(nn.Module):
 
 @pytest.mark.parametrize(("model", "why"), [
     (Breaks(), "runs 2 compiled graphs"), (Counts(), CHANGES), (Remembers(), CHANGES), (Moves(), CHANGES), (Caches(), CHANGES),
-    (Queues(), CHANGES), (Draws(), CHANGES), (StartsWith(), CHANGES), (Elsewhere(), "neither given nor the model's"),
-    (Endless(), "has no end"), (InPlace(), "changes its inputs in place"), (Returns(), "returns what is no output of the graph"),
-    (hooked(), "has hooks"), (lambda x: x + 1, "only an nn.Module"),
+    (Queues(), CHANGES), (Draws(), "from call to call|looking for its graph failed"), (StartsWith(), CHANGES), (Keeps(), CHANGES),
+    (Elsewhere(), "neither given nor the model's"), (Branches(), "looking for its graph failed|gives more"), (Checks(), "looking for its"),
+    (Reads(), "looking for its graph failed|gives more"), (Callable_(), CHANGES), (Globals(), "gives more than the model returns"),
+    (nn.BatchNorm1d(4).train(), CHANGES), (Endless(), "has no end"), (InPlace(), "changes its inputs in place"),
+    (Returns(), "returns what is no output of the graph"), (hooked(), "has hooks"), (lambda x: x + 1, "only an nn.Module"),
 ], ids=lambda value: None if isinstance(value, str) else type(value).__name__)
 def test_what_dynamo_does_around_the_graph_is_never_left_out(model: Any, why: str) -> None:
     plain, given = copy.deepcopy(model), [torch.full((3, 4), float(number)) for number in range(4)]
-    with pytest.raises(NotImplementedError, match=f"not applicable: .*{why}"):
+    with pytest.raises(NotImplementedError, match=f"not applicable: .*({why})"):
         direct(copy.deepcopy(model))(given[0].clone())
     torch._dynamo.reset()
     fast = direct(model, strict=False)
-    for x in given:
+    for number, x in enumerate(given):
         random.seed(3)
         expected = plain(x.clone())
         random.seed(3)
-        assert same(fast(x.clone()), expected), "what is shipped goes through Dynamo"
+        assert same(fast(x.clone()), expected), f"what is shipped goes through Dynamo: call {number}"
     assert fast.graph is None and not fast.recorded
+    for one, other in zip(*([*getattr(model, "buffers", list)()] for model in (model, plain)), strict=True):
+        assert torch.equal(one, other), "nothing was done twice"
 
 
 def test_one_tensor_given_twice_and_sizes_are_refused() -> None:
@@ -251,6 +320,17 @@ def test_what_is_shipped_waits_for_a_call_that_shows_what_others_are_like() -> N
     assert same(fast(x, more={"z": x}), model(x, {"z": x})) and fast.graph is None
     assert same(fast(x, more={"z": z}), model(x, {"z": z})) and fast.graph is not None
     assert same(fast(z, more={"z": z}), model(z, {"z": z})), "twice, later"
+
+
+def test_a_failure_on_the_way_leaves_nothing_behind(monkeypatch) -> None:
+    x = torch.randn(3, 4)
+    fast = direct(Nest().eval(), strict=False)
+    monkeypatch.setattr(fast, "in_one_piece", lambda *_given: (_ for _ in ()).throw(MemoryError("none left")))
+    assert same(fast(x), fast.model(x)) and fast.settled and fast.graph is None and same(fast(x), fast.model(x)) and not fast.recorded
+    broken = direct(Nest().eval(), strict=False)
+    with pytest.raises(Exception, match=r"shape|size"):
+        broken(torch.randn(3, 5))
+    assert not broken.recorded and same(broken(x), broken.model(x)) and broken.graph is not None
 
 
 def test_an_input_that_the_model_fills_goes_through_dynamo() -> None:
