@@ -15,7 +15,7 @@ def test_each_way_is_timed_beside_torch_compile(capsys, monkeypatch) -> None:
     monkeypatch.setattr(call_cost, "TURNS", 1)
     monkeypatch.setattr(call_cost.GraphBackend, "compiled", lambda self, graph, example_inputs, options: graph.forward)
     plain = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda model, backend="eager": plain(model, backend=backend))
+    monkeypatch.setattr(torch, "compile", lambda model, backend="eager", **options: plain(model, backend=backend, **options))
     assert call_cost.main(["--weights", "2,3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["2", "3"]
