@@ -33,7 +33,7 @@ bookkeeping (H200, torch 2.11, two models in bfloat16, the same compiled code wi
 HOST_BOUND_NS = 400e3
 """A shorter call with the compiler's own CUDA graphs may be waiting for the host."""
 GUARDS_NS = 2e6
-"""In a shorter call what Dynamo does before anything is launched may be more than the screen's noise: 60 us and more on two CPU cores
+"""In a shorter call what Dynamo does before anything is launched may be more than the screen's noise: some 60 us on two CPU cores
 (bench/call_cost.py)."""
 A_LAUNCH_NS = 50e3
 """What the host may need for a launch, with all that torch and the model do between two (GPT-2 at TF32, H200: 126 launches in 4.6 ms,
