@@ -379,7 +379,7 @@ def test_at_tf32_an_error_may_be_as_large_as_that_of_tf32(masked: bool, monkeypa
 
 
 def test_the_largest_error_at_tf32_is_chance_and_the_norm_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The attention example on an H200: the screen's inputs kept the kernel, the judge's, drawn anew, refused it, and nothing was kept."""
+    """The attention example on an H200: on the screen's inputs the kernel was kept, on the judge's it was not, most likely for this."""
     torch.manual_seed(0)
     call = AttentionCall(*torch.randn(3, 1, 2, 64, 32))
     off, spike = 1e-4 * torch.randn_like(call.out), torch.zeros_like(call.out)
