@@ -42,7 +42,7 @@ def to_judge(view: View, *, plenty: bool = False) -> list[Experiment]:
 
 def _suspects(rows: Iterable[Experiment]) -> set[str]:
     """The passes that all have which the judge refused though the screen had timed them; empty where there is none. What fails there may
-    do so wherever these are (attention in scaled float16 on an H200, whose error is measured anew on the judge's inputs: five finalists were
+    do so wherever these are (attention in scaled float16 on an H200, its error measured anew on the judge's inputs: five finalists were
     refused one after the other, and of the time nothing was left for the others)."""
     refused = [set(row.passes) for row in rows if row.verdict is not None and row.verdict.verdict in ("FAILED", "WRONG")
                and row.screen is not None and row.screen.status == "timed"]
