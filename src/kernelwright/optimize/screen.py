@@ -43,6 +43,9 @@ TIMING_LIMIT_S = 2 * TIMING_S
 """The same with its warm-up."""
 GRACE_S = 5.0
 """The worker ends a candidate itself at its limit; this much later it is ended with it."""
+LEAST_GRACE_S = 1.0
+"""The same at the end of the time that there is: what is held back for a confirmation is not the screen's (an H200: five of nine
+seconds went to a candidate that did not end itself, and what was kept stayed unconfirmed)."""
 DROP_S = 10.0
 """To forget a candidate: else a new process, which loads the workload anew."""
 CORES_A_COMPILER = 4
@@ -98,7 +101,7 @@ class Ask:
     """For building, calls, comparison and waiting for the lock together, once the workload is loaded; the timing (TIMING_LIMIT_S), and what
     importing the compiler takes (GRACE_S at most), come on top."""
     left_s: float = math.inf
-    """Seconds that there are for all but what comes on top. The workload's process may take them to load."""
+    """Seconds that there are for all but the timing (LEAST_GRACE_S at most on top). The workload's process may take them to load."""
     compiles: bool = False
     measures: bool = False
     """It times kernels while it is built and first called: that is done alone, as the timing is."""
@@ -162,7 +165,8 @@ class Screener:
             is_new = self._worker is None or self._loading
             worker = self._ready(Deadline(start + ask.left_s))
             loaded = time.monotonic() if is_new else start
-            screen = self._look(worker, ask, Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s)))
+            end = Deadline(start + ask.left_s)
+            screen = self._look(worker, ask, Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s)), end)
         except OutOfTime:
             self._rest()
             screen = Screen(status="out_of_budget", reason="the workload was not loaded in the time left")
@@ -252,30 +256,31 @@ class Screener:
                 stack.enter_context(session.others())
             yield
 
-    def _look(self, worker: Worker, ask: Ask, until: Deadline) -> Screen:
-        """Build, call, compare and time it, and see to what it leaves behind."""
+    def _look(self, worker: Worker, ask: Ask, until: Deadline, end: Deadline) -> Screen:
+        """Build, call, compare and time it, and see to what it leaves behind. until: when it should end by itself; end: of all time."""
         prepared: _Prepared | None = None
         alone = self._alone(ask, until) if ask.measures else contextlib.nullcontext()
         try:
             with alone:
-                prepared = _asked(worker, "prepare", _Prepared, until.left_s(), {
+                prepared = _asked(worker, "prepare", _Prepared, until.left_s(), end.left_s(), {
                     "candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
                     "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes})
             if prepared.wrong:
                 screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
             else:
-                screen = self._timed(worker, ask, prepared, until)
+                screen = self._timed(worker, ask, prepared, until, end)
         except WorkerFailed as error:
             screen = _failed(error, prepared)
         if self._spoiled(worker, prepared, screen):
             self._rest()
         return screen
 
-    def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline) -> Screen:
+    def _timed(self, worker: Worker, ask: Ask, prepared: _Prepared, until: Deadline, end: Deadline) -> Screen:
         try:
             with self._alone(ask, until):
                 limit_s = max(0.0, until.left_s()) + TIMING_LIMIT_S  # importing the compiler may have taken building beyond its limit
-                times = _asked(worker, "time", _Times, limit_s, {"seconds": TIMING_S, "hopeless": ask.hopeless})
+                times = _asked(worker, "time", _Times, limit_s, max(0.0, end.left_s()) + TIMING_LIMIT_S,
+                               {"seconds": TIMING_S, "hopeless": ask.hopeless})
         except _Busy as why:
             return Screen(status="out_of_budget", reason=str(why), build_s=prepared.build_s)
         interval = (times.interval[0], times.interval[1]) if times.interval is not None else None
@@ -290,7 +295,7 @@ class Screener:
         if self._device == "cuda" and (prepared is None or prepared.spoiled) and screen.status != "not_applicable":
             return True
         try:
-            return _asked(worker, "drop", _Dropped, DROP_S, {}).spoiled
+            return _asked(worker, "drop", _Dropped, DROP_S, math.inf, {}).spoiled
         except WorkerFailed:
             return True
 
@@ -423,9 +428,10 @@ def compilers(cores: int) -> int:
     return max(0, min(MOST_COMPILERS, cores // CORES_A_COMPILER - 1))
 
 
-def _asked(worker: Worker, op: str, shape: type[R], limit_s: float, fields: dict[str, object]) -> R:
+def _asked(worker: Worker, op: str, shape: type[R], limit_s: float, left_s: float, fields: dict[str, object]) -> R:
+    """The worker ends this itself in limit_s, and is ended GRACE_S later; LEAST_GRACE_S after left_s, where that is sooner."""
     worker.send(op, **fields, limit_s=limit_s)
-    return _received(worker, op, shape, limit_s + GRACE_S)
+    return _received(worker, op, shape, min(limit_s + GRACE_S, left_s + LEAST_GRACE_S))
 
 
 def _received(worker: Worker, op: str, shape: type[R], timeout_s: float, until: Deadline | None = None) -> R:
