@@ -29,11 +29,23 @@ def judged(folder: Path, name: str) -> list:
     return [row.verdict for row in Ledger(folder / "ledgers" / name / "ledger.jsonl").rows if row.verdict is not None]
 
 
+def begun(folder: Path, runs: str, precision: str) -> list[str]:
+    """When each recorded run with this prefix began, in order."""
+    return sorted(states.load(one).started_utc for one in (folder / "ledgers").glob(f"{runs}_*_{precision}-120s"))
+
+
 def same_half_hour(folder: Path, runs: str, precision: str) -> int:
     """How many recorded runs with this prefix there are; all begun within half an hour."""
-    begun = sorted(states.load(one).started_utc for one in (folder / "ledgers").glob(f"{runs}_*_{precision}-120s"))
-    assert datetime.fromisoformat(begun[-1]) - datetime.fromisoformat(begun[0]) < timedelta(minutes=30)
-    return len(begun)
+    times = begun(folder, runs, precision)
+    assert datetime.fromisoformat(times[-1]) - datetime.fromisoformat(times[0]) < timedelta(minutes=30)
+    return len(times)
+
+
+def of_the_examples(precision: str) -> tuple[dict, str]:
+    """(workload -> its row of 120 s on the H200, what docs/search.md says)."""
+    rows_of = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
+    known = {row["workload"]: row for row in rows_of if (row["asked"], row["budget_s"]) == (precision, 120.0)}
+    return known, " ".join((ROOT / "docs" / "search.md").read_text().split())
 
 
 def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
@@ -42,8 +54,7 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
     measured = json.loads((ROOT / "docs" / "search-runs" / "h200.json").read_text())["rows"]
     assert pages.table(measured) == (ROOT / "docs" / "search-runs" / "h200.md").read_text()
-    whole, short, lower, middle = ([row for row in measured if (row["precision"], row["budget_s"]) == key]
-                                   for key in (("equal", 120.0), ("equal", 60.0), ("bf16", 120.0), ("tf32", 120.0)))
+    whole, short = ([row for row in measured if (row["precision"], row["budget_s"]) == key] for key in (("equal", 120.0), ("equal", 60.0)))
     said = " ".join((ROOT / "docs" / "search.md").read_text().split())
     gains, over = [row["speedup"] for row in whole], [row["over"] for row in whole]
     assert len(whole) == 7 and len(short) == 5 and None not in over
@@ -51,105 +62,98 @@ def test_the_pages_in_the_docs_are_those_of_the_recorded_runs(tmp_path):
     assert f"geometric mean {means[0]} over the original and {means[1]} over the best row" in said
     assert f"the least {min(gains):.2f}x and {min(over):.2f}x." in said
     assert f"60 s give {pages.geometric_mean(row['speedup'] for row in short):.2f}x on five of them" in said
-    assert sum("split_" in row["kept"] for row in whole) == 4 and all(row["confirmed"] for row in whole)
+    assert sum("split_" in row["kept"] for row in whole) == 4
+    assert [row["workload"] for row in whole if not row["confirmed"]] == ["mlp_activations"]
     by_name = {row["workload"]: row for row in whole}
     for words, name in (("GPT-2 {0}, {1} over that row", "gpt2"), ("the embedding example {0}, {1} over it", "embedding_projection"),
-                        ("the MLP {0}, {1} over it", "mlp_activations"), ("attention {0}, {1} over it. The", "sdpa_attention"),
+                        ("the MLP {0}, {1} over it (judged once", "mlp_activations"), ("attention {0}, {1} over it. The", "sdpa_attention"),
                         ("The LSTM comes to {0} (`persistent_lstm` in a CUDA graph", "lstm_sequence_encoder"),
                         ("the depthwise example to {0}, {1} over it (`separable", "depthwise_separable_conv"),
                         ("the convolutions to {0}, {1} over it (`compile_default` in a CUDA graph", "conv_block")):
         assert words.format(*(f"{by_name[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
-    earlier = judged(tmp_path, "h200z_conv_block_equal-120s")[-1].speedup
-    assert f"in an earlier search {earlier:.2f}x, with `fold_conv_bn` and `fuse_conv_relu`)" in said
-    rows_of = Ledger(tmp_path / "ledgers" / "h200zc_mlp_activations_equal-120s" / "ledger.jsonl").rows
-    without = next(row.screen.speedup for row in rows_of if row.tags.get("without") == "freeze_weights")
-    rest = next(row.verdict.speedup for row in rows_of if row.name == "split_products+compile_default+cuda_graph" and row.verdict)
-    assert f"earned nothing ({without:.3f}x), and stayed" in said and f"has seen the rest, {rest:.2f}x here, that is kept since" in said
+    mlp = Ledger(tmp_path / "ledgers" / "h200zi_mlp_activations_equal-120s" / "ledger.jsonl").rows
+    late = next(row for row in mlp if row.tags.get("role") == "ablation" and row.screen and row.screen.status == "out_of_budget")
+    confirmation = next(row for row in mlp if row.tags.get("role") == "confirmation")
+    assert mlp.index(late) < mlp.index(confirmation) and confirmation.status == "out_of_budget"
+    apart = by_name["depthwise_separable_conv"]["apart"]
+    assert f"(`separable_convolutions`; its first judgement had {max(one[0] for one in apart):.2f}x)" in said
     errors = judged(tmp_path, "h200zc_sdpa_attention_equal-120s")[0].correctness.errors
     odd = next(one for one in errors if one.distribution == "constant_rows")
     usual = max(one.candidate_error / one.reference_error for one in errors if not one.distribution)
     assert f"Attention errs at most {usual:.2f} times as much" in said
     assert f"{odd.candidate_error / odd.reference_error:.0f} times on rows of one value ({odd.candidate_error:.1e}; the judge allows " \
         f"{odd.limit:.1e} there)".replace("e-0", "e-") in said
-    begun = [states.load(one).started_utc for one in (tmp_path / "ledgers").glob("h200zc_*_equal-120s")]
-    assert len(begun) == 7 and len({one[:10] for one in begun}) == 1 and "120 s each, all seven on one day" in said
-    assert (len(lower), len(middle)) == (7, 7)
-    means = [[f"{pages.geometric_mean(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for found in (lower, middle)]
-    assert f"geometric mean {means[0][0]} over the original and {means[0][1]} over the best row of that ladder" in said
-    assert f"{means[0][1]} over the best row of that ladder, the least {min(row['speedup'] for row in lower):.2f}x and " \
-        f"{min(row['over'] for row in lower):.2f}x." in said
-    least = [f"{min(row[key] for row in middle):.2f}x" for key in ("speedup", "over")]
-    assert f"On the H200 all seven, GPT-2's in an earlier search: {means[1][0]} and {means[1][1]}, the least " \
-        f"{least[0]} and {least[1]}." in said
-    own = {row["workload"]: row for row in middle if row["asked"] == "tf32" and row["confirmed"]}
+    assert {one[:10] for one in begun(tmp_path, "h200z[ci]", "equal")} == {"2026-11-27"} and "120 s each, all seven on one day" in said
+
+
+def test_what_is_said_of_the_examples_at_bf16_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    known, said = of_the_examples("bf16")
+    means, least = ([f"{pick(row[key] for row in known.values()):.2f}x" for key in ("speedup", "over")]
+                    for pick in (pages.geometric_mean, min))
+    times = [datetime.fromisoformat(one) for one in begun(tmp_path, "h200zi", "bf16")]
+    assert len(times) == len(known) == 7 and times[-1] - times[0] < timedelta(minutes=40)
+    assert f"all seven within forty minutes: geometric mean {means[0]} over the original and {means[1]} over the best row of that " \
+        f"ladder, the least {least[0]} and {least[1]}, all confirmed." in said and all(row["confirmed"] for row in known.values())
+    for words, name in (("The LSTM comes to {0:.2f}x (`persistent_lstm`), GPT-2", "lstm_sequence_encoder"),
+                        ("GPT-2 to {0:.2f}x, {1:.2f}x over that row (`wide_outputs`)", "gpt2"),
+                        ("the embedding example to {0:.2f}x, {1:.2f}x over it (`wide_outputs` and `direct_calls`, with",
+                         "embedding_projection"),
+                        ("attention to {0:.2f}x, {1:.2f}x over it, the MLP to 6", "sdpa_attention"),
+                        ("the MLP to {0:.2f}x, {1:.2f}x over it, the depthwise example to 3", "mlp_activations"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it (`separable_convolutions`), the", "depthwise_separable_conv"),
+                        ("the convolutions to {0:.2f}x, {1:.2f}x over it (`bf16+compile_max_autotune`, which", "conv_block")):
+        assert words.format(known[name]["speedup"], known[name]["over"]) in said, words
+    embedding = Ledger(tmp_path / "ledgers" / "h200zi_embedding_projection_bf16-120s" / "ledger.jsonl").rows
+    without = next(row.screen.speedup for row in embedding if row.tags.get("without") == "direct_calls")
+    assert f"without `direct_calls` it was {without:.2f} times as slow" in said
+    then = judged(tmp_path, "h200zh_depthwise_separable_conv_bf16-120s")[-1]
+    before_us, after_us = (getattr(then.comparison, side).median_ns / 1e3 for side in ("reference", "candidate"))
+    now = known["depthwise_separable_conv"]
+    assert f"took {now['before_us']:.0f} us a call here and {before_us:.0f} in the search before, what was kept {now['after_us']:.0f} us " \
+        f"and {after_us:.0f}, which was {then.speedup:.2f}x there." in said
+
+
+def test_what_is_said_of_the_examples_at_tf32_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    known, said = of_the_examples("tf32")
+    means, least = ([f"{pick(row[key] for row in known.values()):.2f}x" for key in ("speedup", "over")]
+                    for pick in (pages.geometric_mean, min))
+    assert f"On the H200 all seven, on one day: {means[0]} and {means[1]}, the least {least[0]} and {least[1]}, all confirmed." in said
+    assert len(known) == 7 and all(row["confirmed"] for row in known.values())
+    assert {one[:10] for one in begun(tmp_path, "h200z[hi]", "tf32")} == {"2026-11-27"}
     for words, name in (("The LSTM comes to {0} (`persistent_lstm`), the embedding example to", "lstm_sequence_encoder"),
                         ("the embedding example to {0}, {1} over the best row (`fold", "embedding_projection"),
-                        ("the MLP to {0}, {1} over it, GPT-2", "mlp_activations"),
-                        ("GPT-2 to {0}, {1} over it, the", "gpt2"),
+                        ("GPT-2 to {0}, {1} over it, attention", "gpt2"),
+                        ("attention to {0}, {1} over it (`scaled_fp16_attention`), the MLP", "sdpa_attention"),
+                        ("the MLP to {0}, {1} over it, the depthwise", "mlp_activations"),
                         ("the depthwise example to {0}, {1} over it, the convolutions", "depthwise_separable_conv"),
                         ("the convolutions to {0}, {1} over it. What is kept of these two and of the LSTM has", "conv_block")):
-        assert words.format(*(f"{own[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
-    assert same_half_hour(tmp_path, "h200zh", "tf32") == 6
+        assert words.format(*(f"{known[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
     wide = ("conv_block", "lstm_sequence_encoder", "depthwise_separable_conv")
-    assert not any("tf32" in own[name]["kept"] for name in wide)
+    assert not any("tf32" in known[name]["kept"] for name in wide)
     screens = {}
     for name, with_it in zip(wide, ("", "persistent_lstm+", "separable_convolutions+"), strict=True):
         rows_of = Ledger(tmp_path / "ledgers" / f"h200zh_{name}_tf32-120s" / "ledger.jsonl").rows
-        known = {row.name: row.screen.speedup for row in rows_of if row.screen is not None and row.screen.speedup}
+        seen = {row.name: row.screen.speedup for row in rows_of if row.screen is not None and row.screen.speedup}
         for level in ("tf32+", ""):
-            screens.setdefault(level, []).append(f"{known[f'{with_it}compile_default+{level}cuda_graph']:.2f}x")
+            screens.setdefault(level, []).append(f"{seen[f'{with_it}compile_default+{level}cuda_graph']:.2f}x")
     assert "were screened with it at {}, {} and {}, without it at {}, {} and {}.".format(*screens["tf32+"], *screens[""]) in said
-    [attention] = [row for row in middle if row["workload"] == "sdpa_attention"]
-    assert attention["kept"] == "nothing" and len(own) == 6
     rows_of = Ledger(tmp_path / "ledgers" / "h200zh_sdpa_attention_tf32-120s" / "ledger.jsonl").rows
     refused = [row for row in rows_of if row.verdict is not None]
     assert len(refused) == 5 and all("scaled_fp16_attention" in row.name and row.verdict.verdict == "FAILED" for row in refused)
-    known = [row.screen.speedup for row in refused]
-    other = max(row.screen.speedup for row in rows_of if row.screen is not None and row.name.startswith("split_attention+"))
-    assert f"five finalists with `scaled_fp16_attention`, screened at {min(known):.2f}x to {max(known):.2f}x (one" in said
-    assert f"no time for `split_attention`, screened at {other:.2f}x" in said
-    before = next(row.verdict.speedup for row in Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows
-                  if row.verdict is not None and row.tags.get("role") == "confirmation")
-    assert f"had kept {before:.2f}x of GPT-2" in said
-    alone, _, split = (row for row in Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows[:3])
+    seen = [row.screen.speedup for row in refused]
+    assert f"five finalists with `scaled_fp16_attention`, screened at {min(seen):.2f}x to {max(seen):.2f}x, were" in said
+    gpt2 = Ledger(tmp_path / "ledgers" / "h200y_gpt2_tf32-120s" / "ledger.jsonl").rows
+    before = next(row.verdict.speedup for row in gpt2 if row.verdict is not None and row.tags.get("role") == "confirmation")
+    assert f"An earlier search of GPT-2 had kept {before:.2f}x" in said
+    alone, _, split = gpt2[:3]
     assert alone.name == "tf32" and f"TF32 showed {alone.screen.speedup:.2f}x by itself" in said
     assert split.name.startswith("split_products+") and f"compiled in a graph, took {split.screen.elapsed_s:.0f} s" in said
-    second = Ledger(tmp_path / "ledgers" / "h200z_gpt2_tf32-120s" / "ledger.jsonl").rows[1]
-    assert second.name == "tf32+cuda_graph" and round(second.screen.elapsed_s) == 2
-    assert f"the second candidate of the later search, {second.screen.speedup:.2f}x in two seconds" in said
+    assert all(Ledger(tmp_path / "ledgers" / f"{runs}_gpt2_tf32-120s" / "ledger.jsonl").rows[1].name == "tf32+cuda_graph"
+               for runs in ("h200z", "h200zi")) and "the second candidate of later searches." in said
     idle = split.predicted.rpartition("the device idles ")[2].partition(" of the span")[0]
     assert idle and f"idle for {idle} of its call only" in said
-    known = {row["workload"]: row for row in lower}
-    for words, name in (("The LSTM comes to {0:.2f}x (`persistent_lstm`, judged", "lstm_sequence_encoder"),
-                        ("the embedding example to {0:.2f}x, {1:.2f}x over that row (`wide_outputs`, with TF32; the search",
-                         "embedding_projection"),
-                        ("GPT-2 to {0:.2f}x, {1:.2f}x over it (`wide_outputs`", "gpt2"),
-                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it (`separable_convolutions`; its first judgement",
-                         "depthwise_separable_conv"),
-                        ("attention to {0:.2f}x, {1:.2f}x over it, the MLP", "sdpa_attention"),
-                        ("the MLP to {0:.2f}x, {1:.2f}x over it, the convolutions", "mlp_activations"),
-                        ("the convolutions to {0:.2f}x, {1:.2f}x over it. - Short calls", "conv_block")):
-        assert words.format(known[name]["speedup"], known[name]["over"]) in said, words
-    assert [row["workload"] for row in lower if not row["confirmed"]] == ["lstm_sequence_encoder"]
-    assert same_half_hour(tmp_path, "h200zc", "bf16") == 5
-    assert "Five of them within half an hour, GPT-2's in an earlier search, the depthwise example's in a later one" in said
-    first = judged(tmp_path, "h200zh_depthwise_separable_conv_bf16-120s")[0].speedup
-    assert f"its first judgement had {first:.2f}x)" in said
-    audit, once = known["lstm_sequence_encoder"]["apart"]
-    assert f"judged {once[0]:.2f}x once; its audit after the budget said {audit[0]:.2f}x, which counts)" in said
-    wide = judged(tmp_path, "h200za_embedding_projection_bf16-120s")[-1]
-    assert f"the search before this one kept {wide.speedup:.2f}x, 1.44x over it, with the cast, compiled, and `fold_embedding`" in said
-    then = judged(tmp_path, "h200h_depthwise_separable_conv_bf16-120s")[-1]
-    times_us = [getattr(then.comparison, side).median_ns / 1e3 for side in ("reference", "candidate")]
-    times_us += [known["depthwise_separable_conv"][key] for key in ("before_us", "after_us")]
-    assert "original took {0} us a call, not {2}, and what was kept, the same passes, {1} us, not {3}: {4:.2f}x. Of".format(
-        *map(round, times_us), then.speedup) in said
-    cast = "optimized.py (bf16+fuse_linear_activation+compile_default+cuda_graph)"
-    before, now = ([row.verdict for row in Ledger(tmp_path / "ledgers" / f"{run_of}_mlp_activations_bf16-120s" / "ledger.jsonl").rows
-                    if row.verdict and row.name in ("tf32+cuda_graph", cast)] for run_of in ("h200f", "h200za"))
-    one, other = ((verdict.speedup, verdict.comparison.candidate.median_ns / 1e3) for verdict in (before[0], now[0]))
-    assert f"`tf32+cuda_graph` was judged {one[0]:.2f}x in one search, {one[1]:.0f} us, and {other[0]:.2f}x in a later one, " \
-        f"{other[1]:.0f} us; the cast, compiled, came to {before[-1].speedup:.2f}x." in said and len(now) == 1
 
 
 def test_what_is_said_of_examples_that_are_compiled_already_is_what_was_measured(tmp_path):
@@ -483,8 +487,8 @@ def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
     means, least = ([f"{pick(row[key] for row in found):.2f}x" for key in ("speedup", "over")] for pick in (pages.geometric_mean, min))
     assert f"mean {means[0]} over the original, {means[1]} over the best bf16 row" in said
     assert f"best bf16 row of the ladder, the least {least[0]} and {least[1]}." in said
-    assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 5
-    assert "All within 60 s, five judged once." in said
+    assert all(row["used_s"] <= 60.0 for row in found) and sum(row["confirmed"] is False for row in found) == 6
+    assert "All within 60 s, six judged once." in said
 
     def of(name: str) -> dict:
         return next(row for row in found if name in row["workload"])
@@ -495,14 +499,15 @@ def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
     for words, name in (("LeNet-5 to {0}, {1} over it", "LeNet5"), ("separable convolution to {0}, {1} over it", "level1_86"),
                         ("AlexNet to {0}, {1} over it (`bf16_reverted`)", "AlexNet"),
                         ("attention to {0}, {1} over it (`sdpa", "Attention"), ("the GPT block, {0}", "MiniGPTBlock"),
-                        ("the LayerNorm, {0}", "LayerNorm"), ("the product with a BatchNorm, {0}, the", "BatchNorm"),
-                        ("the one with Swish and GroupNorm, {0}, and", "GroupNorm"),
-                        ("the convolution with ReLU and bias, {0}.", "level2_1_")):
+                        ("the last the LayerNorm, {0}.", "LayerNorm"), ("the product with a BatchNorm, {0}, the", "BatchNorm"),
+                        ("the GELU, {0}, judged once, and", "level1_88_"),
+                        ("The product with Swish and GroupNorm comes to {0}, {1} over its best row (`freeze_weights`)", "GroupNorm"),
+                        ("the convolution with ReLU and bias, {0}. The", "level2_1_")):
         assert words.format(*(f"{of(name)[key]:.2f}x" for key in ("speedup", "over"))) in said, words
     below = [row for row in found if row["over"] < 1]
-    assert sum(row["kept"] == row["rung"] for row in found) == 9 and "Nine are the ladder's best row itself" in said
-    ends = [f"{pick(row['over'] for row in below):.2f}x" for pick in (min, max)]
-    assert f"Two are below it, {ends[0]} and {ends[1]}. Their best rows measure kernels" in said and len(below) == 2
+    assert sum(row["kept"] == row["rung"] for row in found) == 7 and "Seven are the ladder's best row itself" in said
+    least = [f"{share:.2f}x" for share in sorted(row["over"] for row in below)]
+    assert len(below) == 3 and f"Three are below it, {least[0]}, {least[1]} and {least[2]}, the last the LayerNorm" in said
     assert all("max_autotune" in row["rung"] for row in below)
     unpack(LEDGERS, tmp_path)
 
@@ -520,13 +525,10 @@ def test_what_is_said_of_kernelbench_at_bf16_is_what_was_measured(tmp_path):
     for folder, later, words in (("q_kb_level1_40", "u_kb_level1_40", ""), ("s_kb_level2_39", "t_kb_level2_39", ""),
                                  ("s_kb_level1_62", "u_kb_level1_62", ""), ("r_kb_level1_95", "s_kb_level1_95", " was kept")):
         assert f"{confirmed(first(folder))}{words}, then {came(later):.2f}x" in said, folder
-    for name, folder, words in (("BatchNorm", "t_kb_level2_39", "the product with a BatchNorm to {} after {}"),
-                                ("GroupNorm", "t_kb_level2_37", "the one with Swish and GroupNorm to {} after {} (compiled with auto"),
-                                ("level2_1_", "t_kb_level2_1", "with ReLU and bias to {} after {}"),
-                                ("level1_7_", "r_kb_level1_7", "the product of 32768 x 64 to {} after {}"),
-                                ("level1_62_", "u_kb_level1_62", "the convolution with a 5 x 9 kernel to {} after {}")):
-        assert words.format(f"{of(name)['speedup']:.2f}x", f"{came(folder):.2f}x") in said, name
-        assert of(name)["speedup"] == came(f"ze{folder[1:]}"), name
+    for folder, name, words in (("ze_kb_level2_39", "BatchNorm", "came to {} and {} of the product with a BatchNorm"),
+                                ("u_kb_level1_40", "LayerNorm", "to {} and {} of the LayerNorm.")):
+        assert words.format(f"{came(folder):.2f}x", f"{of(name)['speedup']:.2f}x") in said and of(name)["kept"] == "bf16+compile_default"
+        assert any(row.kept and "(bf16+compile_default)" in row.name for row in first(folder)), folder
     for folder, name in (("t_kb_level2_39", "BatchNorm"), ("t_kb_level2_1", "level2_1_")):
         assert [row.name for row in first(folder) if row.verdict and "bf16_autocast" in row.passes], name
         assert of(name)["kept"] == of(name)["rung"] == "bf16+compile_default"
@@ -550,9 +552,9 @@ def test_what_is_said_of_longer_budgets_and_of_an_h100_is_what_was_measured(tmp_
     now = {row["budget_s"]: row for row in earlier if (row["workload"], row["asked"]) == ("conv_block", "equal")}
     assert f"{short[60.0]:.2f}x in 60 s, {short[180.0]:.2f}x in 180 s and {short[480.0]:.2f}x in 480 s" in said
     paces = [f"{now[budget_s]['per_minute']:.1f}" for budget_s in (60.0, 180.0, 480.0)]
-    assert f"{paces[0]}, {paces[1]} and {paces[2]} candidates a minute in all; {short[120.0]:.2f}x in 120 s, with later rules, as" in said
+    assert f"{paces[0]}, {paces[1]} and {paces[2]} candidates a minute in all; {short[120.0]:.2f}x in 120 s;" in said
     assert f"ended by itself after {now[480.0]['used_s']:.0f} s" in said
-    assert now[180.0]["interval"][0] < now[480.0]["interval"][0] < now[480.0]["interval"][1] < now[180.0]["interval"][1]
+    assert now[480.0]["interval"][0] < now[180.0]["interval"][0] < now[480.0]["interval"][1], "the second and the third overlap"
     middle, long = found[:2]
     assert f"{middle['speedup']:.2f}x in 180 s and {long['speedup']:.2f}x in 480 s" in said
     assert f"{middle['per_minute']:.1f} and {long['per_minute']:.1f} candidates a minute" in said
