@@ -78,7 +78,7 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
             continue
         over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
         over_it += " (beside it)" if row.get("over_beside") else ""
-        incomplete = " (ladder incomplete)" if row["ladder_missing"] or _has_unseen_modes(row) else ""
+        incomplete = " (ladder incomplete)" if is_ladder_incomplete(row) else ""
         lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
                      f"{row['rung']}{incomplete} | {_x(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
@@ -98,6 +98,11 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
                   f"after the baseline's profile (geometric mean of {len(shares)} of {len(warm)}){with_it}."
                   if shares else f"{left}: not reached."]
     return "\n".join([*lines, ""])
+
+
+def is_ladder_incomplete(row: dict[str, Any]) -> bool:
+    """Whether some of the ladder's rows were not timed: one of them may be better than the best that was."""
+    return bool(row["ladder_missing"]) or _has_unseen_modes(row)
 
 
 def _has_unseen_modes(row: dict[str, Any]) -> bool:

@@ -119,6 +119,8 @@ def test_inductor_settings_apply_where_their_operators_are() -> None:
     convolution = "aten::cudnn_convolution"
     assert why_not("inductor_conv_1x1", context(convolution, shapes=((1, 8, 4, 4), (8, 8, 1, 1)))) is None
     assert why_not("inductor_conv_1x1", context(convolution, shapes=((1, 8, 4, 4), (8, 8, 3, 3)))) == "the profile shows no 1x1 convolution"
+    assert why_not("inductor_keep_layout", context(convolution)) is None
+    assert why_not("inductor_keep_layout", context(MATMUL)) == "the profile shows no convolution"
     assert why_not("inductor_multi_kernel", context("aten::native_layer_norm")) is None
     assert why_not("inductor_cooperative_reductions", context("aten::sum")) is None
     for name in ("inductor_multi_kernel", "inductor_cooperative_reductions", "inductor_tune_kernels", "inductor_measure_fusions"):
