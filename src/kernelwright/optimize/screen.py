@@ -44,8 +44,8 @@ TIMING_LIMIT_S = 2 * TIMING_S
 GRACE_S = 5.0
 """The worker ends a candidate itself at its limit; this much later it is ended with it."""
 LEAST_GRACE_S = 1.0
-"""The same at the end of the time that there is: what is held back for a confirmation is not the screen's (an H200: five of nine
-seconds went to a candidate that did not end itself, and what was kept stayed unconfirmed)."""
+"""The same after the time that there is, where the next seconds are a confirmation's: on an H200 five of nine went to a candidate that did
+not end itself, and what was kept stayed unconfirmed."""
 DROP_S = 10.0
 """To forget a candidate: else a new process, which loads the workload anew."""
 CORES_A_COMPILER = 4
@@ -101,7 +101,9 @@ class Ask:
     """For building, calls, comparison and waiting for the lock together, once the workload is loaded; the timing (TIMING_LIMIT_S), and what
     importing the compiler takes (GRACE_S at most), come on top."""
     left_s: float = math.inf
-    """Seconds that there are for all but the timing (LEAST_GRACE_S at most on top). The workload's process may take them to load."""
+    """Seconds that there are for all but what comes on top. The workload's process may take them to load."""
+    strict: bool = False
+    """What comes after left_s is a confirmation's: of all but the timing, LEAST_GRACE_S at most come on top of it."""
     compiles: bool = False
     measures: bool = False
     """It times kernels while it is built and first called: that is done alone, as the timing is."""
@@ -165,7 +167,7 @@ class Screener:
             is_new = self._worker is None or self._loading
             worker = self._ready(Deadline(start + ask.left_s))
             loaded = time.monotonic() if is_new else start
-            end = Deadline(start + ask.left_s)
+            end = Deadline(start + ask.left_s if ask.strict else None)
             screen = self._look(worker, ask, Deadline(min(time.monotonic() + ask.limit_s, start + ask.left_s)), end)
         except OutOfTime:
             self._rest()
@@ -257,7 +259,7 @@ class Screener:
             yield
 
     def _look(self, worker: Worker, ask: Ask, until: Deadline, end: Deadline) -> Screen:
-        """Build, call, compare and time it, and see to what it leaves behind. until: when it should end by itself; end: of all time."""
+        """Build, call, compare and time it, and see to what it leaves behind. until: when it should end by itself; end: must be ended."""
         prepared: _Prepared | None = None
         alone = self._alone(ask, until) if ask.measures else contextlib.nullcontext()
         try:
@@ -429,7 +431,7 @@ def compilers(cores: int) -> int:
 
 
 def _asked(worker: Worker, op: str, shape: type[R], limit_s: float, left_s: float, fields: dict[str, object]) -> R:
-    """The worker ends this itself in limit_s, and is ended GRACE_S later; LEAST_GRACE_S after left_s, where that is sooner."""
+    """The worker ends this itself in limit_s, and is ended GRACE_S later; LEAST_GRACE_S after left_s where that is sooner."""
     worker.send(op, **fields, limit_s=limit_s)
     return _received(worker, op, shape, min(limit_s + GRACE_S, left_s + LEAST_GRACE_S))
 

@@ -423,7 +423,7 @@ class ScreenedSearch(TimedSearch):
             self.say(f"screening {row.name}")
             assert self.screening is not None
             screen = self.screening.screen(Ask(
-                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, left_s=limit_s), limit_s,
+                self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, left_s=limit_s), limit_s, strict=True,
                 compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
