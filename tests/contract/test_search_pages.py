@@ -252,66 +252,49 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert f"geometric mean {means[0]} over the original, {means[1]} over the best row of the ladder" in said
     faster = [row for row in found.values() if row["kept"] != "nothing"]
     once = [row for row in faster if not row["confirmed"]]
-    assert (len(faster), len(once)) == (5, 4) and "five are faster, and two stay as they are. Four of the five are judged once" in said
+    assert (len(faster), len(once)) == (4, 2) and "four are faster, and three stay as they are. Two of the four are judged once" in said
     unpack(LEDGERS, tmp_path)
 
     def runs(name: str) -> dict[str, list]:
         return {file.parent.name.removeprefix(f"{name}_").removesuffix("_equal-60s"): Ledger(file).rows
                 for file in sorted((tmp_path / "ledgers").glob(f"{name}_*/ledger.jsonl"))}
 
-    now, before = ([row for rows_of in runs(name).values() for row in rows_of if row.verdict is not None] for name in ("cpu14", "cpu10"))
-    assert f"judgements took up to {max(row.elapsed_s for row in now):.0f} s" in said
+    now, before = runs("cpu16"), runs("cpu15")
+    longest_s = max(row.elapsed_s for rows_of in now.values() for row in rows_of if row.verdict is not None)
+    assert f"judgements took up to {longest_s:.0f} s" in said
     for words, name in (("The embedding example comes to {0:.2f}x, {1:.2f}x over the ladder (`fold_embedding`", "embedding_projection"),
-                        ("the depthwise example to {0:.2f}x, {1:.2f}x over it (`fold_conv_bn` and `chan", "depthwise_separable_conv"),
+                        ("the depthwise example to {0:.2f}x, {1:.2f}x [{2:.2f}, {3:.2f}] over its best row (`fold_conv_bn` and `chan",
+                         "depthwise_separable_conv"),
                         ("the MLP to {0:.2f}x, where no row of the ladder is faster", "mlp_activations"),
-                        ("the convolutions to {0:.2f}x, {1:.2f}x [{2:.2f}, {3:.2f}] over their best row", "conv_block"),
-                        ("and GPT-2 to {0:.2f}x, {1:.2f}x [{2:.2f}, {3:.2f}] over its (`compile", "gpt2")):
+                        ("the convolutions to {0:.2f}x (`compile_default`, the best row itself).", "conv_block")):
         assert words.format(found[name]["speedup"], found[name]["over"], *(found[name]["over_interval"] or ())) in said, words
-    assert found["embedding_projection"]["confirmed"] and found["mlp_activations"]["rung_speedup"] == 1.0
-    assert {row["workload"] for row in faster if row["kept"] == "compile_default"} == {"conv_block", "gpt2"}
-    assert {row["workload"] for row in found.values() if row["kept"] == "nothing"} == {"sdpa_attention", "lstm_sequence_encoder"}
-    lstm, = (row for row in runs("cpu14")["lstm_sequence_encoder"] if row.name == "keep_heap" and row.verdict is not None)
-    earlier = next(row.verdict.speedup for row in runs("cpu13")["lstm_sequence_encoder"] if row.kept and is_confirmation(row))
-    assert f"was screened at {lstm.screen.speedup:.2f}x and judged {lstm.verdict.speedup:.2f}x; an earlier run on such cores kept it, " \
-        f"{earlier:.2f}x, confirmed" in said
-    assert found["lstm_sequence_encoder"]["rung"].startswith("no_grad (undecided)")
-    assert f"`no_grad`, {found['lstm_sequence_encoder']['rung_speedup']:.2f}x, no judgement told" in said
-    embedding, second = (runs(name)["embedding_projection"] for name in ("cpu13", "cpu12"))
-    assert "fold_embedding+compile_default (expected 1.27x)" in next(row.reason for row in embedding if row.name == "not begun")
-    alone = [next(row.screen.speedup for row in one if row.name == "compile_default" and row.screen) for one in (second, embedding)]
-    came = [next(row.verdict.speedup for row in one if row.verdict) for one in (second, embedding)]
-    assert f"Where that was screened at {alone[0]:.2f}x, `fold_embedding+compile_default` came next, and to {came[0]:.2f}x" in said
-    assert f"where it was screened at {alone[1]:.2f}x, the time left" in said and f"and {came[1]:.2f}x was kept" in said
-    compiled = [row.name for row in runs("cpu14")["embedding_projection"] if row.screen and "compile_default" in row.passes]
-    assert compiled[0] == "fold_embedding+compile_default"
-    slow = next(row for row in runs("cpu14")["gpt2"] if row.name == "compile_default")
-    assert f"A screen of GPT-2, compiled, took {slow.screen.elapsed_s:.0f} s." in said
-    assert found["conv_block"]["bound_after"].startswith("102.") and "share of the bound after is above 100%" in said
-    kept = [row.verdict.speedup for row in before if row.kept]
-    took = [row.elapsed_s for row in before if row.tags.get("role") is None]
-    assert f"where judgements took {round(min(took))} to {round(max(took))} s, an earlier run came to " \
-        f"{pages.geometric_mean([*kept, 1.0, 1.0, 1.0]):.2f}x, four faster, all confirmed: the depthwise example {max(kept):.2f}x" in said
-    assert len(kept) == 4 and all(f"{one:.2f}x" in said for one in kept)
+    assert [row["workload"] for row in faster if not row["confirmed"]] == ["conv_block", "mlp_activations"]
+    assert "undecided" in found["mlp_activations"]["rung"] and found["conv_block"]["rung"] == found["conv_block"]["kept"]
+    assert {row["workload"] for row in found.values() if row["kept"] == "nothing"} == {"gpt2", "sdpa_attention", "lstm_sequence_encoder"}
+
+    def verdicts(rows_of: list, name: str) -> list:
+        return [row.verdict for row in rows_of if row.verdict is not None and name in row.name]
+
+    gpt2, = verdicts(now["gpt2"], "compile_default")
+    assert "`compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] of GPT-2, too noisy".format(gpt2.speedup, *gpt2.interval) in said
+    direct = next(row for row in now["sdpa_attention"] if row.verdict is not None and "direct_calls" in row.passes)
+    assert f"`direct_calls`, screened at {direct.screen.speedup:.2f}x, was not confirmed by the judge's own clock" in said
+    assert "judge's own clock" in direct.reason and direct.verdict.verdict == "AMBIGUOUS"
+    first, second = verdicts(now["lstm_sequence_encoder"], "compile_default")
+    assert f"was judged {first.speedup:.2f}x, and by its confirmation {second.speedup:.2f}x, which is none." in said
+    faster = {name: [row.verdict.speedup for row in rows_of if row.verdict is not None and row.verdict.verdict == "FASTER"]
+              for name, rows_of in before.items()}
+    kept = {name: gains[-1] if gains else 1.0 for name, gains in faster.items()}
+    assert f"twenty minutes before came to {pages.geometric_mean(kept.values()):.2f}x, six faster" in said
+    assert sum(one > 1 for one in kept.values()) == 6
+    assert f"the depthwise example {kept['depthwise_separable_conv']:.2f}x, attention {kept['sdpa_attention']:.2f}x (`direct_calls`), " \
+        f"each judged once, and the LSTM {kept['lstm_sequence_encoder']:.2f}x (`no_grad`, judged " \
+        f"{verdicts(before['lstm_sequence_encoder'], 'no_grad')[0].speedup:.2f}x first)" in said
+    slow, ended = (next(row for row in rows_of["gpt2"] if row.name == "compile_default" and row.screen) for rows_of in (now, before))
+    assert f"a screen of it, compiled, takes {slow.screen.elapsed_s:.0f} s, and was ended a second before" in said
+    assert slow.screen.status == "timed" and ended.screen.status == "out_of_budget"
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
-
-
-def test_what_is_said_of_an_earlier_run_on_two_cpu_cores_is_in_its_ledgers(tmp_path):
-    said = " ".join((ROOT / "docs" / "search.md").read_text().split())
-    unpack(LEDGERS, tmp_path)
-    runs = {file.parent.name.removeprefix("cpu3_").removesuffix("_equal-60s"): Ledger(file).rows
-            for file in (tmp_path / "ledgers").glob("cpu3_*/ledger.jsonl")}
-    assert len(runs) == 7
-    kept = {name: next((row.verdict.speedup for row in rows_of if row.kept), 1.0) for name, rows_of in runs.items()}
-    assert sum(speedup > 1 for speedup in kept.values()) == 3 and min(kept.values()) == 1.0
-    assert f"without the ladder, came to {pages.geometric_mean(kept.values()):.2f}x, three faster" in said
-    before = Ledger(tmp_path / "ledgers" / "cpu9_depthwise_separable_conv_equal-60s" / "ledger.jsonl").rows
-    least = min(row.verdict.speedup for row in before if row.verdict and (row.name == "fold_conv_bn" or row.kept))
-    assert f"An older run kept `fold_conv_bn` of the depthwise example, {least:.2f}x, for the compiler" in said
-    assert next(row.reason for row in before if row.name == "fold_conv_bn+compile_default") == "did not finish within 1 s"
-    left = next(row.reason for row in runs["embedding_projection"] if row.name == "not begun")
-    assert "not begun with 9 s left" in left and "fold_embedding+compile_default (expected" in left
-    assert "`fold_embedding+compile_default` was not begun with 9 s left" in said
 
 
 def test_what_is_said_of_kernelbench_is_what_was_measured():
@@ -640,7 +623,7 @@ def test_what_is_said_of_tf32_on_an_h100_is_what_was_measured(tmp_path):
     earlier, later, now, judged = (Ledger(tmp_path / "ledgers" / name / "ledger.jsonl").rows for name in (
         "h100g_gpt2_tf32-120s", "h100h_gpt2_tf32-120s", "h100i_gpt2_tf32-120s", "h100d_conv_block_tf32-120s"))
     kept = next(row.verdict.speedup for row in earlier if row.kept)
-    assert kept < found["gpt2"]["rung_speedup"] and f"An earlier search of GPT-2 kept {kept:.2f}x, less than the ladder" in said
+    assert kept < found["gpt2"]["rung_speedup"] and f"An earlier search of GPT-2 on an H100 kept {kept:.2f}x, less than the ladder" in said
     assert not any({"tf32", "cuda_graph"} <= set(row.passes) and row.screen for row in earlier)
     assert later[2].name == now[2].name == "tf32+cuda_graph" and "the third candidate of later searches" in said
     assert next(row.verdict.speedup for row in now if row.kept) == found["gpt2"]["speedup"] and found["gpt2"]["over_beside"]

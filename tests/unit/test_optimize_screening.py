@@ -25,7 +25,7 @@ from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.conditions import has_products
 from kernelwright.optimize.plan import LADDER, candidate
-from kernelwright.optimize.screen import Ask, Unusable, compilers
+from kernelwright.optimize.screen import GRACE_S, LEAST_GRACE_S, Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
 from kernelwright.optimize.timed import is_open
@@ -451,6 +451,24 @@ def test_a_screen_is_told_what_the_budget_has_left_for_it(workload):
     assert asked[0][1] == asked[0][2] == 295.0, "while nothing is worth judging, all of it: the workload may be slow to load"
     assert all(left_s <= left for _limit_s, left_s, left in asked)
     assert any(left_s < left - 10.0 for _limit_s, left_s, left in asked), "what the judgement needs is not for loading anew"
+
+
+def test_an_ablation_that_hangs_takes_no_more_of_the_confirmations_time_than_a_screen_may(workload):
+    stages = Stages()
+    plain, late_s = stages.screener.screen, []
+
+    def screen(ask):
+        if not (ask.against is not None and ask.against.stem.endswith("__rest")):
+            assert not ask.strict
+            return plain(ask)
+        took_s = min(ask.limit_s + GRACE_S, ask.left_s + LEAST_GRACE_S) if ask.strict else ask.limit_s + GRACE_S
+        stages.clock.now += took_s
+        late_s.append(took_s - ask.left_s)
+        return Screen(status="out_of_budget", reason="it hung", elapsed_s=took_s)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=120.0)
+    assert late_s and max(late_s) <= LEAST_GRACE_S and outcome.kept and outcome.confirmed
 
 
 def test_what_times_kernels_is_said_to_the_screen_and_to_the_judge_and_not_compiled_ahead(workload, monkeypatch):
