@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from kernelwright.model.trial import Screen
+from kernelwright.model.verdict import Experiment
 from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.optimize.screen import Ask
 from kernelwright.optimize.shown import STRICT_FLOAT32
-from optimizing import FakeStages
+from optimizing import FakeStages, context
 
 SHOWN = {STRICT_FLOAT32.name: STRICT_FLOAT32}
 GAINS = {"compile_default": 1.5, "compile_reduce_overhead": 1.6, "compile_max_autotune": 2.0, "compile_max_autotune_no_cudagraphs": 1.7,
@@ -100,3 +102,12 @@ class Stages(FakeStages):
             self.speedups.setdefault(name, self.speed(name.partition(":")[2].split(", ")))
         self.speedups.setdefault(name, self.speed(name.split("+")))
         return super().judge(file, precision, seconds, *effort)
+
+
+def screened(index: int, *passes: str, speedup: float, parents: tuple[str, ...] = (), **changes: object) -> Experiment:
+    """A row of the ledger, of a candidate that was screened and not judged."""
+    item = candidate(passes, context(), parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
+    screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9, elapsed_s=5.0)
+    row = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c", status="screened",
+                     screen=screen, parents=parents, dimension=item.dimension, ladder_row=item.name in LADDER)
+    return row.model_copy(update=changes)

@@ -1,13 +1,10 @@
-"""The search with a screen: what is looked at, who is judged, what ablation drops, what is learned. Fakes in place of processes."""
+"""The search with a screen: what is looked at, who is judged, what is learned of earlier runs. Fakes in place of processes."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -17,34 +14,27 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation, ahead, bandit, expected, finalists, memory, shown, strategy
+from kernelwright.optimize import bandit, finalists, memory, strategy
 from kernelwright.optimize import state as states
-from kernelwright.optimize.budget import COMPILED, Budget, costs_of, kind, screen_estimate_s, screens_s
+from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.explain import won_before
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE, Context
-from kernelwright.optimize.passes.conditions import has_products
 from kernelwright.optimize.plan import LADDER, candidate
-from kernelwright.optimize.screen import GRACE_S, LEAST_GRACE_S, Ask, Unusable, compilers
+from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
-from kernelwright.optimize.timed import is_open
 from kernelwright.probe.screen_statistics import median_interval
 from optimizing import (
-    CONVOLUTIONAL,
     FEW,
-    FakeStages,
     a_workload,  # noqa: F401 a fixture
     context,
-    environment,
-    facts,
     few_passes,  # noqa: F401 a fixture
-    profile_of,
     rows,
     run,
     verdict,
 )
-from screened_stages import BEST, GAINS, Stages
+from screened_stages import BEST, GAINS, Stages, screened
 
 
 def judged(stages) -> list[str]:
@@ -131,242 +121,6 @@ def test_what_the_screen_left_no_gain_of_is_judged_after_what_may_gain(workload)
     assert stages.judged[0].startswith("compile_") and outcome.speedup == 4.0, stages.judged
 
 
-def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload):
-    stages = Stages()
-    real = stages.speed
-
-    def speed(passes):  # cudnn_benchmark gains 2% alone, and nothing beside a compile mode
-        return real(passes) * (1.02 if "cudnn_benchmark" in passes and not any(name.startswith("compile_") for name in passes) else 1.0)
-
-    stages.speed = speed
-    for name in ("compile_max_autotune_no_cudagraphs", "compile_max_autotune"):
-        lucky = f"fold_conv_bn__channels_last__cudnn_benchmark__{name}"
-        stages.screens[lucky] = Screen(status="timed", speedup=2.9, interval=(2.9, 2.9), pairs=9)
-        stages.screens[f"{lucky}__cuda_graph"] = Screen(status="timed", speedup=3.5, interval=(3.5, 3.5), pairs=9)
-    outcome = run(workload, stages, budget_s=2000.0)
-    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
-    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
-    assert set(dropped) == {*BEST, "cudnn_benchmark"} - {"no_grad"}
-    assert {name for name, word in dropped.items() if word == "no"} == {"cudnn_benchmark"}
-    assert set(outcome.kept) == BEST
-    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
-    assert slim.origin == "ablation" and slim.parents and slim.verdict is not None
-    assert not any("as fast without" in note for note in notes_of(outcome)), "nothing is left to go on with"
-
-
-def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload):
-    """The MLP on an H200: freeze_weights earned 0.993x, and stayed, since the judge had seen the rest already."""
-    stages = Stages()
-    real = stages.speed
-    stages.speed = lambda passes: real(passes) * (1.003 if {"cudnn_benchmark", *BEST} <= {*passes, "no_grad"} else 1.0)
-    outcome = run(workload, stages, budget_s=2000.0)
-    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
-    known = [set(row.passes) for row in every if row.verdict is not None and not row.tags]
-    assert BEST in known and {*BEST, "cudnn_benchmark"} in known, "the judge saw both before"
-    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
-    assert dropped["cudnn_benchmark"] == "no" and set(outcome.kept) == BEST
-    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
-    assert set(CATALOGUE) - {"cudnn_benchmark"} >= set(slim.passes) and stages.judged.count(slim.name) == 1, "judged once"
-    assert ablation.whole_of(slim) == next(row.tags["of"] for row in every if ablation.is_ablation(row))
-    before = next(row for row in every if row.name == slim.name)
-    assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_where_the_rest_was_judged_before(workload, tmp_path, seen):
-    """The MLP on an H200: freeze_weights earned 0.974x, the budget had no room for the ablation of the other three, and it stayed."""
-    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
-    whole, rest = (candidate(passes, of) for passes in (["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cuda_graph"]))
-    for index, (item, speedup) in enumerate(((rest, 1.98), (whole, 2.0))[0 if seen else 1:], 1):
-        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
-    ledger.append(screened(3, *rest.passes, speedup=0.97, name=f"{whole.name} without channels_last", tags={
-        "role": ablation.ABLATION, "of": whole.name, "without": "channels_last", "earned": "no"}))
-    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
-                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
-    assert search.best()[0].name == whole.name and search._ablation() is not None, "two passes are left to try"
-    assert search._judge_slim() == seen and search.best()[0].name == (rest if seen else whole).name
-    assert not search._judge_slim(), "once"
-
-
-def test_a_rest_of_two_winners_is_told_of_each_once(workload, tmp_path):
-    """The second was faster than it in turns: once it is told to be left of one of the two, the other leads."""
-    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
-    rest, one, other = (candidate(passes, of) for passes in (
-        ["fold_conv_bn", "cuda_graph"], ["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cudnn_benchmark", "cuda_graph"]))
-    for index, (item, speedup) in enumerate(((rest, 2.035), (one, 2.05), (other, 2.045)), 1):
-        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
-    for whole, name in ((one, "channels_last"), (other, "cudnn_benchmark")):
-        ledger.append(screened(4, *rest.passes, speedup=0.99, name=f"{whole.name} without {name}", tags={
-            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "no"}))
-    ledger.append(screened(6, *other.passes, speedup=1.02, name=f"{other.name} beside {rest.name}", tags={
-        "role": "beside", "of": other.name, "against": rest.name}))
-    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
-                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
-    told = 0
-    while search._judge_slim():
-        told += 1
-        assert told <= 2, "for ever"
-    assert told == 2
-
-
-def after_confirmation(outcome) -> list[Experiment]:
-    """The ledger's rows after the confirmation, but for what the closing profile led to."""
-    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
-    last = max(place for place, row in enumerate(every) if row.tags.get("role") == "confirmation")
-    return [row for row in every[last + 1:] if row.tags.get("role") not in ("hypothesis", "audit")]
-
-
-def outcome_s(outcome) -> float:
-    """What a run used of its budget."""
-    used: float = json.loads((outcome.out_dir / "report.json").read_text())["used_s"]
-    return used
-
-
-def notes_of(outcome) -> list[str]:
-    found: list[str] = json.loads((outcome.out_dir / "report.json").read_text())["notes"]
-    return found
-
-
-@pytest.mark.parametrize("budget", range(60, 200, 20))
-def test_what_the_confirmation_leaves_of_the_budget_takes_the_winner_apart(workload, budget):
-    stages = Stages()
-    stages.screener.tuning_s = 20.0
-    outcome = run(workload, stages, budget_s=float(budget))
-    later = after_confirmation(outcome)
-    assert outcome.confirmed and all(ablation.is_ablation(row) for row in later), "nothing is judged or looked for any more"
-    assert outcome_s(outcome) <= budget
-    open_s = budget - outcome_s(outcome)
-    seen = {row.tags["without"] for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if ablation.is_ablation(row)}
-    assert seen >= {*outcome.kept} - {"no_grad"} or open_s < 13.0, "as far as there was time for a screen"
-    if budget >= 130:
-        assert later and "not ablated: no time" not in (outcome.out_dir / "report.md").read_text()
-
-
-def with_an_idle_pass() -> Stages:
-    """Whose winner keeps fold_conv_bn for a lucky screen; timed against the rest it gains nothing."""
-    stages = Stages({"channels_last": 1.0, **{name: 1.2 for name in LADDER if "max_autotune" in name}})
-    stages.screener.tuning_s, real = 20.0, stages.speed
-    stages.speed = lambda passes: real(passes) / (1.1 if {"fold_conv_bn", "compile_default", "cuda_graph"} <= {*passes} else 1.0)
-    stages.screens["fold_conv_bn__compile_default__cuda_graph"] = Screen(status="timed", speedup=2.2, interval=(2.2, 2.2), pairs=9)
-    plain, same = stages.screener.screen, Screen(status="timed", speedup=1.0, interval=(0.999, 1.001), pairs=9, elapsed_s=5.0)
-
-    def screen(ask):
-        if ask.against is None or "fold_conv_bn" in ask.against.name:
-            return plain(ask)
-        stages.clock.now += 5.0
-        return same
-
-    stages.screener.screen = screen
-    return stages
-
-
-def test_what_earns_nothing_after_the_confirmation_is_told_and_a_resumed_run_goes_on_without_it(workload):
-    stages = with_an_idle_pass()
-    outcome = run(workload, stages, budget_s=140.0)
-    assert "fold_conv_bn" in outcome.kept and outcome.confirmed
-    [of_fold] = [row for row in after_confirmation(outcome) if row.tags["without"] == "fold_conv_bn"]
-    assert of_fold.tags["earned"] == "no"
-    told = [note for note in notes_of(outcome) if note.startswith("It is as fast without fold_conv_bn, timed in turns; what is left was")]
-    assert len(told) == 1 and "`--resume`" in told[0]
-    again = run(workload, stages, budget_s=120.0, resume=True)
-    assert "fold_conv_bn" not in again.kept and again.confirmed
-    assert not any(note.startswith("It is as fast without") for note in notes_of(again))
-
-
-@pytest.mark.parametrize("where", ["a screen", "the end of the screen"])
-def test_an_interrupt_after_the_confirmation_keeps_what_was_confirmed(workload, where):
-    stages = Stages()
-    stages.screener.tuning_s, plain, opened = 20.0, stages.screener.screen, stages.screening
-
-    def screen(ask):
-        if stages.judged and stages.judged[-1].startswith("optimized:") and where == "a screen":
-            raise KeyboardInterrupt
-        return plain(ask)
-
-    @contextlib.contextmanager
-    def screening(of):
-        with opened(of) as found:
-            yield found
-        if where != "a screen":
-            raise KeyboardInterrupt
-
-    stages.screener.screen, stages.screening = screen, screening
-    outcome = run(workload, stages, budget_s=140.0)
-    assert outcome.interrupted and outcome.confirmed and outcome.optimized.is_file()
-    assert all((outcome.out_dir / name).is_file() for name in ("report.md", "report.json", "next.json"))
-
-
-def test_the_screen_stays_for_the_ablation_where_there_is_one_and_ends_before_the_closing_profile(workload):
-    stages = Stages()
-    stages.screener.tuning_s = 20.0
-    assert run(workload, stages, budget_s=140.0).confirmed
-    assert stages.confirming[:2] == [(False, True), (True, True)]
-    assert stages.screener.ended_ahead == 1, "what compiles ahead ends with the search"
-    assert not stages.screening_open and not stages.profiled_beside_screen
-    stages = Stages(dict.fromkeys(GAINS, 1.0) | {"channels_last": 1.3})
-    assert len(run(workload, stages, budget_s=140.0).kept) <= 2, "nothing to take apart"
-    assert stages.confirming[:2] == [(False, True), (True, False)]
-
-
-def test_what_is_left_of_a_winner_is_open_until_it_is_judged_or_found_wanting():
-    row = Experiment(index=1, name="x", passes=("x",), precision="equal", candidate_file="c", status="screened")
-    timed, wrong = (row.model_copy(update={"screen": Screen(status=status, speedup=speedup)}) for status, speedup in (
-        ("timed", 1.2), ("wrong", None)))
-    assert is_open(None) and is_open(row) and is_open(timed) and is_open(row.model_copy(update={"status": "out_of_budget"}))
-    assert not is_open(wrong) and not is_open(timed.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)}))
-    assert not is_open(row.model_copy(update={"status": "failed"})) and not is_open(row.model_copy(update={"status": "not_applicable"}))
-
-
-def test_an_ablation_that_had_no_time_is_made_by_a_run_that_resumes(workload):
-    stages = Stages()
-    stages.screener.tuning_s, plain = 20.0, stages.screener.screen
-    late = Screen(status="out_of_budget", reason="did not finish")
-
-    def screen(ask):
-        if ask.against is not None and stages.judged[-1].startswith("optimized:"):
-            stages.clock.now += min(2.0, ask.limit_s)
-            return late
-        return plain(ask)
-
-    stages.screener.screen = screen
-    outcome = run(workload, stages, budget_s=140.0)
-    cut = [row.tags["without"] for row in after_confirmation(outcome) if row.screen is not None and row.screen.status == "out_of_budget"]
-    assert outcome.confirmed and cut and len(cut) == len(set(cut)), "once each"
-    stages.screener.screen = plain
-    again = run(workload, stages, budget_s=400.0, resume=True)
-    every = Ledger(again.out_dir / "ledger.jsonl").rows
-    winner = again.kept
-    measured = {row.tags["without"] for row in every if ablation.is_ablation(row) and row.screen is not None and row.screen.speedup
-                and set(row.tags["of"].split("+")) == {*winner} - {"no_grad"}}
-    assert measured == {*winner} - {"no_grad"}
-
-
-def test_what_ablation_left_takes_the_place_of_a_confirmed_whole_once_it_is_confirmed(workload):
-    stages = with_an_idle_pass()
-    first = run(workload, stages, budget_s=140.0)
-    assert "fold_conv_bn" in first.kept and first.confirmed and notes_of(first)
-    stages.speedups["optimized:compile_default, cuda_graph, no_grad"] = KeyboardInterrupt()
-    again = run(workload, stages, budget_s=140.0, resume=True)
-    assert any(name.startswith("optimized:compile_default, cuda_graph") for name in stages.judged), "it came to its confirmation"
-    assert again.interrupted and again.kept == first.kept and again.confirmed, "what is confirmed stays"
-
-
-def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
-    stages = Stages()
-    outcome = run(workload, stages)
-    own = BEST - {"no_grad"}
-    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
-    found = {row.tags["without"]: row for row in every if ablation.is_ablation(row)}
-    assert set(found) == own
-    assert found["channels_last"].screen.speedup == pytest.approx(1.2) and found["channels_last"].screen.against
-    assert all(row.tags["earned"] == "yes" for row in found.values())
-    assert not any("without" in row["name"] for row in json.loads((outcome.out_dir / "report.json").read_text()).get("rows", []))
-    explained = [row for row in every if row.tags.get("role") == "hypothesis"]
-    assert len(explained) == 1 and {one.name for one in explained[0].hypotheses} == own
-    by_name = {one.name: one for one in explained[0].hypotheses}
-    assert by_name["channels_last"].realised_gain == pytest.approx(1.2)
-
-
 def test_a_wrong_or_failing_candidate_is_dropped_and_its_pass_not_tried_again(workload):
     screens = {"channels_last": Screen(status="wrong", reason="its outputs differ"),
                "fold_conv_bn": Screen(status="not_applicable", reason="no pair to fold")}
@@ -451,24 +205,6 @@ def test_a_screen_is_told_what_the_budget_has_left_for_it(workload):
     assert asked[0][1] == asked[0][2] == 295.0, "while nothing is worth judging, all of it: the workload may be slow to load"
     assert all(left_s <= left for _limit_s, left_s, left in asked)
     assert any(left_s < left - 10.0 for _limit_s, left_s, left in asked), "what the judgement needs is not for loading anew"
-
-
-def test_an_ablation_that_hangs_takes_no_more_of_the_confirmations_time_than_a_screen_may(workload):
-    stages = Stages()
-    plain, late_s = stages.screener.screen, []
-
-    def screen(ask):
-        if not (ask.against is not None and ask.against.stem.endswith("__rest")):
-            assert not ask.strict
-            return plain(ask)
-        took_s = min(ask.limit_s + GRACE_S, ask.left_s + LEAST_GRACE_S) if ask.strict else ask.limit_s + GRACE_S
-        stages.clock.now += took_s
-        late_s.append(took_s - ask.left_s)
-        return Screen(status="out_of_budget", reason="it hung", elapsed_s=took_s)
-
-    stages.screener.screen = screen
-    outcome = run(workload, stages, budget_s=120.0)
-    assert late_s and max(late_s) <= LEAST_GRACE_S and outcome.kept and outcome.confirmed
 
 
 def test_what_times_kernels_is_said_to_the_screen_and_to_the_judge_and_not_compiled_ahead(workload, monkeypatch):
@@ -682,146 +418,6 @@ def test_a_gain_that_nobody_predicted_is_confirmed_with_every_audit(workload):
     assert confirmed[-1].tags.get("audit") == "full"
 
 
-def test_compile_candidates_are_compiled_ahead_and_hopeless_ones_cut_short(workload):
-    stages = Stages()
-    run(workload, stages)
-    assert stages.screener.ahead and all("compile_" in name for name in stages.screener.ahead)
-    assert {name for name in stages.screener.ahead if "max_autotune" in name} <= set(LADDER), "of what is tuned the ladder's rows alone"
-    assert any(hint for hint in stages.screener.hints), "a floor is given once something is known"
-
-
-def compiling_ahead(monkeypatch, tuning_s: float | None, **changes: object) -> Stages:
-    """Stages whose screen compiles ahead; waiting takes the fake clock's time."""
-    stages = Stages(**changes)
-    stages.screener.compile_s = {} if tuning_s is None else {"compile": 5.0, "autotune": tuning_s}
-    monkeypatch.setattr(ahead, "time", SimpleNamespace(
-        sleep=lambda seconds: setattr(stages.clock, "now", stages.clock.now + seconds)))
-    return stages
-
-
-def of_tuned(outcome) -> dict[str, Experiment]:
-    """The ladder's rows whose kernels the compiler measures."""
-    return {name: row for name, row in rows(outcome).items() if name in LADDER and "autotune" in name}
-
-
-@pytest.mark.parametrize("tuning_s", [None, 25.0])
-def test_a_short_budget_has_a_tuned_row_of_the_ladder_where_it_was_compiled_ahead(workload, monkeypatch, tuning_s):
-    stages = compiling_ahead(monkeypatch, tuning_s)
-    outcome = run(workload, stages, budget_s=90.0)
-    seen = [row.screen.elapsed_s for row in of_tuned(outcome).values() if row.screen is not None]
-    assert seen == ([] if tuning_s is None else [3.0]), "its screen finds it in the compilers' caches"
-    assert outcome.confirmed and stages.clock.now <= 90.0 + stages.profile_s + 10.0
-
-
-@pytest.mark.parametrize("operator", ["aten::native_layer_norm", "aten::addmm"])
-def test_a_mode_that_measures_kernels_is_not_expected_to_take_long_where_there_is_no_product(workload, operator):
-    """A cross entropy on an H200: 13 s. Expected were 100 s, and a minute ended with nothing, where this row gains 1.5x."""
-    name = "compile_max_autotune_no_cudagraphs"
-    stages = Stages(dict.fromkeys(GAINS, 1.0) | {name: 1.5}, operators=(operator,), profile_s=6.0, seconds={"autotune": 12.0})
-    stages.screener.tuning_s = 13.0
-    outcome = run(workload, stages, budget_s=90.0)
-    assert (name in outcome.kept) == (operator == "aten::native_layer_norm"), rows(outcome)[name].reason
-    lesson = costs_of(rows(outcome).values(), has_products=has_products(context(operators=(operator,))))
-    assert "autotune" not in lesson and ("light autotune" in lesson) == (name in outcome.kept), "it says nothing of products"
-
-
-def test_few_kernels_to_measure_are_expected_to_take_longer_than_a_compilation():
-    mode, seen = ["compile_max_autotune"], Experiment.model_validate({
-        "index": 1, "name": "compile_default", "passes": ("compile_default",), "precision": "equal", "candidate_file": "1.py",
-        "status": "screened", "screen": Screen(status="timed", speedup=1.0, elapsed_s=6.0)})
-    expect = screen_estimate_s
-    assert expect(mode, [], {"compile": 30.0}, has_products=False)[0] == 75.0, "no less than what compiling takes on this machine"
-    assert expect(mode, [seen], has_products=False) == (15.0, False) and expect(mode, [], has_products=False) == (15.0, False)
-    assert expect(mode, [seen], {"light autotune": 9.0}, has_products=False) == (9.0, True)
-    assert expect(mode, [seen], has_products=True)[0] == 100.0
-    first = seen.model_copy(update={"name": "compile_max_autotune", "passes": ("compile_max_autotune",)})
-    assert costs_of([first], has_products=False) == {}, "the run's first compilation says nothing of later ones"
-    assert costs_of([seen, first], has_products=False) == {"light autotune": 6.0}
-
-
-@pytest.mark.parametrize(("operators", "found"), [
-    (("aten::native_layer_norm", "aten::nll_loss_forward"), False), (("aten::softmax", "aten::bmm"), True), (("aten::conv2d",), True),
-    (("aten::_scaled_mm",), True), ((), True)])
-def test_what_a_compile_mode_measures_kernels_for_is_seen_in_the_profile(operators, found):
-    assert has_products(context(operators=operators)) is found
-    assert has_products(context(operators=operators, already_compiled=True)) is True, "its own torch.compile hides what it runs"
-    if operators:
-        given = context(operators=operators, already_compiled=True, uncompiled=profile_of("cuda", operators))
-        assert has_products(given) is found, "a recording without it shows them"
-    mode = ["compile_max_autotune", "no_grad"]
-    assert kind(mode, has_products=True) == "autotune" and kind(mode, has_products=False) == "light autotune"
-
-
-@pytest.mark.parametrize(("tuning_s", "is_measured"), [(60.0, True), (600.0, False)])
-def test_what_is_tuned_ahead_is_waited_for_where_nothing_else_is_to_do_and_no_longer_than_there_is_time(
-        workload, monkeypatch, tuning_s, is_measured):
-    stages, said = compiling_ahead(monkeypatch, tuning_s, gains=dict.fromkeys(GAINS, 1.0) | {"no_grad": 1.4}), []
-    outcome = run(workload, stages, said, budget_s=180.0)
-    assert said.count("waiting for what is compiled ahead") >= 1
-    assert any(row.screen is not None for row in of_tuned(outcome).values()) == is_measured
-    assert outcome.confirmed and stages.clock.now <= 180.0 + stages.profile_s + 10.0
-
-
-@pytest.mark.parametrize("tuning_s", [-1.0, 10_000.0])
-def test_a_tuning_ahead_that_fails_or_hangs_holds_nothing_up_for_long(workload, monkeypatch, tuning_s):
-    stages = compiling_ahead(monkeypatch, tuning_s)
-    outcome = run(workload, stages, budget_s=900.0)
-    assert all(row.screen.elapsed_s == 30.0 for row in of_tuned(outcome).values()), "measured in their screens"
-    given = [name for name in stages.screener.ready if "max_autotune" in name]
-    assert len(given) == (2 if tuning_s < 0 else 1), "one that fails does not keep the other from its turn"
-
-
-@pytest.mark.parametrize(("tuning_s", "gain", "seen_before"), [(14.0, 1.4, 2), (14.0, 1.0, 4), (10_000.0, 1.4, 2)])
-def test_few_kernels_that_are_measured_ahead_are_waited_for_where_that_is_expected_to_gain(
-        workload, monkeypatch, tuning_s, gain, seen_before):
-    """A cross entropy on an H200: such a process, stopped while others are timed, took 41 s, and a minute ended with nothing."""
-    name, wait, said = "compile_max_autotune_no_cudagraphs", "waiting for what is compiled ahead", []
-    stages = compiling_ahead(monkeypatch, tuning_s, gains=dict.fromkeys(GAINS, 1.0) | {name: 1.5}, operators=("aten::native_layer_norm",))
-    stages.screener.tuning_s = 13.0
-    monkeypatch.setattr(strategy, "hope", lambda view, item: replace(
-        expected.hope(view, item), ratio={"compile_default": 1.4, name: gain}.get(item.name, 1.0)))
-    outcome = run(workload, stages, said, budget_s=120.0)
-    order = [line.removeprefix("screening ") for line in said if line.startswith("screening ") or line == wait]
-    assert order.index(name if gain == 1.0 else wait) >= seen_before
-    assert order[0] == "compile_default" and stages.clock.now <= 120.0 + stages.profile_s + 10.0
-    if gain > 1.0:
-        assert order.index(wait) == seen_before, "before all that is not expected to gain"
-        assert order.count(wait) == 1 or tuning_s == 14.0, "what hangs is waited for once"
-    row = rows(outcome)[name]
-    assert (name in outcome.kept and row.screen.compiled_ahead) == (tuning_s == 14.0), row.reason
-
-
-def test_what_was_compiled_ahead_says_nothing_of_what_compiling_takes(workload, monkeypatch):
-    """The second run is on a machine that compiles nothing ahead: a row that takes 30 s is not ended after what a compiled one took."""
-    first = compiling_ahead(monkeypatch, 25.0)
-    outcome = run(workload, first, budget_s=90.0)
-    assert [row.screen.compiled_ahead for row in of_tuned(outcome).values() if row.screen is not None] == [True]
-    candidates = [row for row in rows(outcome).values() if not row.tags.get("role")]
-    lesson = costs_of(candidates, has_products=True)
-    assert "autotune" not in lesson and screens_s(candidates, has_products=True)[COMPILED] and COMPILED not in lesson
-    limits: list[float] = []
-    again = Stages()
-    plain = again.screener.screen
-    again.screener.screen = lambda ask: (limits.append(ask.limit_s) if "max_autotune" in ask.file.name else None, plain(ask))[1]
-    assert run(workload, again, budget_s=900.0).confirmed and limits and min(limits) > 100.0
-
-
-def test_with_one_process_nothing_is_tuned_ahead(workload, monkeypatch):
-    stages = compiling_ahead(monkeypatch, 25.0)
-    stages.screener.most = 1
-    run(workload, stages, budget_s=180.0)
-    assert stages.screener.ready and not any("max_autotune" in name for name in stages.screener.ready)
-
-
-def test_in_the_ladders_turn_a_row_that_is_still_to_be_tuned_does_not_come_first():
-    view = strategy.View(context(), "equal", [])
-    names = [item.name for item in strategy.untried_ladder(view)]
-    dear, cheap = next(name for name in names if "autotune" in name), "compile_reduce_overhead"
-    waiting = lambda item: item.name in (dear, cheap)  # noqa: E731
-    assert strategy.next_candidate(view, waiting, due=[cheap]).name == cheap
-    assert strategy.next_candidate(view, lambda item: item.name in (dear, "cudnn_benchmark"), due=[cheap]).name != dear
-
-
 def test_a_workload_that_takes_long_to_load_makes_no_screen_look_long_and_none_for_comparison_comes_first(workload, monkeypatch):
     """A loss over 512 MiB in 60 s: its process was ended while it loaded for `tf32`, and 23 s stayed unused."""
     for name in ("cuda_graph", "cudnn_benchmark", "channels_last", "fold_conv_bn"):
@@ -878,118 +474,6 @@ def test_what_is_begun_beside_a_winner_has_the_time_that_it_is_expected_to_take(
     stages.screener.screen = screen
     outcome = run(workload, stages, budget_s=float(budget))
     assert "fold_conv_bn" in outcome.kept and limits and min(limits[1:], default=10.0) >= 10.0, "the first is of an unknown kind"
-
-
-def beside(outcome) -> dict[str, Experiment]:
-    return shown.rows_of(Ledger(outcome.out_dir / "ledger.jsonl").rows)
-
-
-def ladder_of(outcome) -> dict[str, list[str]]:
-    table = outcome.report.read_text().partition("## The torch.compile ladder")[2].partition("\n## ")[0]
-    return {cells[0]: cells for line in table.splitlines() if line.startswith("| ") and (cells := line.strip("| ").split(" | "))}
-
-
-def test_tf32_and_strict_float32_stand_beside_the_ladder_at_equal_precision_and_are_never_kept(workload):
-    """Both would win: 9 and 8 times as fast."""
-    stages = Stages({"tf32": 9.0, "strict_float32": 8.0})
-    outcome = run(workload, stages)
-    assert set(outcome.kept) == BEST and outcome.speedup < 3
-    found = beside(outcome)
-    assert {name: row.screen.speedup for name, row in found.items()} == {"tf32": 9.0, "strict_float32": 8.0}
-    assert [name for name in stages.screener.asked if "tf32" in name or "strict" in name] == ["tf32", "strict_float32"], "alone"
-    assert not any("tf32" in name or "strict" in name for name in stages.judged) and not {"tf32", "strict_float32"} & set(rows(outcome))
-    table = ladder_of(outcome)
-    assert table["tf32"][1] == "tf32" and table["tf32"][4].startswith("screen 9.00x") and "never kept" in table["tf32"][5]
-    assert table["strict_float32"][1] == "strict float32" and table["strict_float32"][4].startswith("screen 8.00x")
-    best = outcome.report.read_text().partition("## Gain by precision")[2].partition("\n## ")[0]
-    assert "compile_max_autotune 2.00x" in best and "tf32" not in best, "no row of theirs is the ladder's best"
-    lessons = "".join(file.read_text() for file in workload.path.parent.rglob("lessons/*.jsonl"))
-    assert "cuda_graph" in lessons and "strict_float32" not in lessons and '"tf32"' not in lessons
-    again = len(stages.screener.asked)
-    assert run(workload, stages, resume=True) == outcome and len(stages.screener.asked) == again
-
-
-def test_rows_for_comparison_that_were_not_measured_say_why(workload):
-    short = run(workload, Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0}), budget_s=30.0)
-    assert {name: row.reason for name, row in beside(short).items()} == dict.fromkeys(("tf32", "strict_float32"), "not measured: no time")
-    assert ladder_of(short)["tf32"][2:] == ["n/a", "n/a", "n/a", "not measured: no time"]
-    judged_only = run(workload, FakeStages({}), budget_s=60.0)
-    assert ladder_of(judged_only)["strict_float32"][5] == "not measured: nothing was screened"
-    assert not beside(run(workload, Stages(device="cpu"))), "without a GPU there is no TF32"
-    assert not beside(run(workload, Stages(dtype="bfloat16")))
-    lower = beside(run(workload, Stages(), precision="tf32"))
-    assert set(lower) == {"strict_float32"}, "there TF32 is a candidate like any other"
-
-
-def test_what_is_strict_float32_already_is_not_measured_as_such(workload):
-    def refusal(operator: str, **flags: bool) -> str | None:
-        return shown.STRICT_FLOAT32.refusal(
-            Context(facts=facts(), environment=environment(**flags), profile=profile_of("cuda", (operator, "aten::relu"))))
-
-    convolution, product = CONVOLUTIONAL[0], "aten::addmm"
-    assert refusal(convolution) is None is refusal(product, matmul_tf32=True)
-    for same in (refusal(convolution, cudnn_tf32=False), refusal(product), refusal(convolution, cudnn_tf32=False, matmul_tf32=True)):
-        assert same == "nothing of the original may use TF32: it is strict float32 itself"
-    assert shown.STRICT_FLOAT32.refusal(context(training=True)) == "not valid for a training step"
-
-
-def test_a_row_for_comparison_that_finds_no_time_is_asked_for_once(workload):
-    busy = Screen(status="out_of_budget", reason="another profile or timing ran")
-    stages = Stages(screens={"tf32": busy, "strict_float32": busy})
-    outcome = run(workload, stages, budget_s=600.0)
-    assert [name for name in stages.screener.asked if name in ("tf32", "strict_float32")] == ["tf32", "strict_float32"]
-    assert outcome.speedup > 2.0 and len(stages.screener.asked) > 15, "the search has its time"
-
-
-def next_up(outcome) -> list[dict]:
-    return json.loads((outcome.out_dir / "next.json").read_text())
-
-
-def test_what_was_not_begun_is_left_as_data_with_what_is_expected_of_it(workload):
-    outcome = run(workload, Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0}), budget_s=60.0)
-    entries, known = next_up(outcome), rows(outcome)
-    assert entries and all(set(one) == {"candidate", "passes", "expected_speedup", "dimension", "why_not_begun"} for one in entries)
-    hopes = [one["expected_speedup"] for one in entries]
-    assert hopes == sorted(hopes, reverse=True) and hopes[0] > 1.0
-    assert not [one for one in entries if one["candidate"] in known and known[one["candidate"]].status != "out_of_budget"]
-    assert any("s for its screen and" in one["why_not_begun"] for one in entries)
-    assert "next.json has what is expected of each" in outcome.report.read_text()
-    assert all(candidate(one["passes"], context()).passes == tuple(one["passes"]) for one in entries)
-
-
-def test_where_the_search_looks_no_further_what_it_could_still_try_is_left_with_its_expectation(workload, monkeypatch):
-    monkeypatch.setattr(strategy, "PATIENCE", 2)
-    monkeypatch.setattr(strategy, "PATIENCE_SHARE", 0.001)
-    first = run(workload, Stages(), budget_s=2000.0)
-    ended = [one for one in next_up(first) if re.fullmatch(r"the last \d trials, \d+ s, brought nothing", one["why_not_begun"])]
-    assert ended, "it ended by its patience"
-    listed = next(row for row in Ledger(first.out_dir / "ledger.jsonl").rows if row.name == "not begun")
-    assert f"({ended[0]['why_not_begun']}): " in listed.reason
-    assert f"{ended[0]['candidate']} (expected {ended[0]['expected_speedup']:.2f}x)" in listed.reason
-    (known,) = (one for file in workload.path.parent.rglob("lessons/*.jsonl") for one in memory.recall(file))
-    assert known.searched_s == 2000.0, "a longer one looks further"
-    second = run(workload, Stages(), budget_s=2000.0)
-    assert second.kept == first.kept
-    assert "what won before did so again: nothing new was looked for" in {one["why_not_begun"] for one in next_up(second)}
-
-
-def test_a_budget_is_looked_through_before_patience_ends(workload, monkeypatch):
-    monkeypatch.setattr(strategy, "PATIENCE", 2)
-    monkeypatch.setattr(strategy, "PATIENCE_SHARE", 1.0)
-    assert not [one for one in next_up(run(workload, Stages(), budget_s=2000.0)) if "brought nothing" in one["why_not_begun"]]
-
-
-def test_the_list_of_what_was_not_begun_is_bounded_and_there_after_an_interrupt(workload, monkeypatch):
-    monkeypatch.setattr("kernelwright.optimize.waiting.MOST_WAITING", 3)
-    outcome = run(workload, Stages(screens={"compile_max_autotune": KeyboardInterrupt()}))
-    assert outcome.interrupted and len(next_up(outcome)) == 3
-    assert {one["why_not_begun"] for one in next_up(outcome)} == {"the run was interrupted"}
-
-
-def test_a_search_that_only_judges_leaves_the_list_too(workload):
-    outcome = run(workload, FakeStages({"cuda_graph": 1.5, "compile_default": 1.6}), budget_s=60.0)
-    entries = next_up(outcome)
-    assert entries and not {one["candidate"] for one in entries} & {row.name for row in rows(outcome).values() if row.verdict is not None}
 
 
 # Pure parts
@@ -1068,14 +552,6 @@ def test_lessons_survive_damage_other_versions_and_stay_few(tmp_path: Path):
 def test_a_winner_of_another_version_with_unknown_passes_is_left_out():
     view = strategy.View(context(), "equal", [], winners=[("gone_pass", "no_grad"), ("cuda_graph", "no_grad")], won=1.3)
     assert strategy.proposals(view)[0].name == "cuda_graph" and not strategy.settled(view)
-
-
-def screened(index: int, *passes: str, speedup: float, parents: tuple[str, ...] = (), **changes: object) -> Experiment:
-    item = candidate(passes, context(), parents=parents, dimension=CATALOGUE[passes[-1]].dimension)
-    screen = Screen(status="timed", speedup=speedup, interval=(speedup - 0.01, speedup + 0.01), pairs=9, elapsed_s=5.0)
-    row = Experiment(index=index, name=item.name, passes=item.passes, precision=item.precision, candidate_file="c", status="screened",
-                     screen=screen, parents=parents, dimension=item.dimension, ladder_row=item.name in LADDER)
-    return row.model_copy(update=changes)
 
 
 def test_the_rescue_pool_puts_together_what_gained_apart():
@@ -1247,29 +723,6 @@ def test_rows_stand_in_the_order_of_their_first_screens_that_came_to_an_end(work
     search = ScreenedSearch(workload=workload, context=context(), precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
                             judge=lambda *_: verdict("SAME"), say=print)
     assert [(row.name, row.index) for row in search.rows()] == [("fold_conv_bn", 5), ("cuda_graph", 4), ("never", 3)]
-
-
-@pytest.mark.parametrize(("speedup", "interval", "word"), [
-    (1.2, (1.1, 1.3), "yes"), (1.001, (0.999, 1.003), "no"), (1.003, (0.98, 1.03), "no"),
-    (0.97, (0.9, 1.02), "no"), (1.02, (0.9, 1.1), "unknown"),
-    (1.1, None, "unknown")])
-def test_a_pass_earns_its_place_only_by_evidence_and_loses_it_where_it_gains_less_than_half_a_percent(speedup, interval, word):
-    assert ablation.earned(Screen(status="timed", speedup=speedup, interval=interval)) == word
-
-
-def test_a_rest_that_is_wrong_shows_that_the_pass_is_needed():
-    assert ablation.earned(Screen(status="wrong")) == "yes" and ablation.earned(Screen(status="out_of_budget")) == "unknown"
-
-
-def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster():
-    def made(name: str, speedup: float, **changes: object) -> Experiment:
-        return screened(1, "cuda_graph", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup), **changes)
-
-    whole, other = made("whole", 2.0), made("other", 1.9)
-    slim = made("slim", 1.98, origin="ablation", parents=("whole",))
-    assert [row.name for row in ablation.slim_first([whole, other, slim])] == ["slim", "whole", "other"]
-    slow = made("slim", 1.5, origin="ablation", parents=("whole",))
-    assert [row.name for row in ablation.slim_first([whole, other, slow])] == ["whole", "other", "slim"]
 
 
 def test_file_names_stay_short_and_distinct_and_few_cores_compile_nothing_ahead():

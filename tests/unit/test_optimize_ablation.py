@@ -1,0 +1,305 @@
+"""Ablation: what a winner is without each of its passes, what is dropped of it, what time that may take. Fakes in place of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+
+from kernelwright.model.trial import Screen
+from kernelwright.model.verdict import Experiment
+from kernelwright.optimize import ablation
+from kernelwright.optimize.budget import Budget
+from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.optimize.plan import LADDER, candidate
+from kernelwright.optimize.screen import GRACE_S, LEAST_GRACE_S
+from kernelwright.optimize.screening import ScreenedSearch
+from kernelwright.optimize.timed import is_open
+from optimizing import (
+    a_workload,  # noqa: F401 a fixture
+    context,
+    few_passes,  # noqa: F401 a fixture
+    rows,
+    run,
+    verdict,
+)
+from screened_stages import BEST, GAINS, Stages, screened
+
+
+def test_what_earns_nothing_is_dropped_and_the_rest_is_judged_and_kept(workload):
+    stages = Stages()
+    real = stages.speed
+
+    def speed(passes):  # cudnn_benchmark gains 2% alone, and nothing beside a compile mode
+        return real(passes) * (1.02 if "cudnn_benchmark" in passes and not any(name.startswith("compile_") for name in passes) else 1.0)
+
+    stages.speed = speed
+    for name in ("compile_max_autotune_no_cudagraphs", "compile_max_autotune"):
+        lucky = f"fold_conv_bn__channels_last__cudnn_benchmark__{name}"
+        stages.screens[lucky] = Screen(status="timed", speedup=2.9, interval=(2.9, 2.9), pairs=9)
+        stages.screens[f"{lucky}__cuda_graph"] = Screen(status="timed", speedup=3.5, interval=(3.5, 3.5), pairs=9)
+    outcome = run(workload, stages, budget_s=2000.0)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
+    assert set(dropped) == {*BEST, "cudnn_benchmark"} - {"no_grad"}
+    assert {name for name, word in dropped.items() if word == "no"} == {"cudnn_benchmark"}
+    assert set(outcome.kept) == BEST
+    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
+    assert slim.origin == "ablation" and slim.parents and slim.verdict is not None
+    assert not any("as fast without" in note for note in notes_of(outcome)), "nothing is left to go on with"
+
+
+def test_what_earns_nothing_is_dropped_where_the_rest_was_judged_before(workload):
+    """The MLP on an H200: freeze_weights earned 0.993x, and stayed, since the judge had seen the rest already."""
+    stages = Stages()
+    real = stages.speed
+    stages.speed = lambda passes: real(passes) * (1.003 if {"cudnn_benchmark", *BEST} <= {*passes, "no_grad"} else 1.0)
+    outcome = run(workload, stages, budget_s=2000.0)
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    known = [set(row.passes) for row in every if row.verdict is not None and not row.tags]
+    assert BEST in known and {*BEST, "cudnn_benchmark"} in known, "the judge saw both before"
+    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
+    assert dropped["cudnn_benchmark"] == "no" and set(outcome.kept) == BEST
+    slim = rows(outcome)["+".join(name for name in outcome.kept if name != "no_grad")]
+    assert set(CATALOGUE) - {"cudnn_benchmark"} >= set(slim.passes) and stages.judged.count(slim.name) == 1, "judged once"
+    assert ablation.whole_of(slim) == next(row.tags["of"] for row in every if ablation.is_ablation(row))
+    before = next(row for row in every if row.name == slim.name)
+    assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_where_the_rest_was_judged_before(workload, tmp_path, seen):
+    """The MLP on an H200: freeze_weights earned 0.974x, the budget had no room for the ablation of the other three, and it stayed."""
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    whole, rest = (candidate(passes, of) for passes in (["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cuda_graph"]))
+    for index, (item, speedup) in enumerate(((rest, 1.98), (whole, 2.0))[0 if seen else 1:], 1):
+        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
+    ledger.append(screened(3, *rest.passes, speedup=0.97, name=f"{whole.name} without channels_last", tags={
+        "role": ablation.ABLATION, "of": whole.name, "without": "channels_last", "earned": "no"}))
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    assert search.best()[0].name == whole.name and search._ablation() is not None, "two passes are left to try"
+    assert search._judge_slim() == seen and search.best()[0].name == (rest if seen else whole).name
+    assert not search._judge_slim(), "once"
+
+
+def test_a_rest_of_two_winners_is_told_of_each_once(workload, tmp_path):
+    """The second was faster than it in turns: once it is told to be left of one of the two, the other leads."""
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    rest, one, other = (candidate(passes, of) for passes in (
+        ["fold_conv_bn", "cuda_graph"], ["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cudnn_benchmark", "cuda_graph"]))
+    for index, (item, speedup) in enumerate(((rest, 2.035), (one, 2.05), (other, 2.045)), 1):
+        ledger.append(screened(index, *item.passes, speedup=speedup, name=item.name, status="judged", verdict=verdict("FASTER", speedup)))
+    for whole, name in ((one, "channels_last"), (other, "cudnn_benchmark")):
+        ledger.append(screened(4, *rest.passes, speedup=0.99, name=f"{whole.name} without {name}", tags={
+            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "no"}))
+    ledger.append(screened(6, *other.passes, speedup=1.02, name=f"{other.name} beside {rest.name}", tags={
+        "role": "beside", "of": other.name, "against": rest.name}))
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    told = 0
+    while search._judge_slim():
+        told += 1
+        assert told <= 2, "for ever"
+    assert told == 2
+
+
+def after_confirmation(outcome) -> list[Experiment]:
+    """The ledger's rows after the confirmation, but for what the closing profile led to."""
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    last = max(place for place, row in enumerate(every) if row.tags.get("role") == "confirmation")
+    return [row for row in every[last + 1:] if row.tags.get("role") not in ("hypothesis", "audit")]
+
+
+def outcome_s(outcome) -> float:
+    """What a run used of its budget."""
+    used: float = json.loads((outcome.out_dir / "report.json").read_text())["used_s"]
+    return used
+
+
+def notes_of(outcome) -> list[str]:
+    found: list[str] = json.loads((outcome.out_dir / "report.json").read_text())["notes"]
+    return found
+
+
+@pytest.mark.parametrize("budget", range(60, 200, 20))
+def test_what_the_confirmation_leaves_of_the_budget_takes_the_winner_apart(workload, budget):
+    stages = Stages()
+    stages.screener.tuning_s = 20.0
+    outcome = run(workload, stages, budget_s=float(budget))
+    later = after_confirmation(outcome)
+    assert outcome.confirmed and all(ablation.is_ablation(row) for row in later), "nothing is judged or looked for any more"
+    assert outcome_s(outcome) <= budget
+    open_s = budget - outcome_s(outcome)
+    seen = {row.tags["without"] for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if ablation.is_ablation(row)}
+    assert seen >= {*outcome.kept} - {"no_grad"} or open_s < 13.0, "as far as there was time for a screen"
+    if budget >= 130:
+        assert later and "not ablated: no time" not in (outcome.out_dir / "report.md").read_text()
+
+
+def with_an_idle_pass() -> Stages:
+    """Whose winner keeps fold_conv_bn for a lucky screen; timed against the rest it gains nothing."""
+    stages = Stages({"channels_last": 1.0, **{name: 1.2 for name in LADDER if "max_autotune" in name}})
+    stages.screener.tuning_s, real = 20.0, stages.speed
+    stages.speed = lambda passes: real(passes) / (1.1 if {"fold_conv_bn", "compile_default", "cuda_graph"} <= {*passes} else 1.0)
+    stages.screens["fold_conv_bn__compile_default__cuda_graph"] = Screen(status="timed", speedup=2.2, interval=(2.2, 2.2), pairs=9)
+    plain, same = stages.screener.screen, Screen(status="timed", speedup=1.0, interval=(0.999, 1.001), pairs=9, elapsed_s=5.0)
+
+    def screen(ask):
+        if ask.against is None or "fold_conv_bn" in ask.against.name:
+            return plain(ask)
+        stages.clock.now += 5.0
+        return same
+
+    stages.screener.screen = screen
+    return stages
+
+
+def test_what_earns_nothing_after_the_confirmation_is_told_and_a_resumed_run_goes_on_without_it(workload):
+    stages = with_an_idle_pass()
+    outcome = run(workload, stages, budget_s=140.0)
+    assert "fold_conv_bn" in outcome.kept and outcome.confirmed
+    [of_fold] = [row for row in after_confirmation(outcome) if row.tags["without"] == "fold_conv_bn"]
+    assert of_fold.tags["earned"] == "no"
+    told = [note for note in notes_of(outcome) if note.startswith("It is as fast without fold_conv_bn, timed in turns; what is left was")]
+    assert len(told) == 1 and "`--resume`" in told[0]
+    again = run(workload, stages, budget_s=120.0, resume=True)
+    assert "fold_conv_bn" not in again.kept and again.confirmed
+    assert not any(note.startswith("It is as fast without") for note in notes_of(again))
+
+
+@pytest.mark.parametrize("where", ["a screen", "the end of the screen"])
+def test_an_interrupt_after_the_confirmation_keeps_what_was_confirmed(workload, where):
+    stages = Stages()
+    stages.screener.tuning_s, plain, opened = 20.0, stages.screener.screen, stages.screening
+
+    def screen(ask):
+        if stages.judged and stages.judged[-1].startswith("optimized:") and where == "a screen":
+            raise KeyboardInterrupt
+        return plain(ask)
+
+    @contextlib.contextmanager
+    def screening(of):
+        with opened(of) as found:
+            yield found
+        if where != "a screen":
+            raise KeyboardInterrupt
+
+    stages.screener.screen, stages.screening = screen, screening
+    outcome = run(workload, stages, budget_s=140.0)
+    assert outcome.interrupted and outcome.confirmed and outcome.optimized.is_file()
+    assert all((outcome.out_dir / name).is_file() for name in ("report.md", "report.json", "next.json"))
+
+
+def test_the_screen_stays_for_the_ablation_where_there_is_one_and_ends_before_the_closing_profile(workload):
+    stages = Stages()
+    stages.screener.tuning_s = 20.0
+    assert run(workload, stages, budget_s=140.0).confirmed
+    assert stages.confirming[:2] == [(False, True), (True, True)]
+    assert stages.screener.ended_ahead == 1, "what compiles ahead ends with the search"
+    assert not stages.screening_open and not stages.profiled_beside_screen
+    stages = Stages(dict.fromkeys(GAINS, 1.0) | {"channels_last": 1.3})
+    assert len(run(workload, stages, budget_s=140.0).kept) <= 2, "nothing to take apart"
+    assert stages.confirming[:2] == [(False, True), (True, False)]
+
+
+def test_what_is_left_of_a_winner_is_open_until_it_is_judged_or_found_wanting():
+    row = Experiment(index=1, name="x", passes=("x",), precision="equal", candidate_file="c", status="screened")
+    timed, wrong = (row.model_copy(update={"screen": Screen(status=status, speedup=speedup)}) for status, speedup in (
+        ("timed", 1.2), ("wrong", None)))
+    assert is_open(None) and is_open(row) and is_open(timed) and is_open(row.model_copy(update={"status": "out_of_budget"}))
+    assert not is_open(wrong) and not is_open(timed.model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)}))
+    assert not is_open(row.model_copy(update={"status": "failed"})) and not is_open(row.model_copy(update={"status": "not_applicable"}))
+
+
+def test_an_ablation_that_had_no_time_is_made_by_a_run_that_resumes(workload):
+    stages = Stages()
+    stages.screener.tuning_s, plain = 20.0, stages.screener.screen
+    late = Screen(status="out_of_budget", reason="did not finish")
+
+    def screen(ask):
+        if ask.against is not None and stages.judged[-1].startswith("optimized:"):
+            stages.clock.now += min(2.0, ask.limit_s)
+            return late
+        return plain(ask)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=140.0)
+    cut = [row.tags["without"] for row in after_confirmation(outcome) if row.screen is not None and row.screen.status == "out_of_budget"]
+    assert outcome.confirmed and cut and len(cut) == len(set(cut)), "once each"
+    stages.screener.screen = plain
+    again = run(workload, stages, budget_s=400.0, resume=True)
+    every = Ledger(again.out_dir / "ledger.jsonl").rows
+    winner = again.kept
+    measured = {row.tags["without"] for row in every if ablation.is_ablation(row) and row.screen is not None and row.screen.speedup
+                and set(row.tags["of"].split("+")) == {*winner} - {"no_grad"}}
+    assert measured == {*winner} - {"no_grad"}
+
+
+def test_what_ablation_left_takes_the_place_of_a_confirmed_whole_once_it_is_confirmed(workload):
+    stages = with_an_idle_pass()
+    first = run(workload, stages, budget_s=140.0)
+    assert "fold_conv_bn" in first.kept and first.confirmed and notes_of(first)
+    stages.speedups["optimized:compile_default, cuda_graph, no_grad"] = KeyboardInterrupt()
+    again = run(workload, stages, budget_s=140.0, resume=True)
+    assert any(name.startswith("optimized:compile_default, cuda_graph") for name in stages.judged), "it came to its confirmation"
+    assert again.interrupted and again.kept == first.kept and again.confirmed, "what is confirmed stays"
+
+
+def test_ablation_rows_are_neither_candidates_nor_confirmations(workload):
+    stages = Stages()
+    outcome = run(workload, stages)
+    own = BEST - {"no_grad"}
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    found = {row.tags["without"]: row for row in every if ablation.is_ablation(row)}
+    assert set(found) == own
+    assert found["channels_last"].screen.speedup == pytest.approx(1.2) and found["channels_last"].screen.against
+    assert all(row.tags["earned"] == "yes" for row in found.values())
+    assert not any("without" in row["name"] for row in json.loads((outcome.out_dir / "report.json").read_text()).get("rows", []))
+    explained = [row for row in every if row.tags.get("role") == "hypothesis"]
+    assert len(explained) == 1 and {one.name for one in explained[0].hypotheses} == own
+    by_name = {one.name: one for one in explained[0].hypotheses}
+    assert by_name["channels_last"].realised_gain == pytest.approx(1.2)
+
+
+def test_an_ablation_that_hangs_takes_no_more_of_the_confirmations_time_than_a_screen_may(workload):
+    stages = Stages()
+    plain, late_s = stages.screener.screen, []
+
+    def screen(ask):
+        if not (ask.against is not None and ask.against.stem.endswith("__rest")):
+            assert not ask.strict
+            return plain(ask)
+        took_s = min(ask.limit_s + GRACE_S, ask.left_s + LEAST_GRACE_S) if ask.strict else ask.limit_s + GRACE_S
+        stages.clock.now += took_s
+        late_s.append(took_s - ask.left_s)
+        return Screen(status="out_of_budget", reason="it hung", elapsed_s=took_s)
+
+    stages.screener.screen = screen
+    outcome = run(workload, stages, budget_s=120.0)
+    assert late_s and max(late_s) <= LEAST_GRACE_S and outcome.kept and outcome.confirmed
+
+
+@pytest.mark.parametrize(("speedup", "interval", "word"), [
+    (1.2, (1.1, 1.3), "yes"), (1.001, (0.999, 1.003), "no"), (1.003, (0.98, 1.03), "no"),
+    (0.97, (0.9, 1.02), "no"), (1.02, (0.9, 1.1), "unknown"),
+    (1.1, None, "unknown")])
+def test_a_pass_earns_its_place_only_by_evidence_and_loses_it_where_it_gains_less_than_half_a_percent(speedup, interval, word):
+    assert ablation.earned(Screen(status="timed", speedup=speedup, interval=interval)) == word
+
+
+def test_a_rest_that_is_wrong_shows_that_the_pass_is_needed():
+    assert ablation.earned(Screen(status="wrong")) == "yes" and ablation.earned(Screen(status="out_of_budget")) == "unknown"
+
+
+def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster():
+    def made(name: str, speedup: float, **changes: object) -> Experiment:
+        return screened(1, "cuda_graph", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup), **changes)
+
+    whole, other = made("whole", 2.0), made("other", 1.9)
+    slim = made("slim", 1.98, origin="ablation", parents=("whole",))
+    assert [row.name for row in ablation.slim_first([whole, other, slim])] == ["slim", "whole", "other"]
+    slow = made("slim", 1.5, origin="ablation", parents=("whole",))
+    assert [row.name for row in ablation.slim_first([whole, other, slow])] == ["whole", "other", "slim"]
