@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from kernelwright.setup import explain, place, stamp
+from kernelwright.setup import explain, place, stamp, torch_install
+from kernelwright.setup.child import Runner
+from kernelwright.setup.errors import SetupError
 from kernelwright.setup.place import CHECKOUT, environment_folder
 from kernelwright.setup.stamp import lock_hash
 
@@ -142,6 +147,15 @@ def test_a_full_disk_is_seen_though_the_installer_hides_it(tmp_path: Path, monke
     error = explain.install_failed("making it", output, tmp_path, tmp_path / "log", ("numpy",))
     assert error.code == "no_disk_space"
     assert "3 MB free" in error.message
+
+
+@pytest.mark.parametrize(("file", "needed_mb"), [("torch-2.13.0+cpu-cp311.whl", 1000), ("nvidia_cudnn_cu13-9.20.0.48.whl", 7500)])
+def test_a_disk_that_torch_filled_is_told_what_this_build_of_torch_needs(tmp_path: Path, file: str, needed_mb: int) -> None:
+    output = f"Downloading {file}\nERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    runner = SimpleNamespace(run=lambda what, command: False, output=output, log=tmp_path / "log")
+    with pytest.raises(SetupError, match=f"about {needed_mb} MB needed") as failed:
+        torch_install._install(Path(sys.executable), tmp_path / "environment", cast(Runner, runner))
+    assert failed.value.code == "no_disk_space" and "KERNELWRIGHT_ENV" in failed.value.fix
 
 
 def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
