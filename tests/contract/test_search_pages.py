@@ -291,7 +291,7 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
         f"each judged once, and the LSTM {kept['lstm_sequence_encoder']:.2f}x (`no_grad`, judged " \
         f"{verdicts(before['lstm_sequence_encoder'], 'no_grad')[0].speedup:.2f}x first)" in said
     slow, ended = (next(row for row in rows_of["gpt2"] if row.name == "compile_default" and row.screen) for rows_of in (now, before))
-    assert f"a screen of it, compiled, takes {slow.screen.elapsed_s:.0f} s, and was ended a second before" in said
+    assert f"where it has five now, and a screen of it, compiled, takes {slow.screen.elapsed_s:.0f} s." in said
     assert slow.screen.status == "timed" and ended.screen.status == "out_of_budget"
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
