@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,14 +13,20 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernelwright.judge import sharing, tensors
+from kernelwright.judge import JudgeOptions, ReferenceSession, channel, judge, sharing, tensors
 from kernelwright.judge.channel import WorkerFailed
 from kernelwright.judge.exchange import Seeds
 from kernelwright.judge.options import Deadline, OutOfTime
 from kernelwright.judge.replies import Done, InputsMade
 from kernelwright.judge.sharing import Sharing
+from kernelwright.model.workload import WorkloadRef
 from kernelwright.probe import judge_tensors
 from property_examples import examples
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
+WORKLOAD = WorkloadRef(path=DATA / "wide.py", name="wide", params={"rows": "64"})
+OPTIONS = JudgeOptions(device="cpu", python=sys.executable, timing=False, distributions=False, steadiness=False, degenerate=False,
+                       timeout_s=60)
 
 
 class Process:
@@ -163,6 +170,40 @@ def test_what_was_made_ahead_for_nothing_is_forgotten(tmp_path):
     assert log[-1] == "reference answers forget 1" and not reference.pending and not files(tmp_path)
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """What the parent asked of both processes, in order."""
+    log: list[str] = []
+    send = channel.Worker.send
+
+    def noted(worker: channel.Worker, op: str, **fields: Any) -> None:
+        log.append(f"{worker.role} {op} {fields.get('round', '')}".strip())
+        send(worker, op, **fields)
+
+    monkeypatch.setattr(channel.Worker, "send", noted)
+    return log
+
+
+@pytest.mark.parametrize("measures", [False, True])
+def test_inputs_are_made_while_the_candidate_is_built_and_computes_unless_it_measures(asked, measures):
+    """The first call of a candidate compiles: it waited for all rounds' inputs before, and the reference for it."""
+    options = OPTIONS.model_copy(update={"measures": measures})
+    assert judge(WORKLOAD, DATA / "wide" / "same.py", options).correctness.passed
+    made, candidate = [f"reference make_inputs {number}" for number in range(3)], ["build", "call 0", "call 1"]
+    for inputs, meanwhile in zip(made, candidate, strict=True):
+        assert (asked.index(inputs) < asked.index(f"candidate {meanwhile}")) is not measures, asked
+
+
+def test_a_candidate_that_cannot_be_built_leaves_the_reference_ready_for_the_next(asked, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("def optimize(model, inputs):\n    raise ValueError('no')\n")
+    with ReferenceSession(WORKLOAD, OPTIONS) as session:
+        assert judge(WORKLOAD, broken, OPTIONS, session=session).verdict == "FAILED"
+        assert "reference forget 0" in asked and not list(session.private.glob("*.tensors"))
+        assert judge(WORKLOAD, DATA / "wide" / "same.py", OPTIONS, session=session).correctness.passed
+    assert asked.count("reference load") == 1
+
+
 SIZES = st.lists(st.tuples(st.sampled_from([torch.float32, torch.int8, torch.bfloat16, torch.bool, torch.float64]), st.integers(0, 70)),
                  max_size=5)
 
@@ -181,6 +222,18 @@ def test_tensors_of_any_sizes_come_back_from_a_file_as_they_were(tmp_path_factor
     judge_tensors.write_leaves(str(file), leaves)
     assert [leaf.values.tolist() for leaf in tensors.read_leaves(file)] == [leaf.float().tolist() if leaf.dtype == torch.bfloat16
                                                                            else leaf.tolist() for _, leaf in leaves]
+
+
+@given(SIZES)
+@examples(60)
+def test_parts_that_go_through_one_block_of_host_memory_are_the_whole(sizes):
+    for dtype, count in sizes:
+        flat = torch.arange(count).to(dtype)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(judge_tensors, "STAGED_BYTES", 64)
+            parts = [part.clone() for part in judge_tensors._staged(flat)]
+        assert all(part.numel() * part.element_size() <= 64 for part in parts)
+        assert torch.equal(torch.cat([*parts, flat[:0]]), flat)
 
 
 def test_a_file_that_ends_too_early_is_refused(tmp_path):

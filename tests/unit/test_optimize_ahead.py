@@ -10,7 +10,16 @@ import pytest
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ahead, expected, strategy
-from kernelwright.optimize.budget import COMPILED, costs_of, kind, screen_estimate_s, screens_s
+from kernelwright.optimize.budget import (
+    COMPILED,
+    INPUTS_MADE,
+    SETUP_S,
+    costs_of,
+    judge_estimate_s,
+    kind,
+    screen_estimate_s,
+    screens_s,
+)
 from kernelwright.optimize.passes.conditions import has_products
 from kernelwright.optimize.plan import LADDER
 from optimizing import (
@@ -20,6 +29,7 @@ from optimizing import (
     profile_of,
     rows,
     run,
+    verdict,
 )
 from screened_stages import GAINS, Stages
 
@@ -79,6 +89,18 @@ def test_few_kernels_to_measure_are_expected_to_take_longer_than_a_compilation()
     first = seen.model_copy(update={"name": "compile_max_autotune", "passes": ("compile_max_autotune",)})
     assert costs_of([first], has_products=False) == {}, "the run's first compilation says nothing of later ones"
     assert costs_of([seen, first], has_products=False) == {"light autotune": 6.0}
+
+
+def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
+    """1.1 GB of inputs, drawn in 1.7 s: 11 s were expected, and 21 not enough, so that a minute ended with nothing judged."""
+    def expect(done, **known):
+        return judge_estimate_s(None, done, on_gpu=True, **known)
+
+    assert expect([], inputs_s=1.5) == expect([]) + 1.5 * INPUTS_MADE
+    assert expect([], costs={"judgement": 4.0}, inputs_s=1.5) == 4.0 + 1.5 * INPUTS_MADE + SETUP_S
+    seen = Experiment.model_validate({"index": 1, "name": "no_grad", "passes": ("no_grad",), "precision": "equal",
+                                      "candidate_file": "1.py", "status": "judged", "elapsed_s": 6.0, "verdict": verdict("FASTER", 1.2)})
+    assert expect([seen], inputs_s=1.5) == expect([seen]), "what it waits for is in what others took"
 
 
 @pytest.mark.parametrize(("operators", "found"), [

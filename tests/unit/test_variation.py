@@ -41,8 +41,23 @@ def test_shapes_and_values_that_follow_the_seed_are_measured():
     assert found["changing_values"] == [] and found["loop"] is None
     found = described("judge/varying")
     assert [item["path"] for item in found["changing_inputs"]] == ["0"] and found["changing_values"] == ["0.1", "0.2.sign"]
-    assert described("workloads/mlp") == {"changing_inputs": [], "changing_values": [], "changing_structure": [], "loop": None,
-                                          "backward_inside": False, "changing_weights": []}
+    plain = described("workloads/mlp")
+    assert plain.pop("inputs_s") > 0
+    assert plain == {"changing_inputs": [], "changing_values": [], "changing_structure": [], "loop": None, "backward_inside": False,
+                     "changing_weights": []}
+
+
+def test_how_long_inputs_take_to_be_made_is_the_least_of_the_times(monkeypatch):
+    workload = loaders.load(str(DATA / "workloads/mlp.py"), None, {}, "cpu")
+    clock, waits = [0.0], iter([0.6, 0.25, 0.4, 0.3])
+    monkeypatch.setattr(variation.time, "perf_counter", lambda: clock[0])
+
+    def generated(seed: int) -> object:
+        clock[0] += next(waits)
+        return workload.raw_input
+
+    monkeypatch.setattr(type(workload), "generated", lambda _self, seed: generated(seed))
+    assert variation.describe(workload, 0)["inputs_s"] == pytest.approx(0.25)
 
 
 def test_marked_dimensions_count_though_their_size_stays():

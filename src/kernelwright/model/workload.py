@@ -128,6 +128,9 @@ class WorkloadFacts(Record):
     """Paths in (args, kwargs) of numbers, words and switches that follow the seed."""
     changing_structure: tuple[str, ...] = ()
     """Places, as TensorSpec's paths, of tensors and plain values that only some seeds' inputs have."""
+    inputs_s: float | None = None
+    """Seconds in which the workload makes inputs anew, where it makes them (the least of several times). Asked for by
+    ProbeRequest.variation."""
     loop: GenerationLoop | None = None
     """Asked for by ProbeRequest.variation."""
     backward_inside: bool = False

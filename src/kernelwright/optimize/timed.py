@@ -118,7 +118,7 @@ class TimedSearch(Search):
         return 1.0 if judgements_s(self.rows()) or JUDGEMENT in self.costs else UNSEEN_SHARE
 
     def _judgement_s(self, row: Experiment | None) -> float:
-        return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu)
+        return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu, inputs_s=self.context.facts.inputs_s)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
         return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
