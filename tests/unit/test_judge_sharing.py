@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,3 +243,28 @@ def test_a_file_that_ends_too_early_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match="ends within 0"):
         judge_tensors.read_leaves(str(file), torch.device("cpu"))
+
+
+SLOW = """import time
+
+
+def optimize(model, inputs):
+    time.sleep(60)
+"""
+
+
+def test_where_the_time_is_up_both_processes_end_beside_each_other(tmp_path, monkeypatch):
+    """Each took a second with 0.6 GiB on a GPU: one after the other they ended a search 0.3 s after its budget."""
+    slow, log = tmp_path / "slow.py", []
+    slow.write_text(SLOW)
+    for name in ("tell_to_end", "close"):
+        done = getattr(channel.Worker, name)
+        monkeypatch.setattr(channel.Worker, name, lambda worker, done=done, name=name: (log.append(f"{worker.role} {name}"), done(worker)))
+    with ReferenceSession(WORKLOAD, OPTIONS) as session:
+        session.ready(Deadline(None))
+        first = session.worker
+        with pytest.raises(OutOfTime):
+            judge(WORKLOAD, slow, OPTIONS, session=session, deadline_s=time.monotonic() + 10.0)
+        assert log.index("reference tell_to_end") < log.index("candidate close")
+        assert judge(WORKLOAD, DATA / "wide" / "same.py", OPTIONS, session=session).correctness.passed, "another process is started"
+        assert session.worker is not first and first.process.poll() is not None

@@ -100,6 +100,8 @@ class Worker:
         self._buffer = bytearray()
         self._pending: tuple[str, str] | None = None
         self._paused = False
+        self.is_ending = False
+        """It was told to end, and may take a moment: one that holds a gigabyte of a GPU's memory takes a second."""
 
     def __enter__(self) -> Worker:
         return self
@@ -145,7 +147,8 @@ class Worker:
             raise failure from error
 
     def receive(self, *, timeout_s: float, deadline: Deadline | None = None) -> dict[str, Any]:
-        """The reply to the last command. Raises WorkerFailed (and the worker is ended, but after an error reply), OutOfTime."""
+        """The reply to the last command. Raises WorkerFailed (and the worker is ended, but after an error reply), OutOfTime (it is told to
+        end, and whoever started it closes it)."""
         assert self._pending is not None
         (identity, op), self._pending = self._pending, None
         try:
@@ -156,7 +159,7 @@ class Worker:
             self.close()
             raise
         except OutOfTime:
-            self.close()
+            self.tell_to_end()
             raise
         if reply.get("ok") is not True:
             raise _reported(reply.get("error"), self.role)
@@ -173,6 +176,7 @@ class Worker:
 
     def tell_to_end(self) -> None:
         """Have its process end while others are; `close` waits for it."""
+        self.is_ending = True
         self.resume()
         tell_to_end(self.process, signal.SIGTERM if self._supervised else signal.SIGKILL)
 

@@ -209,24 +209,32 @@ class _Judgement:
 
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
         with contextlib.ExitStack() as stack:
-            with self._phase("start"):
-                reference, mine, facts = self._started(stack, self.session.unconfinable)
-                self._same_weights(reference, mine, facts)
-            self.session.prepare_next()
-            if surveyed_s := self.session.surveyed_s():
-                self.phases_s["start"] -= surveyed_s
-                self.phases_s["survey"] = surveyed_s
-            with self._exclusive() if self.options.measures else contextlib.nullcontext():  # graphs are rewritten in the first call
-                rounds = self._rounds(reference, mine)
-                with self._phase("build"):
-                    self._build(mine, rounds)
-                with self._phase("correctness"):
-                    self._check_outputs(rounds)
-            if not self.options.timing:
-                cheat, _ = self._audit(reference, mine, rounds)
-                told = self.correctness.reasons if self.correctness else ()
-                return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for", *told))
-            return self._time(reference, mine, rounds)
+            try:
+                return self._between(stack)
+            except OutOfTime:  # the caller's time is over: both processes end at once, which takes each a moment
+                self.session.tell_to_end()
+                raise
+
+    def _between(self, stack: contextlib.ExitStack) -> tuple[VerdictName, tuple[str, ...]]:
+        """The verdict of this pair of processes; the stack ends the candidate's."""
+        with self._phase("start"):
+            reference, mine, facts = self._started(stack, self.session.unconfinable)
+            self._same_weights(reference, mine, facts)
+        self.session.prepare_next()
+        if surveyed_s := self.session.surveyed_s():
+            self.phases_s["start"] -= surveyed_s
+            self.phases_s["survey"] = surveyed_s
+        with self._exclusive() if self.options.measures else contextlib.nullcontext():  # graphs are rewritten in the first call
+            rounds = self._rounds(reference, mine)
+            with self._phase("build"):
+                self._build(mine, rounds)
+            with self._phase("correctness"):
+                self._check_outputs(rounds)
+        if not self.options.timing:
+            cheat, _ = self._audit(reference, mine, rounds)
+            told = self.correctness.reasons if self.correctness else ()
+            return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for", *told))
+        return self._time(reference, mine, rounds)
 
     def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
         """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""

@@ -102,11 +102,15 @@ class ReferenceSession:
             scratch.remove()
         self._scratch.clear()
 
+    def tell_to_end(self) -> None:
+        """Have the reference's process end beside the candidate's: `rest` waits for it, `ready` starts another."""
+        if self.worker is not None:
+            self.worker.tell_to_end()
+
     def rest(self) -> None:
         """End the reference's process, and with it the memory it holds; `ready` starts another."""
         if self._spare is not None:
-            if self.worker is not None:
-                self.worker.tell_to_end()
+            self.tell_to_end()
             self._spare.end()
             self._spare = None
         if self.worker is not None:
@@ -227,6 +231,8 @@ class ReferenceSession:
 
     def _alive(self) -> Worker:
         """The reference's worker, which may have been told nothing yet."""
+        if self.worker is not None and self.worker.is_ending:
+            self.worker.close()
         if self.worker is None or self.worker.process.poll() is not None:
             self.worker = Worker("reference", self.interpreter.path, self.private, device=self.options.device, variables=self.byte_code)
             self._told = self._loading = False
