@@ -25,7 +25,6 @@ from kernelwright.probe import judge_tensors
 from property_examples import examples
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "judge"
-WORKLOAD = WorkloadRef(path=DATA / "wide.py", name="wide", params={"rows": "64"})
 OPTIONS = JudgeOptions(device="cpu", python=sys.executable, timing=False, distributions=False, steadiness=False, degenerate=False,
                        timeout_s=60)
 
@@ -171,40 +170,6 @@ def test_what_was_made_ahead_for_nothing_is_forgotten(tmp_path):
     assert log[-1] == "reference answers forget 1" and not reference.pending and not files(tmp_path)
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """What the parent asked of both processes, in order."""
-    log: list[str] = []
-    send = channel.Worker.send
-
-    def noted(worker: channel.Worker, op: str, **fields: Any) -> None:
-        log.append(f"{worker.role} {op} {fields.get('round', '')}".strip())
-        send(worker, op, **fields)
-
-    monkeypatch.setattr(channel.Worker, "send", noted)
-    return log
-
-
-@pytest.mark.parametrize("measures", [False, True])
-def test_inputs_are_made_while_the_candidate_is_built_and_computes_unless_it_measures(asked, measures):
-    """The first call of a candidate compiles: it waited for all rounds' inputs before, and the reference for it."""
-    options = OPTIONS.model_copy(update={"measures": measures})
-    assert judge(WORKLOAD, DATA / "wide" / "same.py", options).correctness.passed
-    made, candidate = [f"reference make_inputs {number}" for number in range(3)], ["build", "call 0", "call 1"]
-    for inputs, meanwhile in zip(made, candidate, strict=True):
-        assert (asked.index(inputs) < asked.index(f"candidate {meanwhile}")) is not measures, asked
-
-
-def test_a_candidate_that_cannot_be_built_leaves_the_reference_ready_for_the_next(asked, tmp_path):
-    broken = tmp_path / "broken.py"
-    broken.write_text("def optimize(model, inputs):\n    raise ValueError('no')\n")
-    with ReferenceSession(WORKLOAD, OPTIONS) as session:
-        assert judge(WORKLOAD, broken, OPTIONS, session=session).verdict == "FAILED"
-        assert "reference forget 0" in asked and not list(session.private.glob("*.tensors"))
-        assert judge(WORKLOAD, DATA / "wide" / "same.py", OPTIONS, session=session).correctness.passed
-    assert asked.count("reference load") == 1
-
-
 SIZES = st.lists(st.tuples(st.sampled_from([torch.float32, torch.int8, torch.bfloat16, torch.bool, torch.float64]), st.integers(0, 70)),
                  max_size=5)
 
@@ -247,24 +212,32 @@ def test_a_file_that_ends_too_early_is_refused(tmp_path):
 
 SLOW = """import time
 
+import torch
 
-def optimize(model, inputs):
-    time.sleep(60)
+MADE = []
+
+
+def get_model_and_input():
+    MADE.append(1)
+    if len(MADE) > 1:
+        time.sleep(60)
+    return torch.nn.Identity(), torch.ones(4)
 """
 
 
-def test_where_the_time_is_up_both_processes_end_beside_each_other(tmp_path, monkeypatch):
+def test_an_original_whose_time_is_up_ends_beside_the_candidate(tmp_path, monkeypatch):
     """Each took a second with 0.6 GiB on a GPU: one after the other they ended a search 0.3 s after its budget."""
-    slow, log = tmp_path / "slow.py", []
-    slow.write_text(SLOW)
+    (tmp_path / "slow.py").write_text(SLOW)
+    log: list[str] = []
     for name in ("tell_to_end", "close"):
         done = getattr(channel.Worker, name)
         monkeypatch.setattr(channel.Worker, name, lambda worker, done=done, name=name: (log.append(f"{worker.role} {name}"), done(worker)))
-    with ReferenceSession(WORKLOAD, OPTIONS) as session:
+    workload = WorkloadRef(path=tmp_path / "slow.py", name="slow")
+    with ReferenceSession(workload, OPTIONS) as session:
         session.ready(Deadline(None))
         first = session.worker
-        with pytest.raises(OutOfTime):
-            judge(WORKLOAD, slow, OPTIONS, session=session, deadline_s=time.monotonic() + 10.0)
-        assert log.index("reference tell_to_end") < log.index("candidate close")
-        assert judge(WORKLOAD, DATA / "wide" / "same.py", OPTIONS, session=session).correctness.passed, "another process is started"
-        assert session.worker is not first and first.process.poll() is not None
+        with pytest.raises(OutOfTime, match="the reference was at its make inputs"):
+            judge(workload, DATA / "wide" / "same.py", OPTIONS, session=session, deadline_s=time.monotonic() + 10.0)
+        assert log.index("reference tell_to_end") < log.index("candidate close") and "reference close" not in log
+        session.ready(Deadline(None))
+        assert session.worker is not first and first.process.poll() is not None, "another one is started once that has ended"

@@ -301,9 +301,9 @@ def test_a_candidate_that_times_kernels_is_built_under_the_lock_while_the_spare_
     session.prepare()
     build, states = _Judgement._build, []
 
-    def watched(judgement, *given):
+    def watched(judgement, mine):
         states.append(soon(lambda: status(session._spare.worker.pid)[0] == "T", 1.0))
-        build(judgement, *given)
+        build(judgement, mine)
 
     monkeypatch.setattr(_Judgement, "_build", watched)
     for measures, word in ((True, "held"), (False, "free")):

@@ -98,6 +98,8 @@ def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
 
     assert expect([], inputs_s=1.5) == expect([]) + 1.5 * INPUTS_MADE
     assert expect([], costs={"judgement": 4.0}, inputs_s=1.5) == 4.0 + 1.5 * INPUTS_MADE + SETUP_S
+    assert expect([], costs={"judgement": 25.0}, inputs_s=1.5) == 25.0 + SETUP_S, "earlier runs may have been of this workload"
+    assert expect([], costs={"judgement": 4.0}, inputs_s=0.0) == expect([], costs={"judgement": 4.0}) == 4.0 + SETUP_S
     seen = Experiment.model_validate({"index": 1, "name": "no_grad", "passes": ("no_grad",), "precision": "equal",
                                       "candidate_file": "1.py", "status": "judged", "elapsed_s": 6.0, "verdict": verdict("FASTER", 1.2)})
     assert expect([seen], inputs_s=1.5) == expect([seen]), "what it waits for is in what others took"

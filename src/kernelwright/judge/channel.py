@@ -101,7 +101,7 @@ class Worker:
         self._pending: tuple[str, str] | None = None
         self._paused = False
         self.is_ending = False
-        """It was told to end, and may take a moment: one that holds a gigabyte of a GPU's memory takes a second."""
+        """It was told to end, and may take a moment: with a gigabyte of a GPU's memory a second, in which others can end too."""
 
     def __enter__(self) -> Worker:
         return self

@@ -81,23 +81,24 @@ class Rounds:
         """The reference gives the same output when called again."""
         return self.expectations.repeatable
 
-    def begin(self) -> None:
-        """The first round's inputs are made meanwhile, where that disturbs no measurement of the candidate's own."""
-        if not self.options.measures:
-            self.sharing.begin(0)
+    def share_inputs(self) -> None:
+        """Every round's inputs, made in the reference's process and read in the candidate's."""
+        for number in range(self.count):
+            made = self.sharing.share(number, upcoming=(number + 1, None) if number + 1 < self.count else None)
+        if made.jittered:
+            names = ", ".join(f"input {name.partition('.')[2]}" for name in made.jittered[:4])
+            self.notes.append(f"the workload's generator ignores its seed ({names}): "
+                              "scaled element by element by 0.5 to 1.5 in later rounds")
 
     def run(self) -> None:
         """All rounds; stops after a structural problem, and before the other distributions when the generator's are not all right."""
         took = []
-        with self.sharing.or_dropped():
-            for number in range(self.count):
-                self._share(number)
-                start, waited_s = self._clock(), self.sharing.waited_s
-                self.results.append(self._round(number))
-                took.append(self._clock() - start - (self.sharing.waited_s - waited_s))
-                if self.results[-1].problem is not None:
-                    self.sharing.drop()
-                    return
+        for number in range(self.count):
+            start = self._clock()
+            self.results.append(self._round(number))
+            took.append(self._clock() - start)
+            if self.results[-1].problem is not None:
+                return
         self._again_for_dropped()
         if not self._right():
             return
@@ -106,15 +107,6 @@ class Rounds:
             self._other_distributions(Budget(took, self.deadline, self._clock))
         if self._right():
             drift(self)
-
-    def _share(self, number: int) -> None:
-        """One of the generator's rounds' inputs; the next one's are made while the candidate compiles and computes, unless it measures."""
-        ahead = number + 1 < self.count and not self.options.measures
-        made = self.sharing.share(number, upcoming=(number + 1, None) if ahead else None)
-        if made.jittered and number + 1 == self.count:
-            names = ", ".join(f"input {name.partition('.')[2]}" for name in made.jittered[:4])
-            self.notes.append(f"the workload's generator ignores its seed ({names}): "
-                              "scaled element by element by 0.5 to 1.5 in later rounds")
 
     def _clock(self) -> float:
         """Seconds, less those that draws took: they leave no fewer rounds on other inputs."""

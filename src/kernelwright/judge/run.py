@@ -209,32 +209,23 @@ class _Judgement:
 
     def _run(self) -> tuple[VerdictName, tuple[str, ...]]:
         with contextlib.ExitStack() as stack:
-            try:
-                return self._between(stack)
-            except OutOfTime:  # the caller's time is over: both processes end at once, which takes each a moment
-                self.session.tell_to_end()
-                raise
-
-    def _between(self, stack: contextlib.ExitStack) -> tuple[VerdictName, tuple[str, ...]]:
-        """The verdict of this pair of processes; the stack ends the candidate's."""
-        with self._phase("start"):
-            reference, mine, facts = self._started(stack, self.session.unconfinable)
-            self._same_weights(reference, mine, facts)
-        self.session.prepare_next()
-        if surveyed_s := self.session.surveyed_s():
-            self.phases_s["start"] -= surveyed_s
-            self.phases_s["survey"] = surveyed_s
-        with self._exclusive() if self.options.measures else contextlib.nullcontext():  # graphs are rewritten in the first call
-            rounds = self._rounds(reference, mine)
-            with self._phase("build"):
-                self._build(mine, rounds)
-            with self._phase("correctness"):
-                self._check_outputs(rounds)
-        if not self.options.timing:
-            cheat, _ = self._audit(reference, mine, rounds)
-            told = self.correctness.reasons if self.correctness else ()
-            return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for", *told))
-        return self._time(reference, mine, rounds)
+            with self._phase("start"):
+                reference, mine, facts = self._started(stack, self.session.unconfinable)
+                self._same_weights(reference, mine, facts)
+            self.session.prepare_next()
+            if surveyed_s := self.session.surveyed_s():
+                self.phases_s["start"] -= surveyed_s
+                self.phases_s["survey"] = surveyed_s
+            with self._exclusive() if self.options.measures else contextlib.nullcontext():  # graphs are rewritten in the first call
+                with self._phase("build"):
+                    self._build(mine)
+                with self._phase("correctness"):
+                    rounds = self._check_outputs(reference, mine)
+            if not self.options.timing:
+                cheat, _ = self._audit(reference, mine, rounds)
+                told = self.correctness.reasons if self.correctness else ()
+                return ("CHEAT", (cheat,)) if cheat else ("AMBIGUOUS", ("right; timing was not asked for", *told))
+            return self._time(reference, mine, rounds)
 
     def _started(self, stack: contextlib.ExitStack, unconfinable: str) -> tuple[Exchange, Exchange, Loaded]:
         """Both sides, loaded. A workload that cannot be loaded in a confined process is loaded again in one that is only watched."""
@@ -301,19 +292,7 @@ class _Judgement:
             raise _Refused("FAILED", "the workload's weights do not follow the seed, and could not be copied between the processes")
         self.notes.append("the workload's weights do not follow the seed: the reference's were copied")
 
-    def _rounds(self, reference: Exchange, mine: Exchange) -> Rounds:
-        return Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
-                      self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)
-
-    def _build(self, mine: Exchange, rounds: Rounds) -> None:
-        """The candidate, while the first round's inputs are made."""
-        with self._failures():
-            rounds.begin()
-        with rounds.sharing.or_dropped():
-            self._built(mine)
-        rounds.level = self.declared
-
-    def _built(self, mine: Exchange) -> None:
+    def _build(self, mine: Exchange) -> None:
         try:
             built = mine.ask("build", Built, candidate=str(self.candidate), seed=self.session.workload_seed)
         except WorkerFailed as error:
@@ -327,9 +306,12 @@ class _Judgement:
             raise _Refused(
                 "WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
 
-    def _check_outputs(self, rounds: Rounds) -> None:
+    def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
+        rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
+                        self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)
         with self._failures():
+            rounds.share_inputs()
             rounds.run()
             name, self.correctness = rounds.verdict()
             self.reproducer = rounds.reproducer
@@ -339,6 +321,7 @@ class _Judgement:
         changed = self._changed()
         if changed:
             raise _Refused("CHEAT", changed)
+        return rounds
 
     def _sanitize(self) -> None:
         """compute-sanitizer, where it was asked for: an error in a kernel of the candidate's own ends the judgement."""

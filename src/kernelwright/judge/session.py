@@ -102,15 +102,11 @@ class ReferenceSession:
             scratch.remove()
         self._scratch.clear()
 
-    def tell_to_end(self) -> None:
-        """Have the reference's process end beside the candidate's: `rest` waits for it, `ready` starts another."""
-        if self.worker is not None:
-            self.worker.tell_to_end()
-
     def rest(self) -> None:
         """End the reference's process, and with it the memory it holds; `ready` starts another."""
         if self._spare is not None:
-            self.tell_to_end()
+            if self.worker is not None:
+                self.worker.tell_to_end()
             self._spare.end()
             self._spare = None
         if self.worker is not None:

@@ -6,8 +6,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,6 @@ class Sharing:
     seeds: Seeds
     folder: Path
     """Both processes read it."""
-    waited_s: float = field(default=0.0, init=False)
-    """Seconds in which the parent did nothing but wait for inputs."""
     _asked: tuple[int, Path] | None = field(default=None, init=False)
     """What is being made."""
     _made: tuple[int, Path, InputsMade | WorkerFailed] | None = field(default=None, init=False)
@@ -57,7 +53,7 @@ class Sharing:
         if self._made is not None and self._made[0] != number:
             self.drop()
         if self._made is None:
-            self.begin(number, kind)
+            self._begin(number, kind)
             self.settle()
         assert self._made is not None
         (_, made_at, made), self._made = self._made, None
@@ -65,11 +61,16 @@ class Sharing:
         try:
             if isinstance(made, WorkerFailed):
                 raise made
-            with self.or_dropped():
-                if upcoming is not None and self._has_room(made_at):
-                    self.begin(*upcoming)
-                os.replace(made_at, file)
-                self.candidate.ask("take_inputs", Done, round=number, file=str(file), plain=made.plain)
+            if upcoming is not None and self._has_room(made_at):
+                self._begin(*upcoming)
+            os.replace(made_at, file)
+            self.candidate.ask("take_inputs", Done, round=number, file=str(file), plain=made.plain)
+        except Exception:
+            self.drop()
+            raise
+        except BaseException:
+            self.drop(within_s=0.0)
+            raise
         finally:
             remove(made_at)
             remove(file)
@@ -83,7 +84,6 @@ class Sharing:
         if self._asked is None:
             return
         (number, file), self._asked = self._asked, None
-        start = time.monotonic()
         try:
             self._made = number, file, side.receive("make_inputs", InputsMade)
         except WorkerFailed as error:
@@ -94,26 +94,12 @@ class Sharing:
         except BaseException:
             remove(file)
             raise
-        finally:
-            self.waited_s += time.monotonic() - start
 
     def forget(self, number: int) -> None:
         """A round that is over and not to be timed: neither process holds its inputs any more."""
         self.settle()
         for side in (self.reference, self.candidate):
             side.ask("forget", Done, round=number)
-
-    @contextlib.contextmanager
-    def or_dropped(self) -> Iterator[None]:
-        """What is made ahead is dropped where this fails; an interrupt waits for nothing."""
-        try:
-            yield
-        except Exception:
-            self.drop()
-            raise
-        except BaseException:
-            self.drop(within_s=0.0)
-            raise
 
     def drop(self, within_s: float = DROP_S) -> None:
         """What was made ahead is not needed: the reference can be asked for other things again, or its process is ended after `within_s`,
@@ -127,8 +113,7 @@ class Sharing:
             with contextlib.suppress(WorkerFailed, OutOfTime):
                 self.reference.ask("forget", Done, round=number)
 
-    def begin(self, number: int, kind: SurveyedKind | None = None) -> None:
-        """Have one round's inputs made. Raises WorkerFailed."""
+    def _begin(self, number: int, kind: SurveyedKind | None) -> None:
         file = self.reference.folder / f"{secrets.token_hex(8)}.tensors"
         other: dict[str, Any] = {} if kind is None else {"kind": kind.kind, "free": kind.free}
         self.reference.worker.send("make_inputs", round=number, seed=self.seed(number), file=str(file), **other)

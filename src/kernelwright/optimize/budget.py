@@ -94,7 +94,7 @@ JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
 """On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
 the timing (H200: 2.4 to 8.6)."""
 INPUTS_MADE = 5
-"""A judgement waits so often for inputs to be made: at the load, in the survey of the workload, and for three rounds."""
+"""A judgement waits so often for inputs to be made, at least: at the load, in the survey of the workload, and for three rounds."""
 SETUP_S = 3.0
 """Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches and torch imported beforehand
 (over the ledgers of docs/predictions.md 2 s on GPUs, 3 s on a CPU)."""
@@ -154,12 +154,14 @@ def _cold(rows: Iterable[Experiment], has_products: bool) -> str:
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
                      on_gpu: bool = False, inputs_s: float | None = None) -> float:
     """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up, here or else in earlier runs on
-    this machine and with inputs that take inputs_s to make, and what is not cached of its own."""
+    this machine, with inputs that take inputs_s to make, and what is not cached of its own."""
     seen = judgements_s(done)
     own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
     own = max(own, SETUP_S if row is None or not is_cheap(row.passes) else 0.0)
-    usual = (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0)
-    return (statistics.median(seen) if seen else usual) + own
+    if seen:
+        return statistics.median(seen) + own
+    known = (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu])
+    return max(known, min(known, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0)) + own  # those runs may be of this workload
 
 
 def judgements_s(done: Iterable[Experiment]) -> list[float]:

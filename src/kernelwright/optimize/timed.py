@@ -101,9 +101,9 @@ class TimedSearch(Search):
         queue = self._queue(self.view())
         if top is None:
             row = queue[0] if queue else None
-            one = self._judgement_s(row)
-            held, most = one + self._judgement_s(row, inputs=False), JUDGING_SHARE * self.budget.total_s
-            return self.budget.left_s() - min(held + one if 2 * held <= most else held, most)
+            further, most = self._judgement_s(row, inputs=False), JUDGING_SHARE * self.budget.total_s
+            held = self._judgement_s(row) + further
+            return self.budget.left_s() - min(held + further if 2 * held <= most else held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
         open_ = self._ablation()
         ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))

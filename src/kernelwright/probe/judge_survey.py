@@ -26,14 +26,14 @@ BINNING = frozenset({"bucketize", "searchsorted"})
 
 
 class Survey:
-    """Runs a copy of the reference, on copies of the inputs that were loaded with it: its own state stays as it was loaded."""
+    """Runs a copy of the reference: the reference's own state stays as it was loaded."""
 
     def __init__(self, workload: LoadedWorkload, state: dict[str, torch.Tensor], seed: int) -> None:
         self.workload = workload
         self.state = state
         self.seed = seed
         self.fn = copied(workload.model, None)
-        self.inputs: Inputs = (workload.args, workload.kwargs)
+        self.inputs, _ = fresh_inputs(workload, seed, None)
         start = time.perf_counter()
         self.output, self.hazardous = self._first()
         self.call_s = time.perf_counter() - start
