@@ -426,8 +426,10 @@ def test_what_is_said_of_kernelbench_at_tf32_is_what_was_measured(tmp_path):
     assert of("MiniGPT")["ladder_missing"] and not of("LayerNorm")["confirmed"] and not of("CrossEntropy")["confirmed"]
     assert len(below) == 7 and "AlexNet" in min(found, key=lambda row: row["over"])["workload"]
     assert {name for name in more if "max_autotune" not in of(name)["rung"]} == {of("MLP")["workload"], of("NewGelu")["workload"]}
-    assert f"AlexNet's search took {of('AlexNet')['used_s']:.1f} s" in said
     unpack(LEDGERS, tmp_path)
+    alex = tmp_path / "ledgers" / "h200zj_kb_level3_5_tf32-60s"
+    by_then = json.loads((alex / "state.json").read_text())["baseline_s"] + sum(row.elapsed_s for row in Ledger(alex / "ledger.jsonl").rows)
+    assert f"AlexNet's search took {of('AlexNet')['used_s']:.1f} s: its judgement was ended for want of time, after {by_then:.0f} s" in said
 
     def ledger(run: str) -> list:
         return Ledger(tmp_path / "ledgers" / run / "ledger.jsonl").rows

@@ -226,7 +226,7 @@ def get_model_and_input():
 
 
 def test_an_original_whose_time_is_up_ends_beside_the_candidate(tmp_path, monkeypatch):
-    """Each took a second with 0.6 GiB on a GPU: one after the other they ended a search 0.3 s after its budget."""
+    """One that holds a GPU's memory takes a moment to end: a budget has two seconds for all of them."""
     (tmp_path / "slow.py").write_text(SLOW)
     log: list[str] = []
     for name in ("tell_to_end", "close"):
