@@ -31,6 +31,8 @@ class FakeScreener:
         self.tuning_s = 30.0
         self.most = 3
         self.ended_ahead = 0
+        self.let_end_at: list[tuple[float, int]] = []
+        """When its processes were told to end, and how many of the judge's sessions were open."""
         self.ready: dict[str, tuple[float, float]] = {}
         """By file: until when it is compiled, and from when it is."""
 
@@ -84,6 +86,9 @@ class FakeScreener:
 
     def end_ahead(self):
         self.ended_ahead += 1
+
+    def let_end(self):
+        self.let_end_at.append((self.stages.clock.now, self.stages.open))
 
 
 class Stages(FakeStages):

@@ -192,6 +192,16 @@ def test_in_a_short_budget_the_best_screened_one_is_all_that_is_judged(workload)
     assert judged(stages)[:1] == [max(screens, key=lambda name: screens[name])] and outcome.kept and outcome.speedup >= 1.9
 
 
+def test_where_a_judgement_took_the_time_that_was_left_the_screens_processes_end_beside_the_judges(workload):
+    stages = Stages({"fold_conv_bn": 1.9}, seconds={"cheap": 100.0, "compile": 100.0, "autotune": 100.0})
+    outcome = run(workload, stages, budget_s=60.0)
+    assert any(row.reason.startswith("not judged: ") for row in rows(outcome).values())
+    assert stages.screener.let_end_at == [(58.0, 1)], "while the judge's session is open"
+    with_time = Stages()
+    run(workload, with_time)
+    assert with_time.screener.let_end_at == [] and with_time.screener.ended_ahead
+
+
 def test_a_screen_is_told_what_the_budget_has_left_for_it(workload):
     stages = Stages()
     plain, asked = stages.screener.screen, []

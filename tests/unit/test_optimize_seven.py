@@ -213,6 +213,9 @@ class Stages(FakeStages):
     def end_ahead(self):
         pass
 
+    def let_end(self):
+        pass
+
     def judge(self, file, precision, seconds, effort=USUAL):
         passes = self.passes_of(file)
         name = ("optimized:" if file.name == "optimized.py" else "") + "+".join(passes)

@@ -358,3 +358,15 @@ def test_what_compiles_ahead_ends_with_the_search_and_the_screen_goes_on(bench):
         screener.end_ahead()
         assert compiler.worker.closed and screener._ahead == [] and bench.ends == ["told", "ended"]
         assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed" and len(bench.workers) == 2, "in the same process"
+
+
+def test_processes_that_are_let_end_are_waited_for_at_the_end_and_a_later_screen_has_another(bench):
+    """AlexNet, 60 s on an H200: those of the screen ended after the judge's, and the search took 60.3 s."""
+    with bench.screener() as screener:
+        screener.screen(Ask(FILE, "equal", 30.0))
+        screener.compile_ahead([FILE], 30.0)
+        screener.let_end()
+        screener.end_ahead()
+        assert bench.ends == ["told"] * 2 and not screener.begun(FILE), "nothing is waited for"
+        assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed" and len(bench.workers) == 3
+    assert bench.ends == ["told"] * 3 + ["ended"] * 3 and all(worker.closed for worker in bench.workers)

@@ -130,6 +130,8 @@ class Screener:
     _spares: list[Worker] = field(default_factory=list, init=False)
     """Started by `prepare` and not needed yet."""
     _ahead: list[_Compiler] = field(default_factory=list, init=False)
+    _ending: list[Worker] = field(default_factory=list, init=False)
+    """Told to end, and not waited for yet."""
     _begun: set[Path] = field(default_factory=set, init=False)
     """Given to a process that compiles ahead: once each."""
     _compiled: set[Path] = field(default_factory=set, init=False)
@@ -148,6 +150,11 @@ class Screener:
         """End all processes. Safe to repeat."""
         self._end_all()
         self._scratch.remove()
+
+    def let_end(self) -> None:
+        """Tell all processes to end; `close` waits for them, and others may end meanwhile. What is asked for later starts new ones."""
+        self._ending += self._told_to_end(self._worker)
+        self._worker = None
 
     def prepare(self) -> None:
         """Start the process that screens and those that compile ahead, where this machine has room for them: they import what compilers
@@ -208,8 +215,7 @@ class Screener:
         return any(compiler.busy and compiler.file in files for compiler in self._ahead)
 
     def end_ahead(self) -> None:
-        """End all processes but the one that screens. What they were busy with counts as not begun."""
-        self._begun -= {compiler.file for compiler in self._ahead if compiler.busy}
+        """End all processes but the one that screens."""
         self._end(None)
 
     def _collect(self) -> None:
@@ -330,16 +336,23 @@ class Screener:
     def _end_all(self) -> None:
         self._end(self._worker)
         self._worker = None
+        for one in self._ending:
+            one.close()
+        self._ending.clear()
 
     def _end(self, worker: Worker | None) -> None:
-        """This one, those that compile ahead and those that were started for it."""
-        ended = [*([worker] if worker is not None else []), *(compiler.worker for compiler in self._ahead), *self._spares]
-        for one in ended:
-            one.tell_to_end()
-        for one in ended:
+        for one in self._told_to_end(worker):
             one.close()
+
+    def _told_to_end(self, worker: Worker | None) -> list[Worker]:
+        """This one, those that compile ahead and those that were started for it. What they were busy with counts as not begun."""
+        told = [*([worker] if worker is not None else []), *(compiler.worker for compiler in self._ahead), *self._spares]
+        for one in told:
+            one.tell_to_end()
+        self._begun -= {compiler.file for compiler in self._ahead if compiler.busy}
         self._ahead.clear()
         self._spares.clear()
+        return told
 
     def _rest(self) -> None:
         if self._worker is not None:

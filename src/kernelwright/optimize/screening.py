@@ -46,6 +46,9 @@ class Screening(Compiling, Protocol):
     def screen(self, ask: Ask) -> Screen:
         """One candidate. Raises Unusable when the workload itself can't be screened."""
 
+    def let_end(self) -> None:
+        """Tell all processes to end, and wait for none; what is asked for later starts new ones."""
+
 
 @dataclass
 class ScreenedSearch(TimedSearch):
@@ -74,6 +77,8 @@ class ScreenedSearch(TimedSearch):
             self._unusable = True
             self.say(f"candidates can't be screened ({why}): each is judged")
         finally:
+            if self.screening is not None and self.budget.left_s() <= ENDING_S:
+                self.screening.let_end()  # beside the judge's: one that holds a GPU's memory takes a second
             if self._ahead is not None:
                 self._ahead.end()
         if self.screening is not None and not self._unusable:
