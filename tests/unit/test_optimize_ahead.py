@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,9 +14,11 @@ from kernelwright.optimize import ahead, expected, strategy
 from kernelwright.optimize.budget import (
     COMPILED,
     INPUTS_MADE,
+    JUDGEMENT,
     SETUP_S,
     costs_of,
     judge_estimate_s,
+    judgements_s,
     kind,
     screen_estimate_s,
     screens_s,
@@ -98,11 +101,21 @@ def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
 
     assert expect([], inputs_s=1.5) == expect([]) + 1.5 * INPUTS_MADE
     assert expect([], costs={"judgement": 4.0}, inputs_s=1.5) == 4.0 + 1.5 * INPUTS_MADE + SETUP_S
-    assert expect([], costs={"judgement": 25.0}, inputs_s=1.5) == 25.0 + SETUP_S, "earlier runs may have been of this workload"
     assert expect([], costs={"judgement": 4.0}, inputs_s=0.0) == expect([], costs={"judgement": 4.0}) == 4.0 + SETUP_S
     seen = Experiment.model_validate({"index": 1, "name": "no_grad", "passes": ("no_grad",), "precision": "equal",
                                       "candidate_file": "1.py", "status": "judged", "elapsed_s": 6.0, "verdict": verdict("FASTER", 1.2)})
     assert expect([seen], inputs_s=1.5) == expect([seen]), "what it waits for is in what others took"
+
+
+def test_what_another_workload_waits_for_inputs_is_not_expected_of_this_one(workload):
+    """H200: judgements of a product took 26 s, for 1.1 GB of inputs. LeNet, next, kept those twice, and what gives 3x there, compiled, was never begun."""
+    heavy, light = (Stages(inputs_s=inputs_s, seconds=dict.fromkeys(("cheap", "compile", "autotune"), took_s), profile_s=6.0)
+                    for inputs_s, took_s in ((3.2, 26.0), (0.0, 8.0)))
+    assert judgements_s(rows(run(workload, heavy, budget_s=200.0)).values())
+    workload.path.write_text("# another one")
+    outcome = run(workload, light, budget_s=60.0)
+    assert json.loads((outcome.out_dir / "state.json").read_text())["costs"][JUDGEMENT] == 26.0 - INPUTS_MADE * 3.2
+    assert any("compile" in name for name in outcome.kept), light.screener.asked
 
 
 @pytest.mark.parametrize(("operators", "found"), [

@@ -103,7 +103,10 @@ JUDGING_SHARE = 0.65
 PLENTY = 2.0
 """A judgement that can hardly change what is kept is made where so many of them fit in the time left."""
 JUDGEMENT = "judgement"
-"""Key of `costs`, beside the kinds: what a judgement takes on this machine beside the candidate's set-up."""
+"""Key of `costs`, beside the kinds: what a judgement takes on this machine beside the candidate's set-up and the wait for inputs, which is
+the workload's own (H200: 26 s with 1.1 GB of them; the next workload's took 8 s, and its minute was spent on waiting for more)."""
+LEAST_JUDGEMENT_S = 2.0
+"""None takes less, whatever its inputs took."""
 ABLATION_SHARE = 0.15
 """At most this share is held back for ablation, once there is something to ablate."""
 
@@ -153,15 +156,14 @@ def _cold(rows: Iterable[Experiment], has_products: bool) -> str:
 
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
                      on_gpu: bool = False, inputs_s: float | None = None) -> float:
-    """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up, here or else in earlier runs on
-    this machine, with inputs that take inputs_s to make, and what is not cached of its own."""
+    """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up here; else what judgements take on
+    this machine, and the wait for inputs that take inputs_s to make. To it comes what is not cached of its own."""
     seen = judgements_s(done)
     own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
     own = max(own, SETUP_S if row is None or not is_cheap(row.passes) else 0.0)
     if seen:
         return statistics.median(seen) + own
-    known = (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu])
-    return max(known, min(known, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0)) + own  # those runs may be of this workload
+    return (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0) + own
 
 
 def judgements_s(done: Iterable[Experiment]) -> list[float]:
@@ -170,14 +172,17 @@ def judgements_s(done: Iterable[Experiment]) -> list[float]:
             if one.status == "judged" and one.verdict is not None]
 
 
-def costs_of(done: Iterable[Experiment], *, has_products: bool) -> dict[str, float]:
-    """What this run's judgements and screens took, for later runs on this machine; one compilation alone says nothing of later ones."""
+def costs_of(done: Iterable[Experiment], *, has_products: bool, inputs_s: float | None = None) -> dict[str, float]:
+    """What this run's judgements and screens took, for later runs on this machine, of whatever workload; one compilation alone says nothing
+    of later ones. inputs_s: what this workload takes to make its inputs."""
     rows = list(done)
     judged, seen = judgements_s(rows), screens_s(rows, has_products=has_products)
     cold = _cold(rows, has_products)
     once = {cold} if sum(row.screen is not None and _screened_kind(row, has_products) == cold for row in rows) < 2 else set()
     found = {name: statistics.median(seconds) for name, seconds in seen.items() if name not in {COMPILED} | once}
-    return {**found, JUDGEMENT: statistics.median(judged)} if judged else found
+    if not judged:
+        return found
+    return {**found, JUDGEMENT: max(LEAST_JUDGEMENT_S, statistics.median(judged) - INPUTS_MADE * (inputs_s or 0.0))}
 
 
 def usual_costs(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:

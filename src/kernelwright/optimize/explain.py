@@ -103,7 +103,8 @@ def learn(
         workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
         shares=memory.shares_of(context.seen), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
         speedup=memory.screened_speedup(kept) if kept is not None else None,
-        catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s, costs=costs_of(screened, has_products=once(context, has_products)),
+        catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s,
+        costs=costs_of(screened, has_products=once(context, has_products), inputs_s=context.facts.inputs_s),
         trials=tuple(memory.trials_of(screened)[:1000]))
     try:
         store = memory.store_for(state.device_name, state.torch_version)

@@ -62,7 +62,7 @@ class Lesson(Record):
     """Passes of what was best at each precision and kept; the best first."""
     speedup: float | None = None
     costs: dict[str, float] = Field(default_factory=dict)
-    """What it took here, in seconds: a judgement beside the candidate's set-up (JUDGEMENT), a screen of each kind."""
+    """What it took here, in seconds: a judgement (budget.JUDGEMENT), a screen of each kind."""
     catalogue: str = ""
     """Hash of the passes there were (catalogue_of)."""
     searched_s: float = 0.0
