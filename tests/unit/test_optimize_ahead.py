@@ -108,7 +108,8 @@ def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
 
 
 def test_what_another_workload_waits_for_inputs_is_not_expected_of_this_one(workload):
-    """H200: judgements of a product took 26 s, for 1.1 GB of inputs. LeNet, next, kept those twice, and what gives 3x there, compiled, was never begun."""
+    """H200: judgements of a product took 26 s, for 1.1 GB of inputs. LeNet, next, kept those twice, and
+    what gives 3x there, compiled, was never begun."""
     heavy, light = (Stages(inputs_s=inputs_s, seconds=dict.fromkeys(("cheap", "compile", "autotune"), took_s), profile_s=6.0)
                     for inputs_s, took_s in ((3.2, 26.0), (0.0, 8.0)))
     assert judgements_s(rows(run(workload, heavy, budget_s=200.0)).values())
