@@ -32,7 +32,7 @@ class FakeScreener:
         self.most = 3
         self.ended_ahead = 0
         self.let_end_at: list[tuple[float, int]] = []
-        """When its processes were told to end, and how many of the judge's sessions were open."""
+        """When its processes were told to end, and how many of the judge's sessions were open; before those that compile ahead ended."""
         self.ready: dict[str, tuple[float, float]] = {}
         """By file: until when it is compiled, and from when it is."""
 
@@ -88,6 +88,7 @@ class FakeScreener:
         self.ended_ahead += 1
 
     def let_end(self):
+        assert not self.ended_ahead, "that waits for some of them"
         self.let_end_at.append((self.stages.clock.now, self.stages.open))
 
 

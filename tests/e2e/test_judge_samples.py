@@ -37,7 +37,7 @@ ONE_ELEMENT = """    def call(x, cache):
 """
 LATE = """    def call(x, cache):
         def write():
-            time.sleep(0.3)
+            time.sleep(2.0)
             with torch.no_grad():
                 cache.copy_(x + 1.0)
         threading.Thread(target=write, daemon=True).start()

@@ -15,6 +15,7 @@ from kernelwright.optimize.budget import (
     COMPILED,
     INPUTS_MADE,
     JUDGEMENT,
+    LEAST_JUDGEMENT_S,
     SETUP_S,
     costs_of,
     judge_estimate_s,
@@ -100,11 +101,15 @@ def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
         return judge_estimate_s(None, done, on_gpu=True, **known)
 
     assert expect([], inputs_s=1.5) == expect([]) + 1.5 * INPUTS_MADE
-    assert expect([], costs={"judgement": 4.0}, inputs_s=1.5) == 4.0 + 1.5 * INPUTS_MADE + SETUP_S
-    assert expect([], costs={"judgement": 4.0}, inputs_s=0.0) == expect([], costs={"judgement": 4.0}) == 4.0 + SETUP_S
+    assert expect([], costs={JUDGEMENT: 4.0}, inputs_s=1.5) == 4.0 + 1.5 * INPUTS_MADE + SETUP_S
+    assert expect([], costs={JUDGEMENT: 4.0}, inputs_s=0.0) == expect([], costs={JUDGEMENT: 4.0}) == 4.0 + SETUP_S
     seen = Experiment.model_validate({"index": 1, "name": "no_grad", "passes": ("no_grad",), "precision": "equal",
                                       "candidate_file": "1.py", "status": "judged", "elapsed_s": 6.0, "verdict": verdict("FASTER", 1.2)})
     assert expect([seen], inputs_s=1.5) == expect([seen]), "what it waits for is in what others took"
+    later = seen.model_copy(update={"index": 2, "elapsed_s": 8.0})
+    lesson = costs_of([later, seen.model_copy(update={"elapsed_s": 10.0})], has_products=True, inputs_s=1.0)
+    assert lesson[JUDGEMENT] == 5.0, "the first waits at its load and in the survey too"
+    assert costs_of([seen], has_products=True, inputs_s=9.0)[JUDGEMENT] == LEAST_JUDGEMENT_S
 
 
 def test_what_another_workload_waits_for_inputs_is_not_expected_of_this_one(workload):

@@ -23,7 +23,7 @@ from kernelwright.model.verdict import Experiment
 from kernelwright.model.workload import TensorSpec
 from kernelwright.optimize import explain, strategy
 from kernelwright.optimize.audits import CLOSING_S
-from kernelwright.optimize.budget import costs_of, screens_s
+from kernelwright.optimize.budget import JUDGEMENT, costs_of, screens_s
 from kernelwright.optimize.confirm import USUAL, is_audit
 from kernelwright.optimize.expected import as_screened, evidence, hope, hoped, modelled
 from kernelwright.optimize.ledger import NOT_BEGUN, Ledger
@@ -691,7 +691,7 @@ def test_what_was_not_begun_and_what_was_not_judged_is_said_once(workload):
 
 def test_small_gains_of_cheap_passes_hold_no_time_back_that_a_compilation_needs(workload, monkeypatch):
     """Two CPU cores, 60 s: gains of 3% by the screen were judged, none was FASTER, and what gave 1.6x, compiled, was never begun."""
-    monkeypatch.setattr(explain, "usual_costs", lambda _lessons: {"cheap": 2.3, "compile": 19.4, "judgement": 9.3})
+    monkeypatch.setattr(explain, "usual_costs", lambda _lessons: {"cheap": 2.3, "compile": 19.4, JUDGEMENT: 9.3})
     machine = Machine({"aten::cudnn_convolution": (0.97, 9), "aten::batch_norm": (0.03, 9)}, 1.0,
                       table(560, 350, 600, 400, 9e9, 9e9, 9e9, 9e9), 560, (((16, 3, 64, 64), "float32"),), (((16, 10), "float32"),),
                       splits=False, factors={"channels_last": 0.985, "fold_conv_bn": 0.99})
@@ -718,4 +718,4 @@ def test_what_a_run_took_is_known_to_the_next_one(workload):
     run(workload, Stages(SEVEN["mlp"]), budget_s=180.0)
     workload.path.write_text("# another one")
     state = json.loads((run(workload, Stages(SEVEN["sdpa"]), budget_s=60.0).out_dir / "state.json").read_text())
-    assert 5.0 < state["costs"]["judgement"] < 14.0 and state["costs"]["compile"] > 2.0
+    assert 5.0 < state["costs"][JUDGEMENT] < 14.0 and state["costs"]["compile"] > 2.0

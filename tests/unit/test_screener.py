@@ -370,3 +370,20 @@ def test_processes_that_are_let_end_are_waited_for_at_the_end_and_a_later_screen
         assert bench.ends == ["told"] * 2 and not screener.begun(FILE), "nothing is waited for"
         assert screener.screen(Ask(FILE, "equal", 30.0)).status == "timed" and len(bench.workers) == 3
     assert bench.ends == ["told"] * 3 + ["ended"] * 3 and all(worker.closed for worker in bench.workers)
+
+
+def test_an_interrupt_while_processes_end_loses_none_of_them(bench):
+    with bench.screener() as screener:
+        screener.prepare()
+        screener.screen(Ask(FILE, "equal", 30.0))
+        spare, ended = bench.workers[1], FakeWorker.close
+
+        def interrupted() -> None:
+            spare.close = lambda: ended(spare)
+            raise KeyboardInterrupt
+
+        spare.close = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            screener.end_ahead()
+        assert not spare.closed
+    assert all(worker.closed for worker in bench.workers)

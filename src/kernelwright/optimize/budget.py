@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..judge.options import MIN_ROUNDS
 from ..model.verdict import Experiment
 from .passes import CATALOGUE
 from .passes.base import LAYER_COMPILE
@@ -94,7 +95,8 @@ JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
 """On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
 the timing (H200: 2.4 to 8.6)."""
 INPUTS_MADE = 5
-"""A judgement waits so often for inputs to be made, at least: at the load, in the survey of the workload, and for three rounds."""
+"""The first judgement of a session waits so often for inputs to be made, at least: at the load, in the survey of the workload, and for
+each round (MIN_ROUNDS). Later ones wait for those of the rounds alone."""
 SETUP_S = 3.0
 """Set-up of a candidate that compiles in a process of its own, everything being in the compilers' caches and torch imported beforehand
 (over the ledgers of docs/predictions.md 2 s on GPUs, 3 s on a CPU)."""
@@ -102,9 +104,9 @@ JUDGING_SHARE = 0.65
 """At most this share of the budget is held back for judging finalists and what follows, while none was judged."""
 PLENTY = 2.0
 """A judgement that can hardly change what is kept is made where so many of them fit in the time left."""
-JUDGEMENT = "judgement"
-"""Key of `costs`, beside the kinds: what a judgement takes on this machine beside the candidate's set-up and the wait for inputs, which is
-the workload's own (H200: 26 s with 1.1 GB of them; the next workload's took 8 s, and its minute was spent on waiting for more)."""
+JUDGEMENT = "judgement without inputs"
+"""Key of `costs`, beside the kinds: what a judgement takes on this machine less the candidate's set-up and the wait for inputs, which is
+the workload's own (H200: 26 s with 1.1 GB of them; of the next workload's minute 65% were held back for two such, and its took 8 s)."""
 LEAST_JUDGEMENT_S = 2.0
 """None takes less, whatever its inputs took."""
 ABLATION_SHARE = 0.15
@@ -167,8 +169,8 @@ def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: 
 
 
 def judgements_s(done: Iterable[Experiment]) -> list[float]:
-    """Seconds of each judgement that came to an end, less the candidate's set-up."""
-    return [max(0.0, one.elapsed_s - (one.verdict.candidate_setup_s or 0.0)) for one in done
+    """Seconds of each judgement that came to an end, the first one first, less the candidate's set-up."""
+    return [max(0.0, one.elapsed_s - (one.verdict.candidate_setup_s or 0.0)) for one in sorted(done, key=lambda row: row.index)
             if one.status == "judged" and one.verdict is not None]
 
 
@@ -182,7 +184,9 @@ def costs_of(done: Iterable[Experiment], *, has_products: bool, inputs_s: float 
     found = {name: statistics.median(seconds) for name, seconds in seen.items() if name not in {COMPILED} | once}
     if not judged:
         return found
-    return {**found, JUDGEMENT: max(LEAST_JUDGEMENT_S, statistics.median(judged) - INPUTS_MADE * (inputs_s or 0.0))}
+    waited = [INPUTS_MADE, *[MIN_ROUNDS] * (len(judged) - 1)]
+    own = [seconds - times * (inputs_s or 0.0) for seconds, times in zip(judged, waited, strict=True)]
+    return {**found, JUDGEMENT: max(LEAST_JUDGEMENT_S, statistics.median(own))}
 
 
 def usual_costs(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -153,7 +153,7 @@ class Screener:
 
     def let_end(self) -> None:
         """Tell all processes to end; `close` waits for them, and others may end meanwhile. What is asked for later starts new ones."""
-        self._ending += self._told_to_end(self._worker)
+        self._tell_to_end(self._worker)
         self._worker = None
 
     def prepare(self) -> None:
@@ -216,7 +216,7 @@ class Screener:
 
     def end_ahead(self) -> None:
         """End all processes but the one that screens."""
-        self._end(None)
+        self._wait_for(self._tell_to_end(None))
 
     def _collect(self) -> None:
         """Take what the processes that compile ahead have replied; end those of no use."""
@@ -334,25 +334,25 @@ class Screener:
         return Unusable(verdict_of(error)[1])
 
     def _end_all(self) -> None:
-        self._end(self._worker)
+        self._tell_to_end(self._worker)
         self._worker = None
-        for one in self._ending:
-            one.close()
-        self._ending.clear()
+        self._wait_for(self._ending)
 
-    def _end(self, worker: Worker | None) -> None:
-        for one in self._told_to_end(worker):
-            one.close()
-
-    def _told_to_end(self, worker: Worker | None) -> list[Worker]:
+    def _tell_to_end(self, worker: Worker | None) -> list[Worker]:
         """This one, those that compile ahead and those that were started for it. What they were busy with counts as not begun."""
         told = [*([worker] if worker is not None else []), *(compiler.worker for compiler in self._ahead), *self._spares]
-        for one in told:
-            one.tell_to_end()
+        self._ending += told  # first: whatever interrupts this, `close` ends them
         self._begun -= {compiler.file for compiler in self._ahead if compiler.busy}
         self._ahead.clear()
         self._spares.clear()
+        for one in told:
+            one.tell_to_end()
         return told
+
+    def _wait_for(self, told: Sequence[Worker]) -> None:
+        for one in list(told):
+            one.close()
+            self._ending.remove(one)
 
     def _rest(self) -> None:
         if self._worker is not None:

@@ -77,7 +77,7 @@ class ScreenedSearch(TimedSearch):
             self._unusable = True
             self.say(f"candidates can't be screened ({why}): each is judged")
         finally:
-            if self.screening is not None and self.budget.left_s() <= ENDING_S:
+            if self.screening is not None and self.budget.left_s() <= 2 * ENDING_S:  # too little for anything more
                 self.screening.let_end()  # beside the judge's: one that holds a GPU's memory takes a second
             if self._ahead is not None:
                 self._ahead.end()
