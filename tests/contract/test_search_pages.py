@@ -190,7 +190,7 @@ def test_what_is_said_of_calls_from_end_to_end_is_what_was_measured(tmp_path):
     ("h200", "equal", 60.0), ("h200", "equal", 120.0), ("h200", "bf16", 60.0), ("h200", "bf16", 120.0), ("h200", "tf32", 120.0),
     ("compiled-h200", "equal", 120.0), ("h100", "equal", 120.0), ("h100", "bf16", 120.0),
     ("h100", "tf32", 120.0),
-    ("cpu", "equal", 60.0),
+    ("cpu", "equal", 60.0), ("cpu-xeon", "equal", 60.0),
     ("kernelbench-h200", "equal", 60.0), ("kernelbench-h200", "equal", 120.0), ("kernelbench-h200", "bf16", 60.0),
     ("kernelbench-h200", "tf32", 60.0),
     ("kernelbench-h100", "equal", 60.0), ("kernelbench-h100", "equal", 120.0)])
@@ -198,10 +198,11 @@ def test_the_short_table_is_what_was_measured(runs, precision, budget_s):
     rows_of = json.loads((ROOT / "docs" / "search-runs" / f"{runs}.json").read_text())["rows"]
     found = [row for row in rows_of if (row["precision"], row["budget_s"]) == (precision, budget_s)]
     over = [row["over"] for row in found if row["over"] is not None]
-    card = runs.split("-")[-1].upper()
-    named = {"cpu": "small examples", "compiled-h200": "examples, compiled"}.get(
+    processor = {"cpu": "EPYC", "cpu-xeon": "Xeon(R)"}.get(runs)
+    card = "CPU" if processor else runs.split("-")[-1].upper()
+    named = {"cpu": "small examples", "cpu-xeon": "small examples", "compiled-h200": "examples, compiled"}.get(
         runs, "KernelBench" if "kernelbench" in runs else "examples")
-    assert {row["device_name"].split()[1] for row in found} == {"EPYC" if runs == "cpu" else card}
+    assert {row["device_name"].split()[1] for row in found} == {processor or card}
     cells = [f"[{named}](search-runs/{runs}.md)", precision, f"{budget_s:g}", card, str(len(found)),
              f"{pages.geometric_mean(row['speedup'] for row in found):.2f}x, {min(row['speedup'] for row in found):.2f}x",
              "n/a" if not over else f"{pages.geometric_mean(over):.2f}x, {min(over):.2f}x" + (
@@ -238,7 +239,7 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
             if row.verdict is not None and row.verdict.speedup is not None:
                 roles.setdefault(row.verdict.speedup, set()).add(row.tags.get("role", "candidate"))
                 confirmed[row.verdict.speedup] = any(one.kept and is_confirmation(one) for one in rows_of)
-    found = [row for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu")
+    found = [row for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu", "cpu-xeon")
              for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]
              if row["kept"] != "nothing" and row["asked"] == row["precision"]]
     assert len(found) > 50
@@ -304,6 +305,39 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert slow.screen.status == "timed" and ended.screen.status == "out_of_budget"
     paces = [row["per_minute"] for row in found.values()]
     assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said
+
+
+def test_what_is_said_of_two_cores_of_a_xeon_is_what_was_measured(tmp_path):
+    folder, text = ROOT / "docs" / "search-runs", " ".join((ROOT / "docs" / "search.md").read_text().split())
+    rows_of = json.loads((folder / "cpu-xeon.json").read_text())["rows"]
+    assert pages.table(rows_of) == (folder / "cpu-xeon.md").read_text()
+    said = text.split("The same [on two cores of an Intel Xeon]")[1]
+    found = {row["workload"]: row for row in rows_of}
+    means = [f"{pages.geometric_mean(row[key] for row in rows_of):.2f}x" for key in ("speedup", "over")]
+    assert f"mean {means[0]} over the original, {means[1]} over the best row of the ladder, six faster, two of them confirmed." in said
+    assert len(found) == 7 and sum(row["speedup"] > 1 for row in rows_of) == 6 and min(row["speedup"] for row in rows_of) == 1.0
+    assert {row["workload"] for row in rows_of if row["confirmed"]} == {"mlp_activations", "lstm_sequence_encoder"}
+    for words, name in (("embedding example comes to {0}, {1} over the ladder,", "embedding_projection"),
+                        ("depthwise example to {0}, {1} over it,", "depthwise_separable_conv"),
+                        ("attention to {0}, {1} over it (`direct_calls`", "sdpa_attention"),
+                        ("MLP to {0}, {1} over it,", "mlp_activations"),
+                        ("the LSTM to {0} (`no_grad`, the best", "lstm_sequence_encoder"),
+                        ("convolutions come to {0}, {1} over the", "conv_block"), ("of GPT-2, {1} of the best row", "gpt2")):
+        assert words.format(*(f"{found[name][key]:.2f}x" for key in ("speedup", "over"))) in said, words
+    assert found["lstm_sequence_encoder"]["kept"] == found["lstm_sequence_encoder"]["rung"] == "no_grad"
+    first, audit = (f"{one[0]:.2f}x" for one in sorted(found["conv_block"]["apart"], reverse=True))
+    assert f"the one judgement before it, {first}." in said and audit == f"{found['conv_block']['speedup']:.2f}x"
+    unpack(LEDGERS, tmp_path)
+    ledgers = {name: tmp_path / "ledgers" / f"cpu17_{name}_equal-60s" for name in found}
+    [audited] = (row for row in Ledger(ledgers["conv_block"] / "ledger.jsonl").rows if is_audit(row))
+    assert audited.verdict.speedup == found["conv_block"]["speedup"]
+    ended = [row.screen for row in Ledger(ledgers["gpt2"] / "ledger.jsonl").rows if row.screen and "compile_default" in row.passes]
+    assert {one.status for one in ended} == {"out_of_budget"}
+    assert "two screens of compiled code were ended after {:.0f} and {:.0f} s".format(*(one.elapsed_s for one in ended)) in said
+    [now], [before] = ({states.load(one).started_utc[:10] for one in (tmp_path / "ledgers").glob(f"cpu{run}_*")} for run in (17, 16))
+    assert (datetime.fromisoformat(now) - datetime.fromisoformat(before)).days == 1 and ", a day later" in said
+    paces = [row["per_minute"] for row in rows_of]
+    assert f"at {min(paces):.1f} to {max(paces):.1f} candidates a minute" in said and all(row["used_s"] <= 60.0 for row in rows_of)
 
 
 def test_what_is_said_of_kernelbench_is_what_was_measured():
@@ -714,7 +748,7 @@ def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_pa
                 one = Kept(candidates[of], confirmation, audit)
                 known[one.least[0]] = one
     marked = 0
-    for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu"):
+    for name in ("h200", "h100", "kernelbench-h200", "kernelbench-h100", "cpu", "cpu-xeon"):
         for row in json.loads((ROOT / "docs" / "search-runs" / f"{name}.json").read_text())["rows"]:
             if row["speedup"] in known and row["asked"] == row["precision"]:
                 both = known[row["speedup"]].apart
