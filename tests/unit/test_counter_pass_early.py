@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from counter_bench import CAPTURES, Bench
-from kernelwright.capture.cpus import free_cpus
+from kernelwright.capture.cpus import free_cpus, usable_cpus
 from kernelwright.capture.gate import Gate
 from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeResult
@@ -171,18 +171,19 @@ def test_nothing_is_started_for_a_gate_that_was_abandoned(tmp_path, monkeypatch)
     assert ncu.calls() == []
 
 
-@pytest.mark.parametrize(("files", "cpus"), [
-    ({"cpu.max": "250000 100000\n"}, 2.5), ({"cpu.max": "max 100000\n"}, 8.0), ({"cpu.max": "nonsense\n"}, 8.0), ({}, 8.0),
-    ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3.0),
-    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8.0)])
-def test_free_cpus_are_those_that_nobody_else_keeps_busy_within_the_containers_limit(tmp_path, monkeypatch, files, cpus):
+@pytest.mark.parametrize(("files", "limit"), [
+    ({"cpu.max": "250000 100000\n"}, 2.5), ({"cpu.max": "1200000 100000\n"}, 12.0), ({"cpu.max": "max 100000\n"}, 64.0),
+    ({"cpu.max": "nonsense\n"}, 64.0), ({}, 64.0), ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3.0),
+    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64.0)])
+def test_cpus_are_those_within_the_containers_limit_and_free_what_nobody_else_keeps_busy(tmp_path, monkeypatch, files, limit):
     for name, text in files.items():
         (tmp_path / "sys/fs/cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys/fs/cgroup" / name).write_text(text)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)), raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (32.0, 0.0, 0.0))
-    assert free_cpus(dataclasses.replace(real_system(), root=tmp_path)) == cpus
+    assert usable_cpus(tmp_path) == min(16, limit)
+    assert free_cpus(dataclasses.replace(real_system(), root=tmp_path)) == min(8, limit)
 
 
 def test_a_gates_time_counts_from_its_opening(tmp_path):

@@ -1,4 +1,4 @@
-"""How many CPUs are free for work beside a measurement."""
+"""How many CPUs there are for own work."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from pathlib import Path
 from .system_view import SystemView
 
 
+def usable_cpus(root: Path = Path("/")) -> float:
+    """CPUs that this process may use: those it may run on, within the container's limit. root: where the file system begins."""
+    return min(_allowed(), _quota(root))
+
+
 def free_cpus(view: SystemView) -> float:
-    """CPUs that this process may use, less those that others keep busy (the load average of the last minute, which counts the whole
-    machine: our share of it). To be asked before own work starts."""
-    every = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else every
+    """Those less what others keep busy (the load average of the last minute, which counts the whole machine: our share of it). To be
+    asked before own work starts."""
     load = 0.0
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: Windows has none
         load = os.getloadavg()[0]
-    return min(usable * max(0.0, 1 - load / every), _quota(view.root))
+    return min(_allowed() * max(0.0, 1 - load / (os.cpu_count() or 1)), _quota(view.root))
+
+
+def _allowed() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quota(root: Path) -> float:

@@ -7,13 +7,13 @@ anything is timed.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..capture.cpus import usable_cpus
 from ..model.workload import WorkloadRef
 from .channel import REPORT_S, Worker, WorkerFailed
 from .confine import Confinement, available_bytes
@@ -102,7 +102,7 @@ class Spare:
 def worthwhile(workload: WorkloadRef) -> bool:
     """Whether this machine has room for processes that only wait, and nothing in the workload's files must come before they import what
     compilers need: a variable that it sets for them."""
-    if (os.cpu_count() or 1) < LEAST_CORES or available_bytes() < LEAST_MEMORY_BYTES:
+    if usable_cpus() < LEAST_CORES or available_bytes() < LEAST_MEMORY_BYTES:
         return False
     files = (workload.path, *([workload.source.path] if workload.source is not None else []))
     return not any(SETS_VARIABLES.search(file.read_bytes()) for file in files if file.is_file())

@@ -22,6 +22,7 @@ from types import TracebackType
 from pydantic import Field, ValidationError
 
 from ..capture.byte_code import byte_code_variables
+from ..capture.cpus import usable_cpus
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..judge.channel import REPORT_S, Worker, WorkerFailed
@@ -198,7 +199,7 @@ class Screener:
 
     def processes(self) -> int:
         """How many may compile ahead on this machine."""
-        return compilers(os.cpu_count() or 1)
+        return compilers(usable_cpus())
 
     def begun(self, file: Path) -> bool:
         """Whether a process was given it, whatever became of that."""
@@ -438,9 +439,9 @@ class _Compiler:
         return self.worker._pending is not None
 
 
-def compilers(cores: int) -> int:
+def compilers(cores: float) -> int:
     """How many processes may compile ahead on so many cores."""
-    return max(0, min(MOST_COMPILERS, cores // CORES_A_COMPILER - 1))
+    return max(0, min(MOST_COMPILERS, int(cores // CORES_A_COMPILER) - 1))
 
 
 def _asked(worker: Worker, op: str, shape: type[R], limit_s: float, left_s: float, fields: dict[str, object]) -> R:
