@@ -35,6 +35,7 @@ FACTS = {
     "docs/optimize.md": [
         (r"confirmation: ([\d.]+) times its own seconds \(([\d.]+) times where it was screened before\)",
          (budget.RESERVE_MARGIN, budget.SCREENED_MARGIN)),
+        (r"(\d+) s more at least than both\), and twice the (\d+) s in which", (budget.START_S, budget.ENDING_S)),
         (r"with up to (\d+) s of timing \(five times the pairs; at least (\d+) s", (confirm.LONG_TIMING_S, confirm.WORTH_TIMING_S)),
         (r"share one error budget of (\d+)%", (100 * ALPHA,)),
         (r"and the report take at most (\d+) s more", (audits.CLOSING_S,)),

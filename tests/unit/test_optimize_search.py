@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.errors import BadInput, WorkloadFailed
-from kernelwright.optimize.budget import confirmation_reserve_s, reference_start_s
+from kernelwright.optimize.budget import ENDING_S, confirmation_reserve_s, reference_start_s
 from kernelwright.optimize.confirm import USUAL, Effort
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
@@ -219,7 +219,7 @@ def test_when_nothing_is_confirmed_the_search_goes_on_with_the_budget_that_is_le
     stages = FakeStages({"compile_default": 1.5, "optimized:compile_default, no_grad": 1.0, "compile_max_autotune_no_cudagraphs": 2.0},
                         seconds={"autotune": 22.0})
     outcome = run(workload, stages, said, budget_s=95.0)
-    assert "no candidate was confirmed and 26 s are left: the search goes on" in said
+    assert "no candidate was confirmed and 27 s are left: the search goes on" in said
     assert outcome.kept == ("compile_max_autotune_no_cudagraphs", "no_grad")
     judged = judged_candidates(stages)
     assert len(judged) == len(set(judged)), "nothing is judged twice"
@@ -425,6 +425,6 @@ def test_the_reserve_covers_a_fresh_process_of_the_original(workload):
             judged_row(2, "cudnn_benchmark").model_copy(update={"elapsed_s": 8.0}),
             judged_row(3, "cuda_graph").model_copy(update={"elapsed_s": 9.0})]
     assert reference_start_s(done) == 12.0
-    assert confirmation_reserve_s(done[2], done, 600.0) >= 9.0 + 12.0
-    assert confirmation_reserve_s(done[0], done[:1], 600.0) >= 20.0, "the first one's time holds the start"
+    assert confirmation_reserve_s(done[2], done, 600.0) >= 9.0 + 12.0 + 2 * ENDING_S
+    assert confirmation_reserve_s(done[0], done[:1], 600.0) >= 20.0 + 2 * ENDING_S, "the first one's time holds the start"
     assert confirmation_reserve_s(done[2], done, 30.0) == 12.0 and confirmation_reserve_s(None, [], 600.0) == 0.0

@@ -23,7 +23,7 @@ from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
 from .ablation import whole_of
-from .budget import Budget
+from .budget import ENDING_S, Budget
 from .claims import sentences
 from .confirm import (
     AUDIT,
@@ -50,7 +50,7 @@ from .paired import paired, restated
 from .passes import Context
 from .recognised import recognised, unjudgeable
 from .screening import ScreenedSearch
-from .search import ENDING_S, line_of
+from .search import line_of
 from .shipped import Shipped
 from .stages import OPTIMIZED, UNCOMPILED, OptimizeOptions, RealStages, Stages
 from .summary import result_line, verdict_words, warnings_of, write_reports

@@ -13,7 +13,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
+from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -21,7 +21,7 @@ from .passes import CATALOGUE
 from .passes.base import Pass
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
 from .screen import TIMING_LIMIT_S, Ask, Unusable
-from .search import ENDING_S, NO_COMPILER, Status, file_name, line_of
+from .search import NO_COMPILER, Status, file_name, line_of
 from .state import utc_now
 from .timed import LIMIT_FACTOR, TimedSearch, is_open
 from .view import View, incumbent

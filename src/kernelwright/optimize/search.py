@@ -19,7 +19,7 @@ from ..model.trial import ExpectedMove, PassPrediction
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import ablation, beside
-from .budget import LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
+from .budget import ENDING_S, LAST_TRY_SHARE, Budget, confirmation_reserve_s, estimate_s, worth_starting
 from .confirm import ROLE, USUAL, Effort, counted, refuted, undecided
 from .expected import once
 from .generate import render_source, write_source
@@ -34,10 +34,6 @@ JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
-ENDING_S = 2.0
-"""Kept of the time for a judgement: one that is ended for want of time takes a moment to end (0.5 s on two busy cores; with 0.6 GiB of
-inputs an H100 took 1.3 and 2.6 s until the search was over, and an H200 2.3 s, processes ending one after the other; 1.4 s on both where
-all end together)."""
 UNDECIDABLE = "ill_conditioned"
 """Code of the judge's error that holds for every candidate alike: where nothing was judged before, it ends the search."""
 MAX_FAILURES_OF_ORIGINAL = 2
