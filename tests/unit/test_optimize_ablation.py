@@ -10,7 +10,7 @@ import pytest
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation
-from kernelwright.optimize.budget import Budget
+from kernelwright.optimize.budget import ENDING_S, Budget
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate
@@ -203,6 +203,22 @@ def test_the_screen_stays_for_the_ablation_where_there_is_one_and_ends_before_th
     stages = Stages(dict.fromkeys(GAINS, 1.0) | {"channels_last": 1.3})
     assert len(run(workload, stages, budget_s=140.0).kept) <= 2, "nothing to take apart"
     assert stages.confirming[:2] == [(False, True), (True, False)]
+
+
+@pytest.mark.parametrize(("inputs_s", "endings"), [(0.05, 1), (0.7, 2), (None, 2)])
+def test_a_confirmation_beside_the_screen_leaves_time_for_processes_that_hold_large_inputs(workload, inputs_s, endings):
+    """Those with small ones are gone at once: on two cores confirmations were cut short with 3.8 s of the minute unused."""
+    stages, kept_s = Stages(inputs_s=inputs_s), []
+    stages.screener.tuning_s, plain, started = 20.0, stages.judge, stages.clock.now
+
+    def judge(file, precision, seconds, *effort):
+        if file.name == "optimized.py" and stages.screening_open:
+            kept_s.append(140.0 - (stages.clock.now - started) - seconds)
+        return plain(file, precision, seconds, *effort)
+
+    stages.judge = judge
+    assert run(workload, stages, budget_s=140.0).confirmed
+    assert kept_s == [pytest.approx(endings * ENDING_S)]
 
 
 def test_what_is_left_of_a_winner_is_open_until_it_is_judged_or_found_wanting():

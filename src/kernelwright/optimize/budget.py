@@ -22,6 +22,10 @@ ENDING_S = 2.0
 """Kept of the time for a judgement: one that is ended for want of time takes a moment to end (0.5 s on two busy cores; with 0.6 GiB of
 inputs an H100 took 1.3 and 2.6 s until the search was over, and an H200 2.3 s, processes ending one after the other; 1.4 s on both where
 all end together)."""
+SLOW_INPUTS_S = 0.3
+"""Processes that hold inputs which take so long to make are slow to end: the screen's, open beside the judge's, get ENDING_S of their own.
+With inputs of 0.05 s at most all was over 0.1 to 0.7 s after a judgement was cut short, on an H200 and on two cores; with 0.6 GiB the
+judgement took 2.2 s to end, and the other processes 1.3 s more."""
 CONFIRM_SHARE = 0.4
 """At most this share of the budget is held back for the final confirmation."""
 RESERVE_MARGIN = 1.25

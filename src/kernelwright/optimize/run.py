@@ -23,7 +23,7 @@ from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
 from .ablation import whole_of
-from .budget import ENDING_S, Budget
+from .budget import ENDING_S, SLOW_INPUTS_S, Budget
 from .claims import sentences
 from .confirm import (
     AUDIT,
@@ -330,7 +330,9 @@ class _Run:
             tags[AUDIT] = "full"
         if not self.search.takes_apart(row):
             self._end_screening()
-        left_s = self.budget.left_s() - (ENDING_S if self.is_screening else 0.0)
+        inputs_s = self.context.facts.inputs_s
+        slow = self.is_screening and (inputs_s is None or inputs_s >= SLOW_INPUTS_S)
+        left_s = self.budget.left_s() - (ENDING_S if slow else 0.0)
         result = self._judged_anew(row, "longer" if attempt.longer else "", tags, effort, left_s)
         if result.verdict is not None and result.verdict.verdict == "FASTER":
             return True, Kept(row, result)
