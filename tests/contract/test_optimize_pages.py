@@ -35,7 +35,7 @@ FACTS = {
     "docs/optimize.md": [
         (r"confirmation: ([\d.]+) times its own seconds \(([\d.]+) times where it was screened before\)",
          (budget.RESERVE_MARGIN, budget.SCREENED_MARGIN)),
-        (r"(\d+) s more at least than both\), and twice the (\d+) s in which", (budget.START_S, budget.ENDING_S)),
+        (r"at least (\d+) s more than the two together\), and twice the (\d+) s that are kept", (budget.START_S, budget.ENDING_S)),
         (r"with up to (\d+) s of timing \(five times the pairs; at least (\d+) s", (confirm.LONG_TIMING_S, confirm.WORTH_TIMING_S)),
         (r"share one error budget of (\d+)%", (100 * ALPHA,)),
         (r"and the report take at most (\d+) s more", (audits.CLOSING_S,)),
@@ -65,7 +65,8 @@ FACTS = {
         (r"its confirmation's seconds and (\d+) s more", (audits.AUDIT_S,)),
         (r"latest of each workload and precision, (\d+) at most", (memory.KEPT_LINES,)),
         (r"operators' shares are similar \(cosine ([\d.]+)\)", (memory.SIMILAR,)),
-        (r"has at least (\d+) cores and (\d+) GiB of free memory", (spare.LEAST_CORES, spare.LEAST_MEMORY_BYTES / 2**30)),
+        (r"at least (\d+) cores may be used and the machine has (\d+) GiB of free memory",
+         (spare.LEAST_CORES, spare.LEAST_MEMORY_BYTES / 2**30)),
     ],
 }
 """Page -> phrases with numbers, and what the code has."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from counter_bench import CAPTURES, Bench
-from kernelwright.capture.cpus import free_cpus, usable_cpus
+from kernelwright.capture.cpus import free_cpus, granted_cpus
 from kernelwright.capture.gate import Gate
 from kernelwright.capture.system_view import real_system
 from kernelwright.model.capture import ProbeResult
@@ -182,7 +182,7 @@ def test_cpus_are_those_within_the_containers_limit_and_free_what_nobody_else_ke
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)), raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (32.0, 0.0, 0.0))
-    assert usable_cpus(tmp_path) == min(16, limit)
+    assert granted_cpus(tmp_path) == min(16, limit)
     assert free_cpus(dataclasses.replace(real_system(), root=tmp_path)) == min(8, limit)
 
 

@@ -63,7 +63,7 @@ def both(one):
 @pytest.mark.parametrize(("cores", "gibibytes", "has_room"), [(4, 8, True), (2, 8, False), (16, 1, False)])
 def test_small_machines_start_nothing_ahead(monkeypatch, cores, gibibytes, has_room):
     monkeypatch.undo()
-    monkeypatch.setattr(spare, "usable_cpus", lambda: cores)
+    monkeypatch.setattr(spare, "granted_cpus", lambda: cores)
     monkeypatch.setattr(spare, "available_bytes", lambda: gibibytes * 2**30)
     assert spare.worthwhile(WORKLOAD) is has_room
 

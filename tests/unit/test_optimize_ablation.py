@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from kernelwright.judge.options import OutOfTime
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation
@@ -219,6 +220,22 @@ def test_a_confirmation_beside_the_screen_leaves_time_for_processes_that_hold_la
     stages.judge = judge
     assert run(workload, stages, budget_s=140.0).confirmed
     assert kept_s == [pytest.approx(endings * ENDING_S)]
+
+
+def test_where_the_confirmation_took_the_time_that_was_left_the_screens_processes_end_beside_the_judges(workload):
+    stages = Stages()
+    stages.screener.tuning_s, plain = 20.0, stages.judge
+
+    def judge(file, precision, seconds, *effort):
+        if file.name != "optimized.py":
+            return plain(file, precision, seconds, *effort)
+        stages.clock.now += seconds
+        raise OutOfTime("calling")
+
+    stages.judge = judge
+    outcome = run(workload, stages, budget_s=140.0)
+    assert outcome.kept and not outcome.confirmed and stages.confirming[-1] == (True, True)
+    assert [open_ for _now, open_ in stages.screener.let_end_at] == [1], "while the judge's session is open"
 
 
 def test_what_is_left_of_a_winner_is_open_until_it_is_judged_or_found_wanting():

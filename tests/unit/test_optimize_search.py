@@ -9,8 +9,9 @@ import pytest
 
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.errors import BadInput, WorkloadFailed
-from kernelwright.optimize.budget import ENDING_S, confirmation_reserve_s, reference_start_s
-from kernelwright.optimize.confirm import USUAL, Effort
+from kernelwright.model.trial import Screen
+from kernelwright.optimize.budget import ENDING_S, RESERVE_MARGIN, SCREENED_MARGIN, START_S, confirmation_reserve_s, reference_start_s
+from kernelwright.optimize.confirm import USUAL, Effort, longer_timing_s
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER
@@ -420,11 +421,24 @@ def test_what_was_refuted_is_not_kept_when_the_next_confirmation_is_cut_short(wo
     assert not any(name.startswith("optimized:compile_max_autotune") for name in stages.judged), "a resume does not ask until it is luck"
 
 
+@pytest.mark.parametrize(("took_s", "needed_s"), [(6.0, 6.0 + START_S), (20.0, SCREENED_MARGIN * 20.0)])
+def test_the_reserve_of_what_was_screened_has_the_start_of_the_originals_process_at_least(took_s, needed_s):
+    """H200 in 120 s: a judgement of 6 s had 6 to 8 s for its confirmation, which takes 10."""
+    row = judged_row(1, "cuda_graph").model_copy(update={"elapsed_s": took_s, "screen": Screen(status="timed", speedup=1.5)})
+    assert confirmation_reserve_s(row, [row], 600.0) == pytest.approx(needed_s + 2 * ENDING_S)
+
+
+def test_a_longer_confirmation_has_the_time_that_its_end_leaves():
+    assert longer_timing_s(8.0, 40.0) == 30.0 and longer_timing_s(8.0, 9.0) is None
+    assert longer_timing_s(8.0, 30.0) == 30.0 - 2 * ENDING_S - 1.25 * 8.0 + 6.0
+
+
 def test_the_reserve_covers_a_fresh_process_of_the_original(workload):
     done = [judged_row(1, "no_grad").model_copy(update={"elapsed_s": 20.0}),
             judged_row(2, "cudnn_benchmark").model_copy(update={"elapsed_s": 8.0}),
             judged_row(3, "cuda_graph").model_copy(update={"elapsed_s": 9.0})]
     assert reference_start_s(done) == 12.0
-    assert confirmation_reserve_s(done[2], done, 600.0) >= 9.0 + 12.0 + 2 * ENDING_S
-    assert confirmation_reserve_s(done[0], done[:1], 600.0) >= 20.0 + 2 * ENDING_S, "the first one's time holds the start"
+    assert confirmation_reserve_s(done[2], done, 600.0) == pytest.approx(RESERVE_MARGIN * (9.0 + 12.0) + 2 * ENDING_S)
+    alone = confirmation_reserve_s(done[0], done[:1], 600.0)
+    assert alone == pytest.approx(RESERVE_MARGIN * 20.0 + 2 * ENDING_S), "the first one's time holds the start"
     assert confirmation_reserve_s(done[2], done, 30.0) == 12.0 and confirmation_reserve_s(None, [], 600.0) == 0.0

@@ -42,7 +42,7 @@ class Bench:
         monkeypatch.setattr(screen, "time", clock)
         monkeypatch.setattr(judge_options, "time", clock)
         monkeypatch.setattr(screen, "device_lock", self.lock)
-        monkeypatch.setattr(screen, "compilers", lambda _cores: 1)
+        monkeypatch.setattr(screen, "granted_cpus", lambda: 8.5)
         monkeypatch.setattr(Screener, "_spawn", lambda _screener, name, **how: FakeWorker(self, name, **how))
         monkeypatch.setattr(screen, "worthwhile", lambda _workload: self.has_room)
         self.has_room = True

@@ -1,4 +1,4 @@
-"""How many CPUs there are for own work."""
+"""How many CPUs kernelwright's own processes may count on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from .system_view import SystemView
 
 
-def usable_cpus(root: Path = Path("/")) -> float:
+def granted_cpus(root: Path = Path("/")) -> float:
     """CPUs that this process may use: those it may run on, within the container's limit. root: where the file system begins."""
     return min(_allowed(), _quota(root))
 
 
 def free_cpus(view: SystemView) -> float:
-    """Those less what others keep busy (the load average of the last minute, which counts the whole machine: our share of it). To be
-    asked before own work starts."""
+    """CPUs that this process may run on, less what others keep busy (the load average of the last minute, which counts the whole
+    machine: our share of it), at most the container's limit. To be asked before own work starts."""
     load = 0.0
     with contextlib.suppress(OSError, AttributeError):  # AttributeError: Windows has none
         load = os.getloadavg()[0]

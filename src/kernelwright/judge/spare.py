@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..capture.cpus import usable_cpus
+from ..capture.cpus import granted_cpus
 from ..model.workload import WorkloadRef
 from .channel import REPORT_S, Worker, WorkerFailed
 from .confine import Confinement, available_bytes
@@ -24,7 +24,7 @@ from .untrusted import remove
 
 LEAST_CORES = 4
 LEAST_MEMORY_BYTES = 8 * 2**30
-"""On a smaller machine the imports would slow down what goes on meanwhile."""
+"""With fewer CPUs or less memory the imports would slow down what goes on meanwhile."""
 SETS_VARIABLES = re.compile(rb"\b(environ|putenv)\b")
 LEAST_ABI = 6
 """Of Landlock (Linux 6.12): with an older one the candidate before could stop a spare's supervisor."""
@@ -102,7 +102,7 @@ class Spare:
 def worthwhile(workload: WorkloadRef) -> bool:
     """Whether this machine has room for processes that only wait, and nothing in the workload's files must come before they import what
     compilers need: a variable that it sets for them."""
-    if usable_cpus() < LEAST_CORES or available_bytes() < LEAST_MEMORY_BYTES:
+    if granted_cpus() < LEAST_CORES or available_bytes() < LEAST_MEMORY_BYTES:
         return False
     files = (workload.path, *([workload.source.path] if workload.source is not None else []))
     return not any(SETS_VARIABLES.search(file.read_bytes()) for file in files if file.is_file())

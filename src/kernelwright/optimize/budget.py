@@ -23,7 +23,8 @@ ENDING_S = 2.0
 inputs an H100 took 1.3 and 2.6 s until the search was over, and an H200 2.3 s, processes ending one after the other; 1.4 s on both where
 all end together)."""
 SLOW_INPUTS_S = 0.3
-"""Processes that hold inputs which take so long to make are slow to end: the screen's, open beside the judge's, get ENDING_S of their own.
+"""From so many seconds for making inputs on, processes that hold them are slow to end: the screen's, open beside the judge's, get
+ENDING_S of their own.
 With inputs of 0.05 s at most all was over 0.1 to 0.7 s after a judgement was cut short, on an H200 and on two cores; with 0.6 GiB the
 judgement took 2.2 s to end, and the other processes 1.3 s more."""
 CONFIRM_SHARE = 0.4
@@ -34,8 +35,8 @@ SCREENED_MARGIN = 1.6
 """The same where the candidate had been screened: what it compiles is in the caches, but the original's process, started ahead for the
 judgement, is started anew for the confirmation (an H200 with a busy host: 16 s, then 26 s; 11 s, then 12 s)."""
 START_S = 5.0
-"""What that start may take where the margin is less: of 39 judgements of at most 8 s on H100s and H200s that were made again nine in ten
-took at most 4.4 s longer."""
+"""What the start of the original's process for a confirmation may take, where SCREENED_MARGIN allows for less: of 39 candidates on H100s
+and H200s that were judged in at most 8 s nine in ten took at most 4.4 s longer when they were confirmed."""
 UNSEEN_SHARE = 0.5
 """A candidate of a kind not seen yet starts when this share of its prior is left: the prior may be far too long."""
 LAST_TRY_SHARE = 0.4
@@ -230,7 +231,7 @@ def confirmation_reserve_s(best: Experiment | None, done: Iterable[Experiment], 
     """Seconds to hold back for judging optimized.py itself once a candidate is FASTER (its compilation is cached by then).
 
     The confirmation starts the original's process anew: to the candidate's own seconds comes what that start was seen to cost. It is
-    ended ENDING_S before the time is up, and so long before that again while the screen's processes are there.
+    ended ENDING_S before the time is up, where the screen's processes hold large inputs (SLOW_INPUTS_S) twice that.
     """
     if best is None:
         return 0.0

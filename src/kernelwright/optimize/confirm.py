@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ..judge.options import USUAL_TIMING_S
 from ..judge.statistics import ALPHA, PROCESS_DIFFERENCE
 from ..model.verdict import Experiment, Verdict
-from .budget import RESERVE_MARGIN, reference_start_s
+from .budget import ENDING_S, RESERVE_MARGIN, reference_start_s
 
 CONFIRMATION, AUDIT = "confirmation", "audit"
 """Roles of judgements of optimized.py. AUDIT is the tag of a confirmation too that was made with every audit."""
@@ -143,8 +143,9 @@ def last_hope(candidates: Iterable[Experiment], rows: Sequence[Experiment], left
 
 
 def longer_timing_s(first_s: float, left_s: float) -> float | None:
-    """Seconds of timing that the time left allows after a first confirmation that took first_s; None: too few to help."""
-    seconds = min(LONG_TIMING_S, left_s - RESERVE_MARGIN * first_s + USUAL_TIMING_S)
+    """Seconds of timing that the time left allows after a first confirmation that took first_s, less what is kept for its end; None: too
+    few to help."""
+    seconds = min(LONG_TIMING_S, left_s - 2 * ENDING_S - RESERVE_MARGIN * first_s + USUAL_TIMING_S)
     return seconds if seconds >= WORTH_TIMING_S else None
 
 

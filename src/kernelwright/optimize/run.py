@@ -352,6 +352,8 @@ class _Run:
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.
         with self.stages.judging(self.workload, confirms=True) as self.search.judge:
             result = self.search.judge_file(self.folder / OPTIMIZED, fresh, seconds, effort)
+            if result.status == "out_of_budget" and self.is_screening and self.search.screening is not None:
+                self.search.screening.let_end()  # beside the judge's, as at the end of a search
         faster = result.verdict is not None and result.verdict.verdict == "FASTER"
         self.search.ledger.append(result.model_copy(update={"kept": faster}))
         self.say(line_of(result))

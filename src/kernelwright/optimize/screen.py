@@ -22,7 +22,7 @@ from types import TracebackType
 from pydantic import Field, ValidationError
 
 from ..capture.byte_code import byte_code_variables
-from ..capture.cpus import usable_cpus
+from ..capture.cpus import granted_cpus
 from ..capture.interpreter import find_interpreter
 from ..capture.lock import device_lock
 from ..judge.channel import REPORT_S, Worker, WorkerFailed
@@ -51,7 +51,7 @@ DROP_S = 10.0
 """To forget a candidate: else a new process, which loads the workload anew."""
 CORES_A_COMPILER = 4
 MOST_COMPILERS = 3
-"""Processes that compile ahead: one for each CORES_A_COMPILER cores beyond the first four."""
+"""Processes that compile ahead: one for each CORES_A_COMPILER CPUs that may be used, beyond the first four."""
 NOT_APPLICABLE = re.compile(r"not applicable: (.*?)(?: \([^()]*\))?$")
 UNCONFINED = "the screen runs kernelwright's own candidates: its processes are watched, not confined"
 
@@ -199,7 +199,7 @@ class Screener:
 
     def processes(self) -> int:
         """How many may compile ahead on this machine."""
-        return compilers(usable_cpus())
+        return compilers(granted_cpus())
 
     def begun(self, file: Path) -> bool:
         """Whether a process was given it, whatever became of that."""
