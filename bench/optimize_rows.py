@@ -231,6 +231,7 @@ class Bench:
             "bound_ceiling": reached.get("ceiling_after") if level == asked else None, "most": reached.get("most"),
             "used_s": round(report["used_s"], 2), "pace": report["pace"], "bought": report["bought"],
             "device_name": report["state"]["device_name"], "torch": report["state"]["torch_version"],
+            "day": report["state"]["started_utc"][:10],
         }
 
     def _kept(self, workload: WorkloadRef, asked: Precision, level: Precision, outcome: Outcome, ledger: list[Experiment],

@@ -21,7 +21,9 @@ sys.path.insert(0, str(ROOT / "src"))
 from kernelwright.model.errors import BadInput  # noqa: E402
 from kernelwright.model.trial import Hypothesis  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
+from kernelwright.optimize import ablation  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
+from kernelwright.optimize.confirm import OF, ROLE  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
 from kernelwright.report.text import cell, plain  # noqa: E402
@@ -89,7 +91,7 @@ def render(runs: Sequence[Run]) -> str | None:
     found = [one for run in runs for one in realised(run.rows)]
     if not found:
         return None
-    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_moves(runs), *_sources(runs)]) + "\n"
+    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_moves(runs), *_ablation(runs), *_sources(runs)]) + "\n"
 
 
 def _totals(found: Sequence[Realised]) -> list[str]:
@@ -129,6 +131,23 @@ def _moves(runs: Sequence[Run]) -> list[str]:
              f"| {' | '.join(str(count) for count in counts.values())} |", ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
     return [*lines, *([*odd, ""] if odd else [])]
+
+
+def _ablation(runs: Sequence[Run]) -> list[str]:
+    """How many winners were taken apart: each of their passes dropped in turn, or some."""
+    found: list[str] = []
+    for run in runs:
+        kept = next((row.tags.get(OF, row.name) for row in reversed(run.rows) if row.kept), None)
+        winner = next((row for row in reversed(run.rows) if row.name == kept and ROLE not in row.tags), None)
+        if winner is not None and (passes := set(ablation.to_drop(winner))):
+            names = {winner.name, ablation.whole_of(winner)} - {None}
+            tried = passes & {name for one in names for name in ablation.rows_of(run.rows, one)}
+            found.append("whole" if tried == passes else "in part" if tried else "not")
+    if not found:
+        return []
+    whole, part = found.count("whole"), found.count("in part")
+    return ["## Ablation", "", f"Of {len(found)} winners of several passes {whole} were taken apart whole (each pass dropped in turn), "
+            f"{part} in part; early ones had no ablation after the confirmation.", ""]
 
 
 def _sources(runs: Sequence[Run]) -> list[str]:

@@ -1,0 +1,257 @@
+"""docs/search-results.md, the tables behind it and docs/predictions.md, against the recorded rows and ledgers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from archives import unpack
+from bench_scripts import load
+from kernelwright.optimize import state as states
+from kernelwright.optimize.confirm import CONFIRMATION, ROLE, is_audit, is_confirmation
+from kernelwright.optimize.ending import Kept
+from kernelwright.optimize.hypothesis import ratio_of
+from kernelwright.optimize.ledger import Ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+LEDGERS = ROOT / "tests" / "data" / "ledgers.tar.xz"
+
+pages, predictions, results = load("optimize_page"), load("predictions"), load("search_results")
+
+
+def said(page: str = "search-results") -> str:
+    """A page of docs/ on one line."""
+    return " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
+
+
+def rows_of(runs: str, precision: str, budget_s: float) -> dict[str, dict]:
+    """Workload -> its row."""
+    return {row["workload"]: row for row in results.groups(runs)[precision, budget_s]}
+
+
+def judged(folder: Path, name: str) -> list:
+    """The verdicts of one recorded run, in order."""
+    return [row.verdict for row in Ledger(folder / "ledgers" / name / "ledger.jsonl").rows if row.verdict is not None]
+
+
+def test_the_pages_are_those_of_the_recorded_rows_and_ledgers(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    assert predictions.main([str(tmp_path / "ledgers"), "--out", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "predictions.md").read_text()
+    folder = ROOT / "docs" / "search-runs"
+    assert {file.stem for file in folder.glob("*.json")} == set(results.SETS) == {file.stem for file in folder.glob("*.md")}
+    for name in results.SETS:
+        assert pages.table(results.recorded(name)) == (folder / f"{name}.md").read_text(), f"{name}: run bench/search_results.py"
+    text = (ROOT / "docs" / "search-results.md").read_text()
+    assert results.filled(text) == text, "run bench/search_results.py"
+    assert {match[1] for match in results.TABLE.findall(text)} == set(results.TABLES)
+
+
+def test_the_recorded_searches_reach_what_optimize_is_for():
+    """Above the original and the ladder, none slower than the original, each within its budget, again in a third of the time."""
+    for precision, least, least_over in (("equal", 1.7, 1.2), ("bf16", 5.5, 1.2), ("tf32", 1.7, 1.2)):
+        rows = rows_of("h200", precision, 120.0).values()
+        assert len(rows) == 7 and all(row["speedup"] >= 1.0 and row["over"] >= 1.0 for row in rows)
+        assert pages.geometric_mean(row["speedup"] for row in rows) >= least
+        assert pages.geometric_mean(row["over"] for row in rows) >= least_over
+    for precision, budget_s in (("equal", 120.0), ("bf16", 60.0), ("tf32", 60.0)):
+        names = rows_of("kernelbench-h200", precision, budget_s)
+        assert [sum(name.startswith(f"level{level}_") for name in names) for level in (1, 2, 3)] == [10, 5, 5]
+    problems = rows_of("kernelbench-h200", "equal", 120.0).values()
+    again = [row["warm"] for row in problems if row["kept"] != "nothing"]
+    assert all(row["speedup"] >= 1.0 for row in problems)
+    assert max(pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share")) < 1 / 3
+    for runs in ("cpu", "cpu-xeon"):
+        assert len(found := rows_of(runs, "equal", 60.0).values()) == 7 and min(row["speedup"] for row in found) == 1.0
+    every = [row for name in results.SETS for row in results.recorded(name)]
+    assert len(every) > 150 and all(row["used_s"] <= row["budget_s"] for row in every)
+
+
+def test_a_row_is_of_the_day_that_its_ledger_says(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    days: dict[float, str] = {}
+    known: dict[str, set[str]] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        state = states.load(file.parent)
+        known.setdefault(state.device_name, set()).add(state.started_utc[:10])
+        days |= {verdict.speedup: state.started_utc[:10] for verdict in judged(tmp_path, file.parent.name) if verdict.speedup}
+    held = 0
+    for name in results.SETS:
+        for row in results.recorded(name):
+            figures = [row["speedup"], *(one[0] for one in row.get("apart") or [])] if row["kept"] != "nothing" else []
+            found = {days[one] for one in figures if one in days}
+            held += bool(found)
+            assert not found or row["day"] in found, (name, row["workload"])
+            assert row["day"] is None or row["day"] in known[row["device_name"]], (name, row["workload"])
+    assert held > 130
+
+
+def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
+    """A run's row has its confirmation's figure where there is one, else the candidate's."""
+    unpack(LEDGERS, tmp_path)
+    roles: dict[float, set[str]] = {}
+    confirmed: dict[float, bool] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        rows_of = Ledger(file).rows
+        for row in rows_of:
+            if row.verdict is not None and row.verdict.speedup is not None:
+                roles.setdefault(row.verdict.speedup, set()).add(row.tags.get("role", "candidate"))
+                confirmed[row.verdict.speedup] = any(one.kept and is_confirmation(one) for one in rows_of)
+    found = [row for name in results.SETS
+             for row in results.recorded(name)
+             if row["kept"] != "nothing" and row["asked"] == row["precision"]]
+    assert len(found) > 50
+    lost = [row for row in found if row["speedup"] not in roles and not row.get("apart")]
+    assert [(row["workload"], row["budget_s"]) for row in lost] == [
+        ("conv_block", 180.0), ("level1_50_conv_standard_2D__square_input__square_kernel", 120.0), ("level2_1_Conv2D_ReLU_BiasAdd", 120.0),
+    ], "the command was cut off, or left its reports behind"
+    for row in (row for row in found if row not in lost):
+        said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
+        known = confirmed[row["speedup"]] if "audit" in said else "confirmation" in said
+        assert row["confirmed"] == known, (row["workload"], row["precision"], row["budget_s"])
+
+
+def test_judgements_that_are_apart_are_marked_where_the_ledgers_have_them(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    known: dict[float, Kept] = {}
+    for file in (tmp_path / "ledgers").glob("*/ledger.jsonl"):
+        judged = [row for row in Ledger(file).rows if row.verdict is not None and row.verdict.speedup is not None]
+        candidates = {row.name: row for row in judged if not row.tags.get("role")}
+        for row in judged:
+            of = row.tags.get("of", row.name)
+            if not row.kept or row.tags.get("role", "confirmation") not in ("confirmation", "audit") or of not in candidates:
+                continue
+            confirmation = next((one for one in reversed(judged) if one.kept and is_confirmation(one) and one.tags["of"] == of), None)
+            audit = row if is_audit(row) else None
+            if confirmation is not None or audit is not None:
+                one = Kept(candidates[of], confirmation, audit)
+                known[one.least[0]] = one
+    marked = 0
+    for name in results.SETS:
+        for row in results.recorded(name):
+            if row["speedup"] in known and row["asked"] == row["precision"]:
+                both = known[row["speedup"]].apart
+                assert row.get("apart") == ([[one.speedup, *one.interval] for one in both] if both else None), row["workload"]
+                assert row["interval"] == list(known[row["speedup"]].least[1])
+                marked += both is not None
+    assert marked >= 4
+
+
+def test_what_is_said_of_counters_on_an_h100_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    long = Ledger(tmp_path / "ledgers" / "h100i_embedding_projection_equal-300s" / "ledger.jsonl").rows
+    moves = {(one.name, move.quantity): move for row in long for one in row.hypotheses for move in one.moves}
+    cores, fewer, shorter = (moves[key] for key in (
+        ("split_products", "tensor-core share"), ("fold_embedding", "kernels"), ("split_products", "kernel time")))
+    assert f"tensor cores went from {cores.before:.0f}% to {cores.after:.0f}%" in said("search")
+    assert f"its kernels from {fewer.before:.0f} to {fewer.after:.0f}" in said("search")
+    assert f"their time to {shorter.ratio:.2f}" in said("search") and ratio_of(cores.quantity, cores.before, cores.after) > 2
+    assert fewer.result == shorter.result == "seen"
+
+
+def test_what_is_said_of_calls_from_end_to_end_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    for words, name in (("of the LSTM at bf16 {0} of {1}, of att", "h200za_lstm_sequence_encoder_bf16-120s"),
+                        ("of attention at bf16 on an H100 {0} of {1}, of the conv", "h100za_sdpa_attention_bf16-120s"),
+                        ("of the convolutions at equal precision in 480 s {0} of {1} (", "h200zj_conv_block_equal-480s")):
+        found = [{row.condition: f"{row.speedup:.2f}x" for row in one.timings if row.speedup} for one in judged(tmp_path, name)]
+        assert words.format(*next((one["end to end"], one["warm"]) for one in found if "end to end" in one)) in said(), words
+
+
+def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
+    equal = rows_of("h200", "equal", 120.0)
+    assert sum("split_" in row["kept"] for row in equal.values()) == 4 and "Four at equal precision rest on `split_pro" in said()
+    for name, passes in (("lstm_sequence_encoder", "persistent_lstm"), ("depthwise_separable_conv", "separable_convolutions"),
+                         ("conv_block", "fold_linear_bn"), ("conv_block", "cuda_graph"), ("conv_block", "compile_default")):
+        assert passes in equal[name]["kept"].split("+"), name
+    unpack(LEDGERS, tmp_path)
+    errors = [one for verdict in judged(tmp_path, "h200zl_sdpa_attention_equal-120s") for one in verdict.correctness.errors]
+    odd = sorted((one for one in errors if one.distribution == "constant_rows"), key=lambda one: one.candidate_error)
+    usual = max(one.candidate_error / one.reference_error for one in errors if not one.distribution)
+    times = " and ".join(f"{one.candidate_error / one.reference_error:.0f}" for one in odd)
+    assert f"errs at most {usual:.2f} times as much as the original on random inputs, and in its two judgements {times} times" in said()
+    assert f"({odd[-1].candidate_error:.1e} at most; the judge allows {min(one.limit for one in odd):.1e} there)".replace("e-0", "e-") \
+        in said() and len(odd) == 2
+    calls = [[(getattr(one.comparison, side).median_ns / 1e3) for side in ("reference", "candidate")]
+             for run in ("h200zi", "h200zl") for one in judged(tmp_path, f"{run}_depthwise_separable_conv_bf16-120s")[-2:]]
+    assert "took {:.0f} us a call one day, and {:.0f} and {:.0f} us in the two judgements of the next; what was kept {:.0f}, {:.0f} and " \
+        "{:.0f} us.".format(*(one[side] for side in (0, 1) for one in calls[1:])) in said()
+    lower, refused = (
+        {(results.device(row), name) for runs in ("h200", "h100") for name, row in rows_of(runs, "tf32", 120.0).items()
+         for mode in row[key] if "max_autotune" in mode and word in str(row[key])}
+        for key, word in (("ladder_lower", "bf16"), ("ladder_missing", "WRONG")))
+    assert lower == {("H200", "mlp_activations"), ("H100", "mlp_activations"), ("H100", "sdpa_attention")}
+    assert {name for _card, name in refused} == {"depthwise_separable_conv"} and "not so for GPT-2" in said()
+
+
+def test_what_is_said_of_examples_that_are_compiled_already_is_what_was_measured(tmp_path):
+    known = {row["workload"].removesuffix("_max_autotune"): row for row in results.recorded("compiled-h200")}
+    assert len(known) == 3 and all(row["confirmed"] and row["device_name"] == "NVIDIA H200" for row in known.values())
+    gains = [f"{known[name]['speedup']:.2f}x" for name in ("mlp_activations", "sdpa_attention", "conv_block")]
+    assert "the MLP comes to {} over that, attention to {}, the convolutions to {}, all confirmed".format(*gains) in said()
+    for name, word in (("mlp_activations", "split_products"), ("sdpa_attention", "split_attention"), ("conv_block", "few_channel_conv")):
+        assert word in known[name]["kept"]
+    assert not any(float(row[key].split("%")[0]) > 100 for row in known.values() for key in ("bound", "bound_after"))
+    unpack(LEDGERS, tmp_path)
+    took = [states.load(one).baseline_s for one in (tmp_path / "ledgers").glob("h200zb_*_max_autotune_equal-120s")]
+    assert len(took) == 3 and f"compilation included, took {min(took):.0f} to {max(took):.0f} s." in said()
+
+
+def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
+    equal, tf32 = rows_of("kernelbench-h200", "equal", 120.0), rows_of("kernelbench-h200", "tf32", 60.0)
+    split = [row for row in equal.values() if "split_" in row["kept"]]
+    assert len(split) == 10 and f"the ladder gives at most {max(row['rung_speedup'] for row in split):.2f}x." in said()
+    assert all(equal[name]["over"] < 1.02 for name in equal if any(word in name for word in ("LayerNorm", "NewGelu", "CrossEntropy")))
+    ended = sorted(row["used_s"] for row in equal.values() if row["kept"] == "nothing")
+    assert [name.split("_")[1] for name in sorted(equal) if equal[name]["kept"] == "nothing"] == ["12", "62", "6"]
+    assert f"ended by themselves, after {ended[0]:.0f} to {ended[-1]:.0f} s." in said() and ended[-1] < 120
+    every = [row for rows in results.groups("kernelbench-h200").values() for row in rows]
+    below = [row for row in every if row["over"] is not None and row["over"] < 0.995]
+    assert f"Of the {len(every)} searches on that card {len(below)} are below the ladder by half a percent or more, nine of" in said()
+    assert sum("max_autotune" in row["rung"] for row in below) == 9
+    slow = {name: row["warm"]["share"] for name, row in equal.items() if row["kept"] != "nothing" and row["warm"]["share"] > 1 / 3}
+    assert len(slow) == 2 and "separable convolution, {:.2f}, and the product of 32768 x 64, {:.2f}).".format(
+        *(next(slow[one] for one in slow if name in one) for name in ("level1_86_", "level1_7_"))) in said()
+    least = min(every, key=lambda row: row["over"] or 1.0)
+    assert least == tf32["level3_5_AlexNet"] and least["kept"] == "nothing" and f"kept, {least['over']:.2f}x of the ladder" in said()
+    assert not any("MobileNet" in row["workload"] for row in every)
+    unpack(LEDGERS, tmp_path)
+    cut = next(row for row in Ledger(tmp_path / "ledgers" / "h200zk_kb_level3_5_tf32-60s" / "ledger.jsonl").rows
+               if row.reason.startswith("not judged: the time was up"))
+    assert f"was ended after {cut.elapsed_s:.0f} s" in said() and "make inputs" in cut.reason
+
+
+def test_what_is_said_of_longer_budgets_is_what_was_measured():
+    known = {row["budget_s"]: row for row in results.recorded("h200") if (row["workload"], row["asked"]) == ("conv_block", "equal")}
+    assert set(known) == {60.0, 120.0, 180.0, 480.0} and all(row["confirmed"] for row in known.values())
+    three, eight = known[180.0], known[480.0]
+    assert max(three["interval"][0], eight["interval"][0]) < min(three["interval"][1], eight["interval"][1])
+    assert eight["used_s"] + 60 < 480 and "that search ended by itself" in said()
+    assert float(eight["bought"][-1]["gain"].rstrip("x")) > eight["speedup"]
+
+
+def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
+    unpack(LEDGERS, tmp_path)
+
+    def runs(number: int) -> dict[str, Path]:
+        return {file.name.split("_", 1)[1].removesuffix("_equal-60s"): file for file in (tmp_path / "ledgers").glob(f"cpu{number}_*")}
+
+    def verdicts(number: int, workload: str, name: str) -> list:
+        return [row.verdict for row in Ledger(runs(number)[workload] / "ledger.jsonl").rows if row.verdict and name in row.name]
+
+    gpt2, = verdicts(16, "gpt2", "compile_default")
+    assert "GPT-2's `compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] on the EPYC".format(gpt2.speedup, *gpt2.interval) in said()
+    compiled, heap = ([f"{one.speedup:.2f}x" for one in verdicts(number, "lstm_sequence_encoder", name)]
+                      for number, name in ((16, "compile_default"), (19, "keep_heap")))
+    assert "the LSTM's {}, and by its confirmation {}, which is none; on the Xeon its `keep_heap` {}, and {}.".format(
+        *compiled, *heap) in said()
+    now, before = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values()) for number in (19, 18))
+    assert f"on the Xeon {(now - before).total_seconds() / 60:.0f} minutes before came to" in said()
+    found = {name: Ledger(file / "ledger.jsonl").rows for name, file in runs(18).items()}
+    kept = [next(row.verdict.speedup for row in reversed(rows) if row.verdict is not None and row.verdict.verdict == "FASTER")
+            for rows in found.values()]
+    assert f"came to {pages.geometric_mean(kept):.2f}x, all seven faster, four confirmed; the" in said()
+    assert len(kept) == 7 and sum(any(row.kept and is_confirmation(row) for row in rows) for rows in found.values()) == 4
+    cut = {f"{row.elapsed_s:.0f}" for rows in found.values() for row in rows
+           if row.tags.get(ROLE) == CONFIRMATION and row.status == "out_of_budget"}
+    assert cut == {"9"} and "were cut short after 9 s" in said()
