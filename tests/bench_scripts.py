@@ -12,7 +12,7 @@ BENCH = Path(__file__).resolve().parents[1] / "bench"
 
 
 def load(name: str) -> ModuleType:
-    """bench/NAME.py, once: what one script imports of another is the same module. Its folder is on the path no longer than that: some of its
+    """bench/NAME.py, once: what one script imports of another is the same module. Its folder is on the path no longer: some of its
     modules are named as some of tests/."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
