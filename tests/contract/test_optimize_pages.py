@@ -56,7 +56,7 @@ FACTS = {
         (r"where that differs by (\d+)%", (round(100 * (expected.OTHERWISE - 1)),)),
         (r"\((\d+)% of the budget at most; in longer budgets", (100 * budget.JUDGING_SHARE,)),
         (r"else (\d+) s \((\d+) s on a GPU\); where none was in this run, (\d+) times what the workload takes to make its inputs .*\n"
-         r"the first, and always (\d+) s where",
+         r"  the first, and always (\d+) s where",
          (budget.JUDGE_PRIOR_S[False], budget.JUDGE_PRIOR_S[True], budget.INPUTS_MADE, budget.SETUP_S)),
         (r"one within (\d+)% of the winner", (round(100 * (1 - finalists.CLOSE)),)),
         (r"although its figure is (\d+)% larger", (round(100 * (beside.LOWER_GAIN - 1)),)),
