@@ -26,10 +26,13 @@ from kernelwright.model.files import write_json_atomic, write_text_atomic
 
 FOLDER = page.ROOT / "docs" / "search-runs"
 RESULTS = page.ROOT / "docs" / "search-results.md"
-SETS = {"h200": "examples", "compiled-h200": "examples, compiled", "h100": "examples", "kernelbench-h200": "KernelBench",
-        "kernelbench-h100": "KernelBench", "cpu": "small examples", "cpu-xeon": "small examples"}
-"""File of rows -> what was searched."""
-TABLE = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+SETS = {"h200": ("examples", "H200"), "compiled-h200": ("examples, compiled", "H200"), "h100": ("examples", "H100"),
+        "kernelbench-h200": ("KernelBench", "H200"), "kernelbench-h100": ("KernelBench", "H100"),
+        "cpu": ("small examples", "EPYC"), "cpu-xeon": ("small examples", "Xeon")}
+"""File of rows -> (what was searched, the word of the device's name that tells it from others)."""
+SHOWN = (("equal", 120.0), ("tf32", 120.0), ("bf16", 120.0))
+SHOWN_OF_KERNELBENCH = (("equal", 120.0), ("tf32", 60.0), ("bf16", 60.0))
+MARK = re.compile(r"<!-- (table: \w+|end) -->\n")
 PROBLEM = re.compile(r"level(\d+)_(\d+)_(.*)")
 """The name of one of KernelBench's, in a row."""
 Row = dict[str, Any]
@@ -46,7 +49,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.into:
         file = FOLDER / f"{args.into}.json"
         document = json.loads(file.read_text())
-        document["rows"] = merged(document["rows"], [row for one in args.files for row in json.loads(one.read_text())["rows"]])
+        new = [row for one in args.files for row in json.loads(one.read_text())["rows"] if "error" not in row]
+        for row in new:
+            if SETS[args.into][1] not in row["device_name"]:
+                parser.error(f"{row['workload']} ran on {row['device_name']}, {args.into} is of {SETS[args.into][1]} (fix: another --into)")
+        document["rows"] = merged(document["rows"], new)
         write_json_atomic(file, document)
     for name in SETS:
         write_text_atomic(FOLDER / f"{name}.md", page.table(recorded(name)))
@@ -64,21 +71,27 @@ def merged(known: Sequence[Row], new: Iterable[Row]) -> list[Row]:
     found = {_search(row): row for row in known}
     for row in new:
         before = found.get(_search(row))
-        if "error" not in row and (before is None or before["over"] is None or row["over"] is not None):
+        if before is None or before["over"] is None or row["over"] is not None:
             found[_search(row)] = row
     return list(found.values())
 
 
 def filled(text: str) -> str:
-    """The page with its tables written anew. Raises KeyError where it names one that is not there."""
-    return TABLE.sub(lambda match: match[1] + "\n".join(TABLES[match[2]]()) + match[3], text)
+    """The page with its tables written anew. Raises KeyError where it names one that is not there, ValueError where marks don't pair."""
+    parts = MARK.split(text)  # prose, mark, table, mark, prose ...
+    if any((mark == "end") == (place % 2 == 0) for place, mark in enumerate(parts[1::2])) or len(parts) % 4 != 1:
+        raise ValueError("each <!-- table: NAME --> needs an <!-- end --> before the next (fix: the marks of the page)")
+    for place in range(1, len(parts), 4):
+        name = parts[place].removeprefix("table: ")
+        parts[place:place + 3] = [f"<!-- table: {name} -->\n", "".join(f"{line}\n" for line in TABLES[name]()), "<!-- end -->\n"]
+    return "".join(parts)
 
 
 def groups(name: str) -> dict[tuple[str, float], list[Row]]:
     """(precision, budget in s) -> the rows of the searches that were asked for that precision."""
     found: dict[tuple[str, float], list[Row]] = {}
     for row in recorded(name):
-        if row["asked"] == row["precision"]:
+        if row["asked"] == row["precision"] and "error" not in row:
             found.setdefault((row["precision"], row["budget_s"]), []).append(row)
     return {key: found[key] for key in sorted(found, key=lambda key: (page.PRECISION_ORDER.index(key[0]), key[1]))}
 
@@ -87,49 +100,52 @@ def _sets() -> list[str]:
     """One line a set of searches: of one folder of workloads on one machine, at one precision and budget."""
     lines = _head("Workloads", "Precision", "Budget s", "Device", "Searches", "Over the original: mean, least", "Over the ladder: mean, "
                   "least", "Ladder incomplete", "Judged once", "Within the budget", "Searched")
-    for name, what in SETS.items():
+    for name, (what, device) in SETS.items():
         for (precision, budget_s), rows in groups(name).items():
             if len(rows) > 1:
                 over = [row["over"] for row in rows if row["over"] is not None]
-                days = sorted({row["day"] for row in rows if row["day"]})
-                unknown = sum(row["day"] is None for row in rows)
+                days = sorted(row["day"] for row in rows if row.get("day"))
                 lines.append(_line(
-                    f"[{what}](search-runs/{name}.md)", precision, f"{budget_s:g}", device(rows[0]), str(len(rows)),
+                    f"[{what}](search-runs/{name}.md)", precision, f"{budget_s:g}", device, str(len(rows)),
                     _mean_and_least([row["speedup"] for row in rows]),
-                    _mean_and_least(over) + (f" (of {len(over)})" if 0 < len(over) < len(rows) else ""),
+                    _mean_and_least(over) + _of(over, rows),
                     str(sum(page.is_ladder_incomplete(row) for row in rows)), str(sum(row.get("confirmed") is False for row in rows)),
                     f"{sum(row['used_s'] <= row['budget_s'] for row in rows)} of {len(rows)}",
-                    " to ".join(dict.fromkeys((days[0], days[-1]))) + (f" ({unknown} n/a)" if unknown else "")))
+                    " to ".join(dict.fromkeys((*days[:1], *days[-1:]))) + _of(days, rows) or "n/a"))
     return lines
 
 
-def device(row: Row) -> str:
-    """"H200" of "NVIDIA H200", "EPYC" of "AMD EPYC 9V74 80-Core Processor"."""
-    return row["device_name"].split()[1].removesuffix("(R)")
-
-
 def _examples() -> list[str]:
-    columns = [("h200", (precision, 120.0)) for precision in ("equal", "bf16", "tf32")]
-    return _matrix("Example", columns, lambda name, key: f"{key[0]}, {key[1]:g} s")
+    return _matrix("Example", [(f"{precision}, {budget_s:g} s", groups("h200")[precision, budget_s]) for precision, budget_s in SHOWN])
 
 
 def _kernelbench() -> list[str]:
-    columns = [("kernelbench-h200", key) for key in (("equal", 120.0), ("bf16", 60.0), ("tf32", 60.0))]
-    lines = _matrix("Problem", columns, lambda name, key: f"{key[0]}, {key[1]:g} s")
-    again = {readable(row["workload"]): row["warm"] for row in groups("kernelbench-h200")["equal", 120.0] if row.get("warm")}
-    shares = {name: (one["share"], one["whole_share"]) for name, one in again.items() if one["share"] is not None}
-    ends = ["Again, equal", "---", *(_shares(shares.get(line.split(" | ")[0].removeprefix("| "))) for line in lines[2:-1]),
-            _shares(tuple(page.geometric_mean(one[place] for one in shares.values()) for place in (0, 1)))]
-    return [f"{line}{end}|" if end == "---" else f"{line} {end} |" for line, end in zip(lines, ends, strict=True)]
+    """With a last column: the second run's share of the time, after the baseline's profile and with it."""
+    found = groups("kernelbench-h200")
+    columns = [(f"{precision}, {budget_s:g} s", found[precision, budget_s]) for precision, budget_s in SHOWN_OF_KERNELBENCH]
+    return _matrix("Problem", columns, ("Again, equal", {row["workload"]: row.get("warm") or {} for row in columns[0][1]}))
 
 
 def _cpu() -> list[str]:
-    return _matrix("Small example", [(name, ("equal", 60.0)) for name in ("cpu", "cpu-xeon")], lambda name, key: device(recorded(name)[0]))
+    return _matrix("Small example", [(SETS[name][1], groups(name)["equal", 60.0]) for name in ("cpu", "cpu-xeon")])
+
+
+def _end_to_end() -> list[str]:
+    """What is left of a call's gain where inputs come from the host and outputs go back, of the rows whose last judgement had the time."""
+    lines = _head("Workloads", "Precision", "Budget s", "Rows with it", "Alone: mean, least", "End to end: mean, least")
+    for name, shown in (("h200", SHOWN), ("kernelbench-h200", SHOWN_OF_KERNELBENCH)):
+        for key in shown:
+            found = [{one["condition"]: one["speedup"] for one in row["timings"]} for row in groups(name)[key]]
+            both = [one for one in found if one.get("end to end")]
+            lines.append(_line(SETS[name][0], key[0], f"{key[1]:g}", f"{len(both)} of {len(found)}",
+                               *(_mean_and_least([one[condition] for one in both]) for condition in ("warm", "end to end"))))
+    return lines
 
 
 def _minutes() -> list[str]:
     """What budgets buy: the searches of one example at one precision."""
-    lines = _head("Budget s", "Search s", "Kept", "By its screens after a minute", "after three", "Candidates", "A minute, in all")
+    lines = _head("Budget s", "Search s", "Kept", "By its screens after a minute", "After three", "Candidates",
+                  "Candidates a minute, in all")
     for (precision, budget_s), rows in groups("h200").items():
         for row in rows:
             if precision == "equal" and row["workload"] == "conv_block":
@@ -140,24 +156,29 @@ def _minutes() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "sets": _sets, "examples": _examples, "kernelbench": _kernelbench, "minutes": _minutes, "cpu": _cpu}
+    "sets": _sets, "examples": _examples, "end_to_end": _end_to_end, "kernelbench": _kernelbench, "minutes": _minutes, "cpu": _cpu}
 
 
-def _matrix(what: str, columns: Sequence[tuple[str, tuple[str, float]]], named: Callable[[str, tuple[str, float]], str]) -> list[str]:
+def _matrix(what: str, columns: Sequence[tuple[str, Sequence[Row]]], again: tuple[str, dict[str, Row]] | None = None) -> list[str]:
     """One line a workload, one column a set: the speed-up over the original, and over the ladder in brackets; geometric means last."""
-    found = [{row["workload"]: row for row in groups(name)[key]} for name, key in columns]
-    lines = _head(what, *(named(name, key) for name, key in columns))
+    found = [{row["workload"]: row for row in rows} for _, rows in columns]
+    names, warm = [name for name, _ in columns], again[1] if again else {}
+    lines = _head(what, *names, *([again[0]] if again else []))
     for workload in sorted({name for rows in found for name in rows}, key=_order):
-        lines.append(_line(readable(workload), *(_gain(rows.get(workload)) for rows in found)))
-    means = [[page.geometric_mean(row[key] for row in rows.values() if row[key] is not None) for key in ("speedup", "over")]
-             for rows in found]
-    return [*lines, _line("geometric mean", *(f"{gain:.2f}x ({over:.2f}x)" for gain, over in means))]
+        lines.append(_line(readable(workload), *(_gain(rows.get(workload)) for rows in found),
+                           *([_shares([warm.get(workload, {})])] if again else [])))
+    means = []
+    for _, rows in columns:
+        over = [row["over"] for row in rows if row["over"] is not None]
+        mean = f"{_x(page.geometric_mean(over))}{_of(over, rows)}" if over else "n/a"
+        means.append(f"{_x(page.geometric_mean(row['speedup'] for row in rows))} ({mean})")
+    return [*lines, _line("geometric mean", *means, *([_shares(warm.values())] if again else []))]
 
 
 def _gain(row: Row | None) -> str:
     if row is None:
         return "n/a"
-    over = "n/a" if row["over"] is None else f"{row['over']:.2f}x" + ("\\*" if page.is_ladder_incomplete(row) else "")
+    over = "n/a" if row["over"] is None else _x(row["over"]) + ("\\*" if page.is_ladder_incomplete(row) else "")
     return ("nothing" if row["kept"] == "nothing" else _x(row["speedup"])) + f" ({over})" + _mark(row)
 
 
@@ -165,8 +186,14 @@ def _mark(row: Row) -> str:
     return " once" if row.get("confirmed") is False else ""
 
 
-def _shares(found: Sequence[float] | None) -> str:
-    return "n/a" if found is None else f"{found[0]:.2f}, {found[1]:.2f}"
+def _of(some: Sequence[Any], all_of_them: Sequence[Any]) -> str:
+    return f" (of {len(some)})" if 0 < len(some) < len(all_of_them) else ""
+
+
+def _shares(runs: Iterable[Row]) -> str:
+    known = list(runs)
+    found = [[one[key] for one in known if one.get(key) is not None] for key in ("share", "whole_share")]
+    return "n/a" if not found[0] else ", ".join(f"{page.geometric_mean(values):.2f}" if values else "n/a" for values in found)
 
 
 def _mean_and_least(values: Sequence[float]) -> str:
@@ -180,7 +207,7 @@ def _x(value: float, interval: Sequence[float] | None = None) -> str:
 def readable(workload: str) -> str:
     """"level1/6 Matmul with large K dimension" of a problem's name; another as it is."""
     match = PROBLEM.fullmatch(workload)
-    return workload if match is None else f"level{match[1]}/{match[2]} {' '.join(match[3].split('_')).strip()}"
+    return workload if match is None else f"level{match[1]}/{match[2]} {' '.join(match[3].replace('_', ' ').split())}"
 
 
 def _order(workload: str) -> tuple[int, int, str]:
@@ -197,7 +224,7 @@ def _head(*names: str) -> list[str]:
 
 
 def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(one.replace('|', '/') for one in cells)} |"
 
 
 if __name__ == "__main__":

@@ -140,6 +140,24 @@ def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_pa
     assert "/somewhere" not in page and str(tmp_path) not in page and "left out" in capsys.readouterr().err
 
 
+def test_the_predictions_page_counts_winners_that_were_taken_apart_whole_and_in_part(tmp_path):
+    said = (PassPrediction(name="tf32", words="w", gain=(1.0, 2.25)),)
+    winner, single = "tf32+cuda_graph", "cuda_graph"
+
+    def without(name: str) -> Experiment:
+        return screened(f"{winner} without {name}", 1.1, 5, tags={"role": "ablation", "of": winner, "without": name})
+
+    for folder, name, gone in (("whole", winner, ("tf32", "cuda_graph")), ("part", winner, ("tf32",)), ("not", winner, ()),
+                               ("single", single, ())):
+        rows_of = [screened("tf32", 2.0, 1, prediction=said), said_by_the_judge(name, 3.0, 2), *map(without, gone)]
+        run(tmp_path / folder, [*rows_of, said_by_the_judge(f"optimized.py ({name})", 3.0, 9, kept=True,
+                                                            tags={"role": "confirmation", "of": name})])
+    run(tmp_path / "lost", [screened("tf32", 2.0, 1, prediction=said), said_by_the_judge(winner, 1.0, 2, "AMBIGUOUS")])
+    assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
+    page = (tmp_path / "page.md").read_text()
+    assert "Of 3 winners of several passes 1 were taken apart whole (each pass dropped in turn), 1 in part" in page
+
+
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
     run(tmp_path / "a", [screened("cuda_graph", 2.0, 1)])
     assert predictions.main([str(tmp_path)]) == 2 and "fix:" in capsys.readouterr().err

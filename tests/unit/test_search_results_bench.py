@@ -24,8 +24,8 @@ def folder(tmp_path, monkeypatch):
     """docs/ of its own, each file of rows with one row."""
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(results, "RESULTS", tmp_path / "results.md")
-    for name in results.SETS:
-        (tmp_path / f"{name}.json").write_text(json.dumps({"device": "cuda", "rows": [row()]}))
+    for name, (_what, device) in results.SETS.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"device": "cuda", "rows": [row(device_name=f"Some {device}")]}))
     (tmp_path / "results.md").write_text("Before.\n\n<!-- table: sets -->\n\n<!-- end -->\n\nAfter.\n")
     return tmp_path
 
@@ -36,15 +36,15 @@ def test_a_row_takes_the_place_of_its_own_search_alone():
     assert found == [row(speedup=3.0), *known[1:], row("lstm")]
 
 
-def test_neither_a_failure_nor_a_row_without_its_ladder_takes_the_place_of_a_whole_one():
+def test_a_row_without_its_ladder_takes_no_whole_ones_place():
     known = [row(), row("gpt2", over=None)]
-    failed = {"workload": "mlp", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no torch"}
-    assert results.merged(known, [failed, row(speedup=9.0, over=None), row("gpt2", 5.0, None)]) == [row(), row("gpt2", 5.0, None)]
+    assert results.merged(known, [row(speedup=9.0, over=None), row("gpt2", 5.0, None)]) == [row(), row("gpt2", 5.0, None)]
 
 
 def test_rows_are_taken_over_and_every_page_is_written(folder, tmp_path):
     new = tmp_path / "new.json"
-    new.write_text(json.dumps({"rows": [row(speedup=4.0, over=2.0), row("gpt2", 1.0, 1.0, confirmed=False, used_s=130.0, day=None)]}))
+    new.write_text(json.dumps({"rows": [row(speedup=4.0, over=2.0), row("gpt2", 1.0, 1.0, confirmed=False, used_s=130.0, day=None),
+                                        {"workload": "lstm", "asked": "equal", "precision": "equal", "budget_s": 120.0, "error": "no"}]}))
     assert results.main([str(new), "--into", "h200"]) == 0
     document = json.loads((folder / "h200.json").read_text())
     assert document["device"] == "cuda" and [one["speedup"] for one in document["rows"]] == [4.0, 1.0]
@@ -53,7 +53,7 @@ def test_rows_are_taken_over_and_every_page_is_written(folder, tmp_path):
     assert text.startswith("Before.\n") and text.endswith("<!-- end -->\n\nAfter.\n")
     line, = (line for line in text.splitlines() if line.startswith("| ["))
     assert line == ("| [examples](search-runs/h200.md) | equal | 120 | H200 | 2 | 2.00x, 1.00x | 1.41x, 1.00x | 0 | 1 | 1 of 2 | "
-                    "2026-01-02 (1 n/a) |"), "a set of one search is none"
+                    "2026-01-02 (of 1) |"), "a set of one search is none"
     assert results.filled(text) == text
 
 
@@ -78,6 +78,54 @@ def test_problems_are_named_and_ordered_as_their_files_are_numbered():
     assert results.readable("conv_block") == "conv_block"
 
 
-def test_a_table_that_is_not_there_is_an_error():
+def test_a_table_that_is_not_there_is_an_error_and_so_are_marks_that_do_not_pair():
     with pytest.raises(KeyError):
-        results.filled("<!-- table: nowhere -->\n\n<!-- end -->")
+        results.filled("<!-- table: nowhere -->\n<!-- end -->\n")
+    for text in ("<!-- table: cpu -->\n<!-- table: cpu -->\n<!-- end -->\n", "<!-- end -->\n", "<!-- table: cpu -->\nProse.\n",
+                 "<!-- table: cpu -->\n<!-- end -->\n<!-- end -->\n"):
+        with pytest.raises(ValueError, match="needs an <!-- end -->"):
+            results.filled(text)
+
+
+def test_rows_of_another_machine_are_not_taken(folder, tmp_path, capsys):
+    before = (folder / "h200.json").read_text()
+    (tmp_path / "new.json").write_text(json.dumps({"rows": [row(device_name="NVIDIA H100 80GB HBM3")]}))
+    with pytest.raises(SystemExit) as stopped:
+        results.main([str(tmp_path / "new.json"), "--into", "h200"])
+    assert stopped.value.code == 2 and "mlp ran on NVIDIA H100 80GB HBM3, h200 is of H200" in capsys.readouterr().err
+    assert (folder / "h200.json").read_text() == before
+
+
+def test_the_tables_line_by_line(folder):
+    """Each column has figures that no other has."""
+    gains = {"equal": (2.0, 1.5), "tf32": (3.0, 1.25), "bf16": (8.0, 4.0)}
+    both = [{"condition": "warm", "speedup": 4.0}, {"condition": "end to end", "speedup": 1.5}]
+
+    def searches(workload: str, budgets: dict[str, float], **changes: object) -> list[dict]:
+        return [row(workload, *gains[level], asked=level, precision=level, budget_s=budget_s, timings=[], **changes)
+                for level, budget_s in budgets.items()]
+
+    ours, theirs = {"equal": 120.0, "tf32": 120.0, "bf16": 120.0}, {"equal": 120.0, "tf32": 60.0, "bf16": 60.0}
+    examples = [*searches("mlp", ours), *searches("gpt2", ours, confirmed=False),
+                row("conv_block", 5.0, None, kept="nothing", timings=both),
+                row("conv_block", 2.5, budget_s=480.0, bought=[{"minutes": "1", "gain": "1.10x"}, {"minutes": "3", "gain": "3.30x"}]),
+                row("mlp", 99.0, 99.0, asked="bf16")]
+    problems = [*searches("level1_12_Two__words_", theirs, warm={"share": 0.25, "whole_share": 0.5}),
+                *searches("level1_6_One", theirs, warm={"share": None, "whole_share": None}), row("level1_6_One", 99.0, budget_s=60.0)]
+    for name, rows in (("h200", examples), ("kernelbench-h200", problems), ("cpu", [row("mlp", 1.5, 1.25, budget_s=60.0)]),
+                       ("cpu-xeon", [row("mlp", 1.125, 1.0, budget_s=60.0)])):
+        (folder / f"{name}.json").write_text(json.dumps({"device": "x", "rows": rows}))
+    assert results.TABLES["examples"]()[2:] == [
+        "| conv_block | nothing (n/a) | n/a | n/a |", "| gpt2 | 2.00x (1.50x) once | 3.00x (1.25x) once | 8.00x (4.00x) once |",
+        "| mlp | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) |",
+        "| geometric mean | 2.71x (1.50x (of 2)) | 3.00x (1.25x) | 8.00x (4.00x) |"]
+    assert results.TABLES["kernelbench"]()[2:] == [
+        "| level1/6 One | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | n/a |",
+        "| level1/12 Two words | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 |",
+        "| geometric mean | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 |"]
+    assert results.TABLES["cpu"]() == ["| Small example | EPYC | Xeon |", "|---|---|---|", "| mlp | 1.50x (1.25x) | 1.12x (1.00x) |",
+                                       "| geometric mean | 1.50x (1.25x) | 1.12x (1.00x) |"]
+    assert results.TABLES["minutes"]()[2:] == ["| 120 | 100 | 5.00x [5.00, 5.00] | n/a | n/a | 7 | 4.0 |",
+                                               "| 480 | 100 | 2.50x [2.50, 2.50] | 1.10x | 3.30x | 7 | 4.0 |"]
+    assert results.TABLES["end_to_end"]()[2:4] == ["| examples | equal | 120 | 1 of 3 | 4.00x, 4.00x | 1.50x, 1.50x |",
+                                                   "| examples | tf32 | 120 | 0 of 2 | n/a | n/a |"]
