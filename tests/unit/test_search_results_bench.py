@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_row_takes_the_place_of_its_own_search_alone():
-    known = [row(), row("gpt2"), row(budget_s=60.0), row(asked="bf16", precision="bf16")]
+    known = [row(), row("gpt2"), row(budget_s=60.0), row(asked="bf16", precision="bf16"), row(asked="bf16")]
     found = results.merged(known, [row(speedup=3.0), row("lstm")])
     assert found == [row(speedup=3.0), *known[1:], row("lstm")]
 
@@ -57,6 +57,18 @@ def test_rows_are_taken_over_and_every_page_is_written(folder, tmp_path):
     assert results.filled(text) == text
 
 
+def test_a_set_counts_what_was_not_confirmed_not_whole_and_not_dated(folder):
+    unseen = {"asked": "tf32", "precision": "tf32", "ladder": {"tf32+compile_default": "1.20x", "compile_max_autotune+tf32": "1.10x"}}
+    rows = [row("a", 4.0, None, **unseen, day="2026-01-09"), row("b", 1.0, 1.5, **unseen, day="2026-01-02"),
+            row("c", 2.0, 6.0, asked="tf32", precision="tf32", ladder_missing=["x"], day=None),
+            row("d", 2.0, 3.0, asked="tf32", precision="tf32", confirmed=None)]
+    del rows[0]["confirmed"]  # recorded before that was
+    (folder / "h200.json").write_text(json.dumps({"device": "cuda", "rows": rows}))
+    line, = (line for line in results.TABLES["sets"]() if "(search-runs/h200.md)" in line)
+    assert line == ("| [examples](search-runs/h200.md) | tf32 | 120 | H200 | 4 | 2.00x, 1.00x | 3.00x, 1.50x (of 3) | 3 | 0 | 4 of 4 | "
+                    "2026-01-02 to 2026-01-09 (of 3) |")
+
+
 def test_files_and_their_place_belong_together(folder, capsys):
     for argv in (["new.json"], ["--into", "h200"], ["new.json", "--into", "elsewhere"]):
         with pytest.raises(SystemExit) as stopped:
@@ -66,7 +78,7 @@ def test_files_and_their_place_belong_together(folder, capsys):
 
 
 def test_a_workload_is_a_line_with_what_is_missing_said():
-    cells = [results._gain(one) for one in (row(), row(confirmed=False), row(over=None), row(kept="nothing", speedup=1.0, over=0.9),
+    cells = [results._gain(one) for one in (row(), row(confirmed=False), row(over=None, confirmed=None), row(kept="nothing", speedup=1.0, over=0.9),
                                             row(ladder_missing=["compile_default: n/a"]), None)]
     assert cells == ["2.00x (1.50x)", "2.00x (1.50x) once", "2.00x (n/a)", "nothing (0.90x)", "2.00x (1.50x\\*)", "n/a"]
 
