@@ -78,8 +78,8 @@ def test_files_and_their_place_belong_together(folder, capsys):
 
 
 def test_a_workload_is_a_line_with_what_is_missing_said():
-    cells = [results._gain(one) for one in (row(), row(confirmed=False), row(over=None, confirmed=None), row(kept="nothing", speedup=1.0, over=0.9),
-                                            row(ladder_missing=["compile_default: n/a"]), None)]
+    cells = [results._gain(one) for one in (row(), row(confirmed=False), row(over=None, confirmed=None),
+                                            row(kept="nothing", speedup=1.0, over=0.9), row(ladder_missing=["compile_default: n/a"]), None)]
     assert cells == ["2.00x (1.50x)", "2.00x (1.50x) once", "2.00x (n/a)", "nothing (0.90x)", "2.00x (1.50x\\*)", "n/a"]
 
 
