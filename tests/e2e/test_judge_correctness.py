@@ -56,6 +56,14 @@ class EndsEmpty(torch.nn.Module):
 def get_model_and_input():
     return EndsEmpty().eval(), torch.randn(3, 5)
 """,
+    "gives_an_input_back": """
+import torch
+class GivesBack(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x), x
+def get_model_and_input():
+    return GivesBack().eval(), torch.randn(48, 256)
+""",
     "slow_inputs": """
 import time, torch
 made = 0
@@ -100,6 +108,18 @@ CANDIDATES = {
     out = torch.empty(48, 256)
     def call(x):
         return out.copy_(model(x))
+    return call
+""",
+    "own_buffer_for_the_input": """
+    out = torch.empty(48, 256)
+    def call(x):
+        return model(x)[0], out.copy_(x)
+    return call
+""",
+    "own_buffer_beside_the_input": """
+    out = torch.empty(48, 256)
+    def call(x):
+        return out.copy_(model(x)[0]), x
     return call
 """,
     "unwritten_row": """
@@ -253,6 +273,17 @@ def test_an_output_that_the_next_call_overwrites_is_wrong(verdict_on):
     verdict = verdict_on("softmax", "own_buffer")
     assert verdict.verdict == "WRONG" and "changes when it is called again" in verdict.reasons[0], verdict.reasons
     assert verdict.reproducer.kind == "structure" and verdict.reproducer.round == 1
+
+
+def test_an_input_that_is_given_back_may_change_with_the_next_inputs(verdict_on):
+    verdict = verdict_on("gives_an_input_back", "same")
+    assert verdict.correctness.passed, verdict.reasons
+
+
+@pytest.mark.parametrize("name", ["own_buffer_for_the_input", "own_buffer_beside_the_input"])
+def test_a_buffer_beside_or_in_the_place_of_an_input_that_is_given_back_is_wrong(name, verdict_on):
+    verdict = verdict_on("gives_an_input_back", name)
+    assert verdict.verdict == "WRONG" and "changes when it is called again" in verdict.reasons[0], verdict.reasons
 
 
 @pytest.mark.parametrize("name", ["unwritten_row", "adds_into_fresh_memory"])

@@ -65,6 +65,8 @@ class Rounds:
     timed_expected: dict[int, Expected] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     """Inputs that the reference was seen to write to."""
+    _lent: set[str] = field(default_factory=set)
+    """Outputs that lie in an input's memory with the reference."""
     _timed_right: dict[int, Sequence[Leaf]] = field(default_factory=dict)
     """By round: the last output of a timed call that was right."""
     steadiness: Steadiness | None = None
@@ -316,16 +318,20 @@ class Rounds:
 
     def _layout(self) -> str | None:
         """Memory that the reference's output has for itself, and the candidate's not."""
+        theirs = self.reference.ask("layout", Layouts).outputs
+        self._lent = {layout.path for layout in theirs if layout.inputs}
         if self.training:
             return None
-        mine, theirs = (side.ask("layout", Layouts).outputs for side in (self.candidate, self.reference))
+        mine = self.candidate.ask("layout", Layouts).outputs
         self.notes += layout_notes(mine, theirs)
         return layout_problem(mine, theirs)
 
     def _overwritten(self, number: int) -> str | None:
-        """The output of the call before must be what it was; gradients and buffers are made anew by every step."""
+        """The output of the call before must be what it was; gradients and buffers are made anew by every step. One that lies in an input's
+        memory with the reference, too, changes where that input is refilled."""
         earlier, seed = self.results[number - 1], self.seeds.of(f"sample {number - 1}")
-        before = [leaf for leaf in earlier.got if not leaf.path.startswith((*STATE_PREFIXES, "grad."))]
+        lent = self._lent if number == REFILLED_ROUND else set()
+        before = [leaf for leaf in earlier.got if not leaf.path.startswith((*STATE_PREFIXES, "grad.")) and leaf.path not in lent]
         try:
             now = {leaf.path: leaf for leaf in self.candidate.export("previous", seed)}
         except WorkerFailed as error:
