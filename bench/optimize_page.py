@@ -57,10 +57,10 @@ def _budgets(rows: Sequence[dict[str, Any]]) -> str:
     for row in sorted(runs, key=lambda row: (row["workload"], PRECISION_ORDER.index(row["asked"]), row["budget_s"])):
         lines.append(f"| {row['workload']} | {row['asked']} | {row['budget_s']:g} | {row['used_s']:.1f} | "
                      f"{'yes' if row['used_s'] <= row['budget_s'] else 'NO'} | {row['wall_s']:.1f} | "
-                     f"{_x(row['speedup'], row['interval'])} | "
+                     f"{times(row['speedup'], row['interval'])} | "
                      f"{_kept(row)} | {row['candidates']} | {row['per_minute']:.1f} |")
     held, whole = (sum(row[key] <= row["budget_s"] for row in runs) for key in ("used_s", "wall_s"))
-    means = [f"{precision} {budget_s:g} s {_x(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
+    means = [f"{precision} {budget_s:g} s {times(geometric_mean(row['speedup'] for row in found))} (of {len(found)})"
              for precision in PRECISION_ORDER for budget_s in sorted({row["budget_s"] for row in runs})
              if (found := [row for row in runs if (row["asked"], row["budget_s"]) == (precision, budget_s)])]
     said = f"Within the budget: {held} of {len(runs)} searches, {whole} of {len(runs)} in all."
@@ -76,17 +76,17 @@ def _group(precision: str, budget: float, rows: list[dict[str, Any]]) -> str:
         if "error" in row:
             lines.append(f"| {row['workload']} | failed: {_cell(row['error'])} | | | | | | | | | |")
             continue
-        over_it = "n/a" if row["over"] is None else _x(row["over"], row["over_interval"])
+        over_it = "n/a" if row["over"] is None else times(row["over"], row["over_interval"])
         over_it += " (beside it)" if row.get("over_beside") else ""
         incomplete = " (ladder incomplete)" if is_ladder_incomplete(row) else ""
-        lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {_x(row['speedup'], row['interval'])} | "
-                     f"{row['rung']}{incomplete} | {_x(row['rung_speedup'])} | "
+        lines.append(f"| {row['workload']} | {_us(row['before_us'])} | {_us(row['after_us'])} | {times(row['speedup'], row['interval'])} | "
+                     f"{row['rung']}{incomplete} | {times(row['rung_speedup'])} | "
                      f"{over_it} | {row['bound'] or 'n/a'} | {_bound_after(row)} | "
                      f"{row['most'] or 'n/a'} | {_kept(row)} |")
     if good:
-        means = {key: _x(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}
+        means = {key: times(geometric_mean(row[key] for row in good)) for key in ("speedup", "rung_speedup")}
         whole = [row["over"] for row in good if row["over"] is not None]  # without its ladder a row is over nothing
-        means["over"] = _x(geometric_mean(whole)) + ("" if len(whole) == len(good) else f" of {len(whole)}") if whole else "n/a"
+        means["over"] = times(geometric_mean(whole)) + ("" if len(whole) == len(good) else f" of {len(whole)}") if whole else "n/a"
         lines.append(f"| geometric mean of {len(good)} | | | {means['speedup']} | | {means['rung_speedup']} | {means['over']} | | | | |")
     warm = [row["warm"] for row in good if row.get("warm") and row["warm"]["cold_s"] is not None]  # else there is nothing to reach
     shares = [one["share"] for one in warm if one["share"] is not None]
@@ -115,7 +115,7 @@ def _has_unseen_modes(row: dict[str, Any]) -> bool:
 
 def _kept(row: dict[str, Any]) -> str:
     """What was kept; whether no second judgement confirmed it, or two are further apart than their intervals: the smaller one counts."""
-    apart = f" (two judgements: {' and '.join(_x(one[0]) for one in row['apart'])})" if row.get("apart") else ""
+    apart = f" (two judgements: {' and '.join(times(one[0]) for one in row['apart'])})" if row.get("apart") else ""
     return _cell(row["kept"]) + (apart or (" (judged once)" if row.get("confirmed") is False else ""))
 
 
@@ -129,7 +129,8 @@ def _us(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.1f}"
 
 
-def _x(value: float, interval: Sequence[float] | None = None) -> str:
+def times(value: float, interval: Sequence[float] | None = None) -> str:
+    """A speed-up, and its interval in brackets."""
     return f"{value:.2f}x" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
 
 

@@ -150,7 +150,7 @@ def _minutes() -> list[str]:
         for row in rows:
             if precision == "equal" and row["workload"] == "conv_block":
                 bought = {one["minutes"]: one["gain"] for one in row["bought"]}
-                lines.append(_line(f"{budget_s:g}", f"{row['used_s']:.0f}", _x(row["speedup"], row["interval"]) + _mark(row),
+                lines.append(_line(f"{budget_s:g}", f"{row['used_s']:.0f}", page.times(row["speedup"], row["interval"]) + _mark(row),
                                    *(bought.get(minutes, "n/a") for minutes in "13"), str(row["candidates"]), f"{row['per_minute']:.1f}"))
     return lines
 
@@ -170,16 +170,16 @@ def _matrix(what: str, columns: Sequence[tuple[str, Sequence[Row]]], again: tupl
     means = []
     for _, rows in columns:
         over = [row["over"] for row in rows if row["over"] is not None]
-        mean = f"{_x(page.geometric_mean(over))}{_of(over, rows)}" if over else "n/a"
-        means.append(f"{_x(page.geometric_mean(row['speedup'] for row in rows))} ({mean})")
+        mean = f"{page.times(page.geometric_mean(over))}{_of(over, rows)}" if over else "n/a"
+        means.append(f"{page.times(page.geometric_mean(row['speedup'] for row in rows))} ({mean})")
     return [*lines, _line("geometric mean", *means, *([_shares(warm.values())] if again else []))]
 
 
 def _gain(row: Row | None) -> str:
     if row is None:
         return "n/a"
-    over = "n/a" if row["over"] is None else _x(row["over"]) + ("\\*" if page.is_ladder_incomplete(row) else "")
-    return ("nothing" if row["kept"] == "nothing" else _x(row["speedup"])) + f" ({over})" + _mark(row)
+    over = "n/a" if row["over"] is None else page.times(row["over"]) + ("\\*" if page.is_ladder_incomplete(row) else "")
+    return ("nothing" if row["kept"] == "nothing" else page.times(row["speedup"])) + f" ({over})" + _mark(row)
 
 
 def _mark(row: Row) -> str:
@@ -197,11 +197,7 @@ def _shares(runs: Iterable[Row]) -> str:
 
 
 def _mean_and_least(values: Sequence[float]) -> str:
-    return f"{_x(page.geometric_mean(values))}, {_x(min(values))}" if values else "n/a"
-
-
-def _x(value: float, interval: Sequence[float] | None = None) -> str:
-    return f"{value:.2f}x" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+    return f"{page.times(page.geometric_mean(values))}, {page.times(min(values))}" if values else "n/a"
 
 
 def readable(workload: str) -> str:
