@@ -64,6 +64,65 @@ class GivesBack(torch.nn.Module):
 def get_model_and_input():
     return GivesBack().eval(), torch.randn(48, 256)
 """,
+    "remembers": """
+import torch
+class Remembers(torch.nn.Module):
+    mean = 0.0
+    def forward(self, x):
+        self.mean = 0.5 * self.mean + SHARE * (2 + x).mean()
+        return torch.tanh(x) + self.mean
+def get_model_and_input():
+    return Remembers().eval(), torch.randn(48, 256)
+""",
+    "grows": """
+import torch
+class Grows(torch.nn.Module):
+    calls = ()
+    def forward(self, x):
+        self.calls = (*self.calls, x[0])
+        return torch.tanh(torch.stack(self.calls))
+def get_model_and_input():
+    return Grows().eval(), torch.randn(48, 256)
+""",
+    "counts": """
+import torch
+calls = []
+def counts(x):
+    calls.append(1)
+    return torch.tanh(x) * len(calls)
+def get_model_and_input():
+    return counts, torch.randn(48, 256)
+""",
+    "averages": """
+import torch
+class Averages(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+    def forward(self, x):
+        self.mean = 0.5 * self.mean + (2 + x).mean()
+        return torch.tanh(x) + self.mean
+def get_model_and_input():
+    return Averages().eval(), torch.randn(48, 256)
+""",
+    "logs": """
+import torch
+class Logs(torch.nn.Module):
+    calls = 0
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(x)
+def get_model_and_input():
+    return Logs().eval(), torch.randn(48, 256)
+""",
+    "draws": """
+import random, numpy, torch
+class Draws(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * (1 + random.random() + numpy.random.rand())
+def get_model_and_input():
+    return Draws().eval(), torch.randn(48, 256)
+""",
     "slow_inputs": """
 import time, torch
 made = 0
@@ -104,6 +163,7 @@ CANDIDATES = {
         return model(x)
     return call
 """,
+    "a_thousandth_off": "    return lambda x: model(x) * 1.001\n",
     "own_buffer": """
     out = torch.empty(48, 256)
     def call(x):
@@ -199,7 +259,8 @@ def sessions(tmp_path_factory):
         key = (name, tuple(changes.items()))
         if key not in live:
             path = folder / f"{name}{len(live)}.py"
-            path.write_text(WORKLOADS[name].replace("CHANCE", str(changes.pop("chance", 1))))
+            text = WORKLOADS[name].replace("CHANCE", str(changes.pop("chance", 1)))
+            path.write_text(text.replace("SHARE", str(changes.pop("share", 1))))
             options = JudgeOptions(device="cpu", python=sys.executable, timing=False, timeout_s=60, **changes)
             live[key] = ReferenceSession(WorkloadRef(path=path, name=name), options).__enter__()
         return live[key]
@@ -352,6 +413,30 @@ def test_a_workload_that_is_ill_conditioned_in_every_round_is_no_verdict(verdict
     with pytest.raises(ReferenceFailed, match="above 1%") as error:
         verdict_on("dropped", "same", chance=1)
     assert error.value.code == "ill_conditioned"
+
+
+@pytest.mark.parametrize(("workload", "share"), [("remembers", 1.0), ("remembers", 0.001), ("grows", 1.0), ("counts", 1.0)])
+def test_a_workload_with_state_that_torch_does_not_hold_is_no_verdict(workload, share, verdict_on):
+    """Were the candidate called WRONG, or the workload ill-conditioned, its author would look in the wrong place."""
+    with pytest.raises(ReferenceFailed, match="another output when it is called again") as error:
+        verdict_on(workload, "same", share=share)
+    assert error.value.code == "not_repeatable" and "register_buffer" in error.value.fix
+
+
+def test_state_in_a_buffer_can_be_judged(verdict_on):
+    assert verdict_on("averages", "same").correctness.passed
+    assert verdict_on("averages", "a_thousandth_off").verdict == "WRONG"
+
+
+def test_state_that_changes_no_output_is_no_excuse_for_a_candidate(verdict_on):
+    assert verdict_on("logs", "same").correctness.passed
+    assert verdict_on("logs", "a_thousandth_off").verdict == "WRONG"
+
+
+def test_random_numbers_of_python_and_numpy_follow_the_judge_s_seed(verdict_on):
+    right, wrong = verdict_on("draws", "same"), verdict_on("draws", "a_thousandth_off")
+    assert right.correctness.passed and right.correctness.oracle == "reference (the workload draws random numbers)", right.reasons
+    assert wrong.verdict == "WRONG" and any("error 0.001," in reason for reason in wrong.reasons), wrong.reasons
 
 
 def test_gradients_of_inputs_are_compared_and_zero_gradients_may_be_noise(verdict_on):

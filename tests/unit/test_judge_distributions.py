@@ -1,5 +1,7 @@
 """Other input distributions: honest programs are right on all of them, programs that rely on the generator's are not."""
 
+import secrets
+
 import numpy as np
 import pytest
 import torch
@@ -257,3 +259,25 @@ def test_a_program_with_a_memory_is_seen_not_to_repeat():
 
     assert survey_of(counts, lambda: [torch.randn(4, 4)])["deterministic"] is False
     assert np.isfinite(survey_of(torch.relu, lambda: [torch.randn(4, 4)])["call_s"])
+
+
+@pytest.mark.parametrize("where", ["attribute", "buffer", "nowhere"])
+def test_state_beside_the_buffers_is_told_from_buffers_and_from_noise(where):
+    class Counts(torch.nn.Module):
+        count = 0
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.count += where == "attribute"
+            self.calls += where == "buffer"
+            return x + self.count + self.calls + (secrets.randbits(20) if where == "nowhere" else 0)
+
+    told = survey_of(Counts().eval(), lambda: [torch.randn(4, 4)])
+    assert told["deterministic"] is False and told["remembers"] is (where == "attribute")
+
+
+def test_a_program_that_repeats_remembers_nothing():
+    assert survey_of(torch.nn.Tanh().eval(), lambda: [torch.randn(4, 4)])["remembers"] is False

@@ -1,10 +1,15 @@
 """The worker's timer and its conditions, in this process: which inputs each call gets, where they lie, and what memory holds meanwhile."""
 
+import itertools
+import runpy
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from judge_exploits import FOLDER
+from kernelwright.probe import judge_program
 from kernelwright.probe.judge_conditions import COLD, GRAPH, WHOLE, Condition, NotHere
 from kernelwright.probe.judge_program import POISON, Timer
 
@@ -119,3 +124,16 @@ def test_a_graph_needs_a_gpu_and_an_unknown_condition_is_refused():
         Condition(GRAPH, timer)
     with pytest.raises(NotHere, match="no condition is called lukewarm"):
         Condition("lukewarm", timer)
+
+
+@pytest.mark.parametrize(("exploit", "factor"), [("timer_by_a_third", 1.3), ("timer_by_half", 1.5), ("lying_timer", 50)])
+def test_exploits_of_the_timer_do_lie(exploit, factor, monkeypatch):
+    """Else their verdicts would show nothing: each gives back the model's own work."""
+    monkeypatch.setitem(sys.modules, "kernelwright_probe.judge_program", judge_program)
+    monkeypatch.setattr(Timer, "_sample", Timer._sample)
+    monkeypatch.setattr(judge_program, "_perf_counter_ns", itertools.count(0, 1000).__next__)
+    monkeypatch.setattr("time.monotonic_ns", itertools.count(0, 1000).__next__)
+    timer = Timer(logging([]), POOL, 2)
+    assert timer.block(2, 0, 2)[1] == [1000, 1000]
+    runpy.run_path(str(FOLDER / f"{exploit}.py"))["optimize"](lambda x: x, ())
+    assert timer.block(2, 0, 2)[1] == [pytest.approx(1000 / factor)] * 2

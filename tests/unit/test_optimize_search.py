@@ -393,13 +393,14 @@ def test_an_original_that_never_runs_beside_a_candidate_is_an_error_with_its_doc
     assert "no candidate could be judged" in (folder / "report.md").read_text()
 
 
-def test_where_no_candidate_can_ever_be_judged_one_judgement_ends_the_search_and_the_mend_is_named(workload):
-    unsure = WorkloadFailed("ill_conditioned", "its own error is above 1%", fix="use others")
+@pytest.mark.parametrize("code", ["ill_conditioned", "not_repeatable"])
+def test_where_no_candidate_can_ever_be_judged_one_judgement_ends_the_search_and_the_mend_is_named(workload, code):
+    unsure = WorkloadFailed(code, "its own error is above 1%", fix="use others")
     stages = FakeStages(dict.fromkeys(CATALOGUE, unsure))
     with pytest.raises(WorkloadFailed):
         run(workload, stages)
     folder = next((workload.path.parent / "out" / "optimize" / "net").iterdir())
-    assert len(stages.judged) == 1 and json.loads((folder / "error.json").read_text())["code"] == "ill_conditioned"
+    assert len(stages.judged) == 1 and json.loads((folder / "error.json").read_text())["code"] == code
     assert "could not be judged: its own error is above 1% (fix: use others)" in (folder / "ledger.jsonl").read_text()
 
 

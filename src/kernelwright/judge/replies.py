@@ -180,6 +180,8 @@ class Surveyed(Reply):
     applicable: bool
     reason: Text = ""
     deterministic: bool | None = None
+    remembers: bool = False
+    """It gives another output when it is called again, and a new copy the first one's."""
     call_s: Seconds = 0.0
     distributions: list[SurveyedKind] = []
     dependence: list[Dependence] = []

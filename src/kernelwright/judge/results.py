@@ -49,6 +49,11 @@ class RoundResult:
         return self.problem is None and (not self.evidence or all(error.passed for error in self.errors))
 
     @property
+    def wrong(self) -> dict[str, float]:
+        """By path: the errors of what is beyond its limit."""
+        return {error.path: error.candidate_error for error in self.errors if not error.passed}
+
+    @property
     def label(self) -> str:
         """In words, as reasons begin."""
         return f"on {WORDS[self.kind]}" if self.kind else f"round {self.number + 1}"

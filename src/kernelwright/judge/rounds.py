@@ -34,7 +34,7 @@ from .options import Deadline, JudgeOptions, OutOfTime, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
 from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
 from .sharing import Sharing
-from .steady import drift, repeat
+from .steady import check_reference, drift, repeat
 from .tensors import Leaf
 
 REFILLED_ROUND = 1
@@ -73,6 +73,8 @@ class Rounds:
     reproducer: Reproducer | None = None
     late: str | None = None
     """What is wrong with a call after the rounds."""
+    late_wrong: dict[str, float] = field(default_factory=dict)
+    """By path: the errors beyond their limits there."""
 
     def __post_init__(self) -> None:
         self.expectations = Expectations(self.reference, self.seeds, self.count, self.training)
@@ -115,7 +117,7 @@ class Rounds:
         return time.monotonic() - self.expectations.drawing_s
 
     def verdict(self) -> tuple[VerdictName | None, Correctness]:
-        """WRONG or CHEAT with its reasons, or None when everything is right."""
+        """WRONG or CHEAT with its reasons, or None when everything is right. Raises ReferenceFailed where nothing can be decided."""
         failed = [result for result in self.results if not result.passed]
         errors = tuple(error for result in self.results for error in result.errors)
         if not failed and self.late is None:
@@ -124,6 +126,7 @@ class Rounds:
                 reason = "not decidable: the reference's output is NaN or infinite everywhere, so nothing can be compared"
                 return "FAILED", self._correctness(False, errors, (reason,))
             return None, self._correctness(True, errors, ())
+        check_reference(self, {path: error for result in failed for path, error in result.wrong.items()} | self.late_wrong)
         stale = stale_problem(failed, self.results, REFILLED_ROUND)
         self.reproducer = self.reproducer or smallest(failed)
         if stale:
@@ -161,6 +164,7 @@ class Rounds:
         if result.passed:
             self._timed_right[pool_index] = got
             return None
+        check_reference(self, result.wrong)
         self.reproducer = smallest([result], state=True)
         detail = result.problem or next(error.note for error in result.errors if not error.passed)
         return f"the checked calls were right, the output of a randomly chosen timed call is not: {detail}"
@@ -369,6 +373,7 @@ class Rounds:
 
     def _check_decidable(self) -> None:
         if not any(result.evidence for result in self.results if not result.kind):
+            check_reference(self)
             raise ReferenceFailed(
                 "ill_conditioned", "the workload's own error against float64 is above 1% on every output in every round, "
                 "so no candidate can be judged",

@@ -30,6 +30,7 @@ from .replies import Built, Done, Loaded, StateTaken, Surveyed
 from .rounds import Rounds
 from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
+from .steady import unrepeatable
 from .timing import Timed, compare, time_further
 from .untrusted import remove
 
@@ -307,6 +308,8 @@ class _Judgement:
                 "WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
 
     def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
+        if self.session.survey is not None and self.session.survey.remembers:
+            raise unrepeatable()
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
         rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
                         self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)

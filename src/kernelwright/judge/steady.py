@@ -1,14 +1,18 @@
-"""The candidate called again on inputs that it has had before: at once, and after many calls."""
+"""Programs called again on inputs that they have had before: the candidate at once and after many calls, the reference before it counts
+against a candidate that it gave something else."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..model.verdict import Steadiness
 from .correctness import structure_problem
 from .distance import errors_of, same_values
-from .replies import Churned
+from .exchange import OWN_ROUNDS
+from .options import ReferenceFailed
+from .replies import Called, Churned
 from .results import WRITTEN, RoundResult, smallest, written_inputs
 from .tensors import Leaf
 
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
     from .rounds import Rounds
 
 CHURN_CALLS, CHURN_S = 50, 0.3
+UNSTEADY, UNSTEADY_SHORT, SHORT_EPS = 2.0**-13, 0.05, 2.0**-12
+"""Two runs of the reference that differ by more of an output's norm (5% where its dtype has an eps above SHORT_EPS) do so for another
+reason than the order in which atomic additions arrive, which is some eps."""
 
 
 def repeat(rounds: Rounds) -> None:
@@ -51,6 +58,38 @@ def drift(rounds: Rounds) -> None:
         _fail(rounds, result, calls)
 
 
+def check_reference(rounds: Rounds, wrong: Mapping[str, float] | None = None) -> None:
+    """Round 0 of the reference again. wrong: by path of an output what the candidate is off; None: all outputs count.
+
+    Raises ReferenceFailed where it gives something else than before, in another structure or by more than half of that: then the error is
+    none of the candidate's.
+    """
+    base = rounds.results[0]
+    if rounds.expectations.stateful:
+        return
+    rounds.reference.ask("call", Called, round=base.number, seed=rounds.seeds.of(f"call {base.number}"), refill=False, keep=False)
+    again = rounds.reference.export("outputs", rounds.seeds.of(f"sample {base.number}"), OWN_ROUNDS)
+    first = [leaf for leaf in base.expected.reference if not leaf.path.startswith(WRITTEN)]
+    least = dict.fromkeys((leaf.path for leaf in first), 0.0) if wrong is None else wrong
+    if structure_problem(again, first) is not None or any(
+            _moved(one, two, least[one.path] / 2) for one, two in zip(first, again, strict=True) if one.path in least):
+        raise unrepeatable()
+
+
+def unrepeatable() -> ReferenceFailed:
+    """The workload keeps state that nobody restores."""
+    return ReferenceFailed(
+        "not_repeatable", "the workload gives another output when it is called again on the same inputs: it keeps state that torch does "
+        "not hold, so no candidate can be judged",
+        fix="keep what forward changes in buffers (register_buffer), and draw from torch's, Python's or NumPy's global random numbers, "
+        "which the judge seeds")
+
+
+def _moved(first: Leaf, again: Leaf, least: float) -> bool:
+    noise = 0.0 if not first.floating else UNSTEADY_SHORT if first.eps > SHORT_EPS else UNSTEADY
+    return errors_of(again, first, first).norm > max(least, noise)
+
+
 def _base(rounds: Rounds) -> RoundResult | None:
     """The first round that is evidence, to be called again; None where the reference itself gives something else then.
 
@@ -78,4 +117,5 @@ def _fail(rounds: Rounds, result: RoundResult, calls: int) -> None:
     stale = any(same_values(other.got, result.got) for other in others)
     rounds.late = (f"state drifts after {calls} calls: called again on the first inputs it is wrong: {detail}"
                    + ("; it returned another round's output" if stale else ""))
+    rounds.late_wrong = result.wrong
     rounds.reproducer = smallest([result], state=True)

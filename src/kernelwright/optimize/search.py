@@ -34,8 +34,8 @@ JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
-UNDECIDABLE = "ill_conditioned"
-"""Code of the judge's error that holds for every candidate alike: where nothing was judged before, it ends the search."""
+UNDECIDABLE = ("ill_conditioned", "not_repeatable")
+"""Codes of the judge's errors that hold for every candidate alike: where nothing was judged before, they end the search."""
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""
 Status = Literal["judged", "screened", "not_applicable", "failed", "out_of_budget"]
@@ -120,7 +120,7 @@ class Search:
             return row.model_copy(update={"status": "out_of_budget", "reason": error.message, "elapsed_s": self.budget.clock() - start})
         except KernelwrightError as error:
             self.failure, self._failures = error, self._failures + 1
-            if error.code == UNDECIDABLE and not any(one.verdict is not None for one in self.rows()):
+            if error.code in UNDECIDABLE and not any(one.verdict is not None for one in self.rows()):
                 self.stopped = error.message
             elif self._failures >= MAX_FAILURES_OF_ORIGINAL:
                 self.stopped = f"{self._failures} judgements in a row could not be made: {error.message}"

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from . import tree
+from .importing import seed_all
 from .judge_inputs import same_layout
 from .judge_tensors import Leaf, clone_like
 from .loaders import Inputs, LoadedWorkload
@@ -52,12 +54,13 @@ class Program:
         self.owner = _owner(fn, workload)
 
     def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], bool]:
-        """One call under `seed`: its output leaves, and whether it drew random numbers."""
-        torch.manual_seed(seed)
+        """One call under `seed`: its output leaves, and whether it drew random numbers (torch's, Python's or NumPy's global ones)."""
+        seed_all(seed)
         before = _random_state(self.workload.device)
         output = self.workload.step(self.fn, *inputs)
         self.synchronize()
-        drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
+        after = _random_state(self.workload.device)
+        drew = any(after[name] != state for name, state in before.items())  # NumPy's, where it was imported before
         return [*self.leaves(output), *self.input_gradients(inputs)], drew
 
     def input_gradients(self, inputs: Inputs) -> list[Leaf]:
@@ -296,9 +299,16 @@ def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
-def _random_state(device: str) -> list[torch.Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+def _random_state(device: str) -> dict[str, Any]:
+    """Of each generator that seed_all seeds, comparable."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
+    if device == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state().tolist()
+    numpy = getattr(sys.modules.get("numpy"), "random", None)
+    if numpy is not None:
+        name, words, *rest = numpy.get_state()
+        states["numpy"] = name, words.tobytes(), rest
+    return states
 
 
 def _numbers(output: Any, path: str) -> Iterator[Leaf]:

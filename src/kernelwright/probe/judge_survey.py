@@ -40,11 +40,12 @@ class Survey:
 
     def told(self, distributions_s: float, dependence_s: float) -> dict[str, Any]:
         """Everything, each part within its seconds (one distribution at least)."""
-        deterministic = None
+        deterministic, remembers = None, False
         if self.call_s <= SLOW_S:
             start = time.perf_counter()
             deterministic = _same(self.output, self._run(self.inputs))
             self.call_s = time.perf_counter() - start  # the first one loads libraries and kernels
+            remembers = not deterministic and self._remembers()
         start = time.perf_counter()
         found: list[dict[str, Any]] = []
         for kind in KINDS if distributions_s > 0 else ():
@@ -52,8 +53,20 @@ class Survey:
                 break
             found.append(self._distribution(kind))
         depends = [{"what": what, "name": name, "change": change} for what, name, change in self._dependence(dependence_s)]
-        return {"deterministic": deterministic, "call_s": self.call_s, "distributions": found, "dependence": depends,
-                "spread": _spread(self.output)}
+        return {"deterministic": deterministic, "remembers": remembers, "call_s": self.call_s, "distributions": found,
+                "dependence": depends, "spread": _spread(self.output)}
+
+    def _remembers(self) -> bool:
+        """Where two calls of one copy differ: whether a new copy gives the first one's output again, and no buffer is what changed."""
+        try:
+            fresh = copied(self.workload.model, None)
+            if not (isinstance(fresh, torch.nn.Module) and isinstance(self.fn, torch.nn.Module)
+                    and _same(list(fresh.named_buffers()), list(self.fn.named_buffers()))):
+                return False
+            Program(self.workload, fresh).restore(self.state)
+            return _same(self.output, run_copy(self.workload, fresh, self.inputs, None, self.seed, []))
+        except NotApplicable:  # no memory for another copy
+            return False
 
     def _first(self) -> tuple[list[Leaf], bool]:
         """The output on the generator's own inputs, and whether out-of-range values could cost the device."""

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -78,6 +78,8 @@ class Worker:
         self.timer: Timer | None = None
         self.condition: judge_conditions.Condition | None = None
         self.start_state: dict[str, torch.Tensor] = {}
+        self.before: dict[str, torch.Tensor] = {}
+        """Of a reference that changes its buffers in inference: those that the latest checked call began with."""
         self.tf32_weights: list[str] | None = None
         self.own_kernels: judge_kernels.OwnKernels
         self.withholding: judge_kernels.Withholding
@@ -128,6 +130,7 @@ class Worker:
                 if name in self.start_state and self.start_state[name].shape == tensor.shape:
                     tensor.copy_(self.start_state[name])
         self.rounds, self.called, self.outputs, self.previous, self.timer, self.condition = {}, None, [], [], None, None
+        self.before = {}
         return {}
 
     def op_make_inputs(self, message: Message) -> Message:
@@ -191,14 +194,16 @@ class Worker:
         # By turns: not every error shows with either garbage. Never the first call, in which a candidate may compile and tune.
         dirty = bool(message.get("poison")) and message["round"] % 2 == 1 and bool(self.clean_calls_fit)
         peak = address_space_peak()
+        before = {name: tensor.detach().clone() for name, tensor in self._buffers().items()} if self.before else self.start_state
         start = time.perf_counter()
         with dirty_malloc(self.workload.device) if dirty else contextlib.nullcontext():
             self.outputs, drew = self.program.call(self.called, message["seed"])
         call_s = time.perf_counter() - start
         if not dirty:
             self.clean_calls_fit = may_be_dirty(peak, address_space_peak()) and self.clean_calls_fit is not False
-        return {"call_s": call_s, "drew_random_numbers": drew,
-                "buffers_changed": self._buffers_changed(), "written": self._written(wanted)}
+        changed = self._buffers_changed()
+        self.before = before if (changed or self.before) and not self.workload.training else {}
+        return {"call_s": call_s, "drew_random_numbers": drew, "buffers_changed": changed, "written": self._written(wanted)}
 
     def op_layout(self, _message: Message) -> Message:
         """How the latest outputs lie in memory."""
@@ -352,7 +357,8 @@ class Worker:
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
         try:
-            leaves = run(self.rounds[message["round"]])
+            with self._as_before():
+                leaves = run(self.rounds[message["round"]])
             _write(message, leaves)
         except (judge_reference.NotApplicable, TensorProblem) as reason:
             return {"applicable": False, "reason": str(reason)[:300]}
@@ -360,6 +366,21 @@ class Worker:
             if self.workload.device == "cuda":
                 torch.cuda.empty_cache()  # the candidate's process shares this memory
         return {"applicable": True}
+
+    @contextlib.contextmanager
+    def _as_before(self) -> Iterator[None]:
+        """Inside it the model has the buffers that the latest checked call began with, where such calls change them: for copies of it."""
+        model = unwrap(self.workload.model)
+        values = {id(tensor): self.before[name] for name, tensor in self._buffers().items() if name in self.before}
+        now = [(module._buffers, name, tensor) for module in model.modules() for name, tensor in module._buffers.items()
+               if id(tensor) in values] if values else []
+        for buffers, name, tensor in now:
+            buffers[name] = values[id(tensor)]
+        try:
+            yield
+        finally:
+            for buffers, name, tensor in now:
+                buffers[name] = tensor
 
     def _written(self, pristine: Inputs) -> list[str]:
         """Paths of the inputs that the latest call wrote to. A candidate's word counts against it alone."""
