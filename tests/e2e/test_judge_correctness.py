@@ -93,6 +93,19 @@ def counts(x):
 def get_model_and_input():
     return counts, torch.randn(48, 256)
 """,
+    "sparse": """
+import torch
+class Sparse(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.eye(48).to_sparse() if "WHERE" == "buffer" else None)
+    def forward(self, x):
+        dense = x.to_dense() if self.rows is None else self.rows @ x
+        return dense.to_sparse() if "WHERE" == "output" else dense
+def get_model_and_input():
+    x = torch.randn(48, 256)
+    return Sparse().eval(), x.to_sparse_csr() if "WHERE" == "input" else x
+""",
     "averages": """
 import torch
 class Averages(torch.nn.Module):
@@ -260,7 +273,7 @@ def sessions(tmp_path_factory):
         if key not in live:
             path = folder / f"{name}{len(live)}.py"
             text = WORKLOADS[name].replace("CHANCE", str(changes.pop("chance", 1)))
-            path.write_text(text.replace("SHARE", str(changes.pop("share", 1))))
+            path.write_text(text.replace("SHARE", str(changes.pop("share", 1))).replace("WHERE", changes.pop("where", "")))
             options = JudgeOptions(device="cpu", python=sys.executable, timing=False, timeout_s=60, **changes)
             live[key] = ReferenceSession(WorkloadRef(path=path, name=name), options).__enter__()
         return live[key]
@@ -421,6 +434,18 @@ def test_a_workload_with_state_that_torch_does_not_hold_is_no_verdict(workload, 
     with pytest.raises(ReferenceFailed, match="another output when it is called again") as error:
         verdict_on(workload, "same", share=share)
     assert error.value.code == "not_repeatable" and "register_buffer" in error.value.fix
+
+
+@pytest.mark.parametrize(("where", "words"), [("input", "input 0.0 is torch.sparse_csr"), ("buffer", "buffer rows is torch.sparse_coo")])
+def test_a_workload_with_sparse_tensors_is_no_verdict(where, words, verdict_on):
+    with pytest.raises(ReferenceFailed, match=words) as error:
+        verdict_on("sparse", "same", where=where)
+    assert error.value.code == "not_dense"
+
+
+def test_a_sparse_output_is_named(verdict_on):
+    verdict = verdict_on("sparse", "same", where="output")
+    assert verdict.verdict == "FAILED" and verdict.reasons[0].startswith("output is torch.sparse_coo, and only dense"), verdict.reasons
 
 
 def test_state_in_a_buffer_can_be_judged(verdict_on):

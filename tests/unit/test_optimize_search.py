@@ -393,7 +393,7 @@ def test_an_original_that_never_runs_beside_a_candidate_is_an_error_with_its_doc
     assert "no candidate could be judged" in (folder / "report.md").read_text()
 
 
-@pytest.mark.parametrize("code", ["ill_conditioned", "not_repeatable"])
+@pytest.mark.parametrize("code", ["ill_conditioned", "not_repeatable", "not_dense"])
 def test_where_no_candidate_can_ever_be_judged_one_judgement_ends_the_search_and_the_mend_is_named(workload, code):
     unsure = WorkloadFailed(code, "its own error is above 1%", fix="use others")
     stages = FakeStages(dict.fromkeys(CATALOGUE, unsure))

@@ -34,7 +34,7 @@ JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
 NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
 """How the judge's reason reads where the machine has no compiler."""
 NOT_APPLICABLE = "not applicable: "
-UNDECIDABLE = ("ill_conditioned", "not_repeatable")
+UNDECIDABLE = ("ill_conditioned", "not_repeatable", "not_dense")
 """Codes of the judge's errors that hold for every candidate alike: where nothing was judged before, they end the search."""
 MAX_FAILURES_OF_ORIGINAL = 2
 """After so many in a row the search ends: the original itself no longer runs."""

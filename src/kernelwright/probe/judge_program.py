@@ -16,7 +16,7 @@ import torch
 from . import tree
 from .importing import seed_all
 from .judge_inputs import same_layout
-from .judge_tensors import Leaf, clone_like
+from .judge_tensors import Leaf, clone_like, need_dense
 from .loaders import Inputs, LoadedWorkload
 from .training import find_loss
 
@@ -43,6 +43,15 @@ MAX_POISON_BYTES = {"cuda": 256 * 2**20, "cpu": 8 * 2**20}
 def unwrap(model: Any) -> Any:
     """The module under torch.compile's wrapper."""
     return getattr(model, "_orig_mod", model)
+
+
+def check_dense(workload: LoadedWorkload) -> None:
+    """Raises ProbeFailure where an input, a parameter or a buffer is no dense tensor: such a one is neither compared nor copied."""
+    need_dense("input", tree.leaves((workload.args, workload.kwargs)))
+    model = unwrap(workload.model)
+    if isinstance(model, torch.nn.Module):
+        need_dense("parameter", model.named_parameters())
+        need_dense("buffer", model.named_buffers())
 
 
 class Program:

@@ -16,10 +16,12 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+
+from .failures import workload_failed
 
 Leaf = tuple[str, torch.Tensor]
 WRITTEN = "written input "
@@ -44,8 +46,13 @@ M_PERTURB = -6
 """glibc's malloc.h. With byte b, malloc fills what it gives with b ^ 0xFF, and free what it takes with b (mallopt(3))."""
 
 
-class TensorProblem(Exception):
-    """A leaf that cannot be written: not a plain dense tensor."""
+def need_dense(what: str, leaves: Iterable[Leaf]) -> None:
+    """what: "input", say. Raises ProbeFailure where one is sparse, nested or quantized."""
+    for name, tensor in leaves:
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            kind = tensor.dtype if tensor.is_quantized else tensor.layout
+            raise workload_failed("not_dense", f"{f'{what} {name}'.rstrip()} is {kind}, and only dense tensors can be compared",
+                                  fix="take and return dense tensors, and make the others from them inside forward")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -81,14 +88,13 @@ def write_leaves(path: str, leaves: Sequence[Leaf], *, sample_seed: int = 0, lim
 
     A leaf of more than limit_elements elements (None: none is) is reduced to sample_elements (or a 64th, if that is more) drawn with
     replacement under sample_seed and its path (of a written input, that of the input): two workers given the same seed choose the same
-    places. Raises TensorProblem, OSError.
+    places. Raises ProbeFailure, OSError.
     """
     header: list[dict[str, Any]] = []
     chunks: list[torch.Tensor] = []
     offset = 0
+    need_dense("output", leaves)
     for name, tensor in leaves:
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            raise TensorProblem(f"output {name or 'itself'} is {tensor.layout}, and only dense tensors can be compared")
         entry = describe(name, tensor)
         with as_it_lies():
             flat, sampled = _chosen(_detach(tensor), limit_elements, sample_elements,

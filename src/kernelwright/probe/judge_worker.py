@@ -39,11 +39,10 @@ from . import (
     tree,
 )
 from .judge_inputs import plain_leaves, with_plain
-from .judge_program import RING_BYTES, Program, Timer, refill, unwrap
+from .judge_program import RING_BYTES, Program, Timer, check_dense, refill, unwrap
 from .judge_tensors import (
     WRITTEN,
     Leaf,
-    TensorProblem,
     address_space_peak,
     checksum,
     clone_like,
@@ -92,6 +91,7 @@ class Worker:
         """Load the workload; both workers are given the same seed."""
         environment.check_torch()
         self.workload = loaders.load_named(message, message["device"], message["seed"])
+        check_dense(self.workload)
         self.program = Program(self.workload, self.workload.model)
         self.start_state = {name: tensor.detach().clone() for name, tensor in self._buffers().items()}
         return {"environment": environment.describe(self.workload.device), "training": self.workload.training, "form": self.workload.form,
@@ -360,7 +360,7 @@ class Worker:
             with self._as_before():
                 leaves = run(self.rounds[message["round"]])
             _write(message, leaves)
-        except (judge_reference.NotApplicable, TensorProblem) as reason:
+        except (judge_reference.NotApplicable, failures.ProbeFailure) as reason:
             return {"applicable": False, "reason": str(reason)[:300]}
         finally:
             if self.workload.device == "cuda":

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from . import environment, failures, loaders
+from .judge_program import check_dense
 from .screen_look import Look, Message
 
 MORE_INPUTS = 3
@@ -100,6 +101,7 @@ class Screen:
             os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool of processes for each fork costs more than it saves
             torch.set_num_threads(1)
         self.workload = loaders.load(message["path"], message["version"], message["params"], device, message["seed"])
+        check_dense(self.workload)
         if device == "cpu" and torch.get_num_threads() != 1:  # the workload's own wish
             self.threads = torch.get_num_threads()
         return {"device": device, "training": self.workload.training}
