@@ -84,6 +84,49 @@ class Grows(torch.nn.Module):
 def get_model_and_input():
     return Grows().eval(), torch.randn(48, 256)
 """,
+    "noisy": """
+import secrets, torch
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return (torch.tanh(x) * (1 + 1.2e-7 * secrets.randbelow(2))).sum(-1, keepdim=True).repeat(1, 9)
+def get_model_and_input():
+    return Noisy().eval(), torch.rand(48, 256)
+""",
+    "draws_for_nothing": """
+import random, numpy, torch
+class Draws(torch.nn.Module):
+    def forward(self, x):
+        numpy.random.rand()
+        return x if random.random() < 0 else torch.tanh(x)
+def get_model_and_input():
+    return Draws().eval(), torch.randn(48, 256)
+""",
+    "shares": """
+import torch
+class Cache(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("both", torch.zeros(2, 256))
+        self.register_buffer("first", self.both[0])
+        self.caches = [self.both]
+    def forward(self, x):
+        self.caches[0].mul_(0.5).add_(x[0])
+        return torch.tanh(x) + self.first
+def get_model_and_input():
+    return Cache().eval(), torch.randn(48, 256)
+""",
+    "turns": """
+import torch
+class Turns(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("phase", torch.zeros(()))
+    def forward(self, x):
+        self.phase.copy_(1 - self.phase)
+        return torch.tanh(x) + self.phase
+def get_model_and_input():
+    return Turns().eval(), torch.randn(48, 256)
+""",
     "counts": """
 import torch
 calls = []
@@ -104,7 +147,8 @@ class Sparse(torch.nn.Module):
         return dense.to_sparse() if "WHERE" == "output" else dense
 def get_model_and_input():
     x = torch.randn(48, 256)
-    return Sparse().eval(), x.to_sparse_csr() if "WHERE" == "input" else x
+    nested = torch.nested.nested_tensor(list(x)) if "WHERE" == "nested" else None
+    return Sparse().eval(), x.to_sparse_csr() if "WHERE" == "input" else x if nested is None else nested
 """,
     "averages": """
 import torch
@@ -428,15 +472,26 @@ def test_a_workload_that_is_ill_conditioned_in_every_round_is_no_verdict(verdict
     assert error.value.code == "ill_conditioned"
 
 
-@pytest.mark.parametrize(("workload", "share"), [("remembers", 1.0), ("remembers", 0.001), ("grows", 1.0), ("counts", 1.0)])
+@pytest.mark.parametrize(("workload", "share"), [("remembers", 1.0), ("remembers", 0.001), ("grows", 1.0)])
 def test_a_workload_with_state_that_torch_does_not_hold_is_no_verdict(workload, share, verdict_on):
     """Were the candidate called WRONG, or the workload ill-conditioned, its author would look in the wrong place."""
-    with pytest.raises(ReferenceFailed, match="another output when it is called again") as error:
+    with pytest.raises(ReferenceFailed, match="called again on the same inputs, it gives another output") as error:
         verdict_on(workload, "same", share=share)
     assert error.value.code == "not_repeatable" and "register_buffer" in error.value.fix
 
 
-@pytest.mark.parametrize(("where", "words"), [("input", "input 0.0 is torch.sparse_csr"), ("buffer", "buffer rows is torch.sparse_coo")])
+def test_state_of_a_function_is_named_where_nothing_can_be_compared(verdict_on):
+    with pytest.raises(ReferenceFailed, match=r"above 1%.* called again on the same inputs, it gives another output, which may be why"):
+        verdict_on("counts", "same")
+
+
+def test_noise_of_some_eps_is_no_state(verdict_on):
+    verdicts = [verdict_on("noisy", "same"), verdict_on("noisy", "a_thousandth_off")]
+    assert verdicts[0].correctness.passed and verdicts[1].verdict == "WRONG"
+
+
+@pytest.mark.parametrize(("where", "words"), [("input", "input 0.0 is torch.sparse_csr"), ("buffer", "buffer rows is torch.sparse_coo"),
+                                              ("nested", "input 0.0 is nested")])
 def test_a_workload_with_sparse_tensors_is_no_verdict(where, words, verdict_on):
     with pytest.raises(ReferenceFailed, match=words) as error:
         verdict_on("sparse", "same", where=where)
@@ -448,9 +503,11 @@ def test_a_sparse_output_is_named(verdict_on):
     assert verdict.verdict == "FAILED" and verdict.reasons[0].startswith("output is torch.sparse_coo, and only dense"), verdict.reasons
 
 
-def test_state_in_a_buffer_can_be_judged(verdict_on):
-    assert verdict_on("averages", "same").correctness.passed
-    assert verdict_on("averages", "a_thousandth_off").verdict == "WRONG"
+@pytest.mark.parametrize("workload", ["averages", "shares", "turns"])
+def test_state_in_a_buffer_can_be_judged(workload, verdict_on):
+    right = verdict_on(workload, "same").correctness
+    assert right.passed and not right.dropped_rounds and right.oracle == "float64"
+    assert verdict_on(workload, "a_thousandth_off").verdict == "WRONG"
 
 
 def test_state_that_changes_no_output_is_no_excuse_for_a_candidate(verdict_on):
@@ -460,8 +517,14 @@ def test_state_that_changes_no_output_is_no_excuse_for_a_candidate(verdict_on):
 
 def test_random_numbers_of_python_and_numpy_follow_the_judge_s_seed(verdict_on):
     right, wrong = verdict_on("draws", "same"), verdict_on("draws", "a_thousandth_off")
-    assert right.correctness.passed and right.correctness.oracle == "reference (the workload draws random numbers)", right.reasons
+    assert right.correctness.passed and right.correctness.oracle == "float64", right.reasons
     assert wrong.verdict == "WRONG" and any("error 0.001," in reason for reason in wrong.reasons), wrong.reasons
+
+
+@pytest.mark.parametrize(("workload", "result"), [("draws", "not_applicable"), ("draws_for_nothing", "passed")])
+def test_outputs_of_timed_calls_are_checked_where_the_seed_does_not_decide_them(workload, result, verdict_on):
+    verdict = verdict_on(workload, "same", changes={"timing": True, "max_timing_s": 0.3, "confirm": False, "conditions": ()})
+    assert verdict.correctness.passed and {row.name: row.result for row in verdict.audits}["timed calls"] == result
 
 
 def test_gradients_of_inputs_are_compared_and_zero_gradients_may_be_noise(verdict_on):

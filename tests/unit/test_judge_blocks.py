@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kernelwright.judge.correctness import Expected, check_elsewhere
 from kernelwright.judge.distance import BLOCK, errors_of, same_values
 from kernelwright.judge.exchange import Seeds
+from kernelwright.judge.results import RoundResult
 from kernelwright.judge.rounds import Rounds
 from kernelwright.judge.tensors import Leaf
 from property_examples import examples
@@ -85,14 +87,17 @@ def test_a_timed_output_is_compared_again_unless_it_has_the_bits_of_a_right_one(
     expected = Expected([right], [leaf(oracle)])
     rounds = Rounds(None, None, Seeds(1), 3, "equal", Path())
     rounds.timed_expected |= {0: expected, 1: Expected([leaf(values(4).astype(np.float32))], [leaf(values(4))])}
+    again, reference = [], SimpleNamespace(ask=lambda *args, **kwargs: again.append(kwargs["round"]), export=lambda *_: [right])
+    rounds.reference, rounds.results = reference, [RoundResult(0, (), None, [right], expected)]
     compared = []
     compare = Rounds.compare
     monkeypatch.setattr(Rounds, "compare", lambda *args: compared.append(args[1]) or compare(*args))
     assert rounds.check_timed(0, [right]) is None and rounds.check_timed(0, [leaf(right.values.copy())]) is None
-    assert compared == [0]
+    assert compared == [0] and again == []
     assert "not" in rounds.check_timed(1, [right])  # right for other inputs: a remembered output
     late = right.values.copy()
     late[-1] += 1.0
     assert f"at [{SIZE - 1}]" in rounds.check_timed(0, [leaf(late)])
     assert rounds.check_timed(0, [leaf(right.values, kind="Lazy")]) is not None  # the same bits in another class
     assert rounds.check_timed(0, [right]) is None and compared == [0, 1, 0, 0]
+    assert again == [0, 0, 0]  # the reference, before each of the three is blamed

@@ -261,19 +261,23 @@ def test_a_program_with_a_memory_is_seen_not_to_repeat():
     assert np.isfinite(survey_of(torch.relu, lambda: [torch.randn(4, 4)])["call_s"])
 
 
-@pytest.mark.parametrize("where", ["attribute", "buffer", "nowhere"])
-def test_state_beside_the_buffers_is_told_from_buffers_and_from_noise(where):
+@pytest.mark.parametrize("where", ["attribute", "buffer", "back and forth", "parameter", "nowhere"])
+def test_state_beside_what_torch_holds_is_told_from_that_and_from_noise(where):
     class Counts(torch.nn.Module):
         count = 0
 
         def __init__(self):
             super().__init__()
             self.register_buffer("calls", torch.zeros(()))
+            self.weight = torch.nn.Parameter(torch.ones(()), requires_grad=False)
 
         def forward(self, x):
             self.count += where == "attribute"
             self.calls += where == "buffer"
-            return x + self.count + self.calls + (secrets.randbits(20) if where == "nowhere" else 0)
+            self.weight += where == "parameter"
+            if where == "back and forth":
+                self.calls.copy_(1 - self.calls)
+            return x + self.count + self.calls + self.weight + (secrets.randbits(20) if where == "nowhere" else 0)
 
     told = survey_of(Counts().eval(), lambda: [torch.randn(4, 4)])
     assert told["deterministic"] is False and told["remembers"] is (where == "attribute")

@@ -378,8 +378,8 @@ def test_layers_are_looked_at_once_and_on_the_generators_inputs(emulated, tmp_pa
     workload = workload_of(Conv(1, 4, 3), lambda: [torch.randn(2, 1, 8, 8)])
     seen, look = [], judge_tf32.tf32_weights
     monkeypatch.setattr(judge_tf32, "tf32_weights", lambda workload, inputs, seed: seen.append(inputs) or look(workload, inputs, seed))
-    worker = judge_worker.Worker.__new__(judge_worker.Worker)
-    worker.workload, worker.tf32_weights, worker.start_state = workload, None, {}
+    worker = judge_worker.Worker("reference")
+    worker.workload = workload
     worker.program, worker.rounds = SimpleNamespace(restore=lambda _: None), {0: workload.fresh_inputs(1), 5: workload.fresh_inputs(2)}
     for draw in range(2):
         message = {"round": 5, "seed": 1, "written": [], "noise_seed": draw, "file": str(tmp_path / f"{draw}.tensors"), "sample_seed": 1,

@@ -32,7 +32,9 @@ class Expectations:
     oracle: str = "float64"
     """Or "reference (<why no float64>)"."""
     repeatable: bool = True
-    """The reference gives the same output when called again (no random numbers drawn, no buffers changed)."""
+    """The reference gives the same output when called again (no random numbers of torch's drawn, no buffers changed)."""
+    drew_outside: bool = False
+    """The reference drew Python's or NumPy's random numbers: the same ones in float64."""
     drawing_s: float = 0.0
     """Seconds that draws of TF32's roundings took (tf32_luck)."""
     stateful: bool = False
@@ -53,6 +55,7 @@ class Expectations:
                                   fix="return the computed tensor (or a tuple, dict or dataclass that holds it)")
         if called.drew_random_numbers or called.buffers_changed:
             self.repeatable = False
+        self.drew_outside = self.drew_outside or called.drew_outside
         self.stateful = self.stateful or (called.buffers_changed and not self.training)
         oracle, why = None, "the workload draws random numbers"
         if not called.drew_random_numbers:

@@ -74,6 +74,9 @@ class Called(Reply):
 
     call_s: Seconds
     drew_random_numbers: bool = False
+    """Torch's."""
+    drew_outside: bool = False
+    """Python's or NumPy's global ones."""
     buffers_changed: bool = False
     written: list[str] = []
     """Paths of the inputs that the call wrote to."""

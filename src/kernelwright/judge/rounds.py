@@ -34,7 +34,7 @@ from .options import Deadline, JudgeOptions, OutOfTime, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
 from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
 from .sharing import Sharing
-from .steady import check_reference, drift, repeat
+from .steady import check_reference, differs, drift, follows_other_numbers, repeat, unrepeatable
 from .tensors import Leaf
 
 REFILLED_ROUND = 1
@@ -80,10 +80,9 @@ class Rounds:
         self.expectations = Expectations(self.reference, self.seeds, self.count, self.training)
         self.sharing = Sharing(self.reference, self.candidate, self.seeds, self.inputs_folder)
 
-    @property
     def repeatable(self) -> bool:
-        """The reference gives the same output when called again."""
-        return self.expectations.repeatable
+        """The reference gives the same output when called again, whatever the seed."""
+        return self.expectations.repeatable and not (self.expectations.drew_outside and follows_other_numbers(self))
 
     def share_inputs(self) -> None:
         """Every round's inputs, made in the reference's process and read in the candidate's."""
@@ -101,6 +100,8 @@ class Rounds:
             start = self._clock()
             self.results.append(self._round(number))
             took.append(self._clock() - start)
+            if number == 0 and self.survey.remembers and (why := differs(self)):
+                raise unrepeatable(why)
             if self.results[-1].problem is not None:
                 return
         self._again_for_dropped()
@@ -126,7 +127,7 @@ class Rounds:
                 reason = "not decidable: the reference's output is NaN or infinite everywhere, so nothing can be compared"
                 return "FAILED", self._correctness(False, errors, (reason,))
             return None, self._correctness(True, errors, ())
-        check_reference(self, {path: error for result in failed for path, error in result.wrong.items()} | self.late_wrong)
+        check_reference(self, [*(result.wrong for result in failed), self.late_wrong])
         stale = stale_problem(failed, self.results, REFILLED_ROUND)
         self.reproducer = self.reproducer or smallest(failed)
         if stale:
@@ -138,7 +139,7 @@ class Rounds:
         drop = self._undeclared_drop(failed)
         if drop:
             reasons.insert(0, drop)
-        if not self.expectations.repeatable:
+        if not self.expectations.repeatable or self.expectations.drew_outside:
             reasons.append("the workload draws random numbers or changes its buffers: a candidate must draw and change the same")
         return "WRONG", self._correctness(False, errors, tuple(reasons[:MAX_REASONS]))
 
@@ -164,7 +165,7 @@ class Rounds:
         if result.passed:
             self._timed_right[pool_index] = got
             return None
-        check_reference(self, result.wrong)
+        check_reference(self, [result.wrong])
         self.reproducer = smallest([result], state=True)
         detail = result.problem or next(error.note for error in result.errors if not error.passed)
         return f"the checked calls were right, the output of a randomly chosen timed call is not: {detail}"
@@ -373,10 +374,10 @@ class Rounds:
 
     def _check_decidable(self) -> None:
         if not any(result.evidence for result in self.results if not result.kind):
-            check_reference(self)
+            again = differs(self)
             raise ReferenceFailed(
                 "ill_conditioned", "the workload's own error against float64 is above 1% on every output in every round, "
-                "so no candidate can be judged",
+                f"so no candidate can be judged{f'; {again}, which may be why' if again else ''}",
                 fix="use inputs on which the computation is well-conditioned; or where TF32 is the cause, which torch allows convolutions "
                 "by default, set torch.backends.cudnn.allow_tf32 = False in the workload")
 

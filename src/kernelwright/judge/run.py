@@ -30,7 +30,6 @@ from .replies import Built, Done, Loaded, StateTaken, Surveyed
 from .rounds import Rounds
 from .scratch import Scratch
 from .session import ReferenceSession, sha256_of
-from .steady import unrepeatable
 from .timing import Timed, compare, time_further
 from .untrusted import remove
 
@@ -308,8 +307,6 @@ class _Judgement:
                 "WRONG", f"it declares PRECISION = \"{self.declared}\", and --precision {self.options.precision} does not allow that")
 
     def _check_outputs(self, reference: Exchange, mine: Exchange) -> Rounds:
-        if self.session.survey is not None and self.session.survey.remembers:
-            raise unrepeatable()
         self.say(f"judging {self.candidate.name}: {self.options.rounds} rounds of fresh inputs")
         rounds = Rounds(reference, mine, self.seeds, self.options.rounds, self.declared, self.session.shared, self.options,
                         self.session.survey or Surveyed(applicable=False), self.deadline, training=self.session.facts.training)
@@ -374,7 +371,7 @@ class _Judgement:
         self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
             with self._exclusive():
-                export = (lambda index: mine.export("timed", rounds.timed_seed(index), TIMED)) if rounds.repeatable else None
+                export = (lambda index: mine.export("timed", rounds.timed_seed(index), TIMED)) if rounds.repeatable() else None
                 self.timed = compare(
                     reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check, alone=self.alone)

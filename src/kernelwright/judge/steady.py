@@ -3,7 +3,7 @@ against a candidate that it gave something else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -58,29 +58,46 @@ def drift(rounds: Rounds) -> None:
         _fail(rounds, result, calls)
 
 
-def check_reference(rounds: Rounds, wrong: Mapping[str, float] | None = None) -> None:
-    """Round 0 of the reference again. wrong: by path of an output what the candidate is off; None: all outputs count.
+def check_reference(rounds: Rounds, wrong: Sequence[Mapping[str, float]]) -> None:
+    """Before a candidate is blamed: raises ReferenceFailed where the reference itself, called again, differs by more than half of what the
+    candidate is off, on an output on which it is wrong. wrong: by path, of several comparisons, the candidate's errors."""
+    least = {path: max(errors.get(path, 0.0) for errors in wrong) / 2 for errors in wrong for path in errors}
+    if why := differs(rounds, least):
+        raise unrepeatable(why)
 
-    Raises ReferenceFailed where it gives something else than before, in another structure or by more than half of that: then the error is
-    none of the candidate's.
-    """
+
+def differs(rounds: Rounds, least: Mapping[str, float] | None = None) -> str:
+    """What the reference does when it is called on round 0 again: "" where it gives what it gave, but for noise. least: by path of the
+    outputs that count, how far they have to be apart; None: all count."""
     base = rounds.results[0]
     if rounds.expectations.stateful:
-        return
-    rounds.reference.ask("call", Called, round=base.number, seed=rounds.seeds.of(f"call {base.number}"), refill=False, keep=False)
-    again = rounds.reference.export("outputs", rounds.seeds.of(f"sample {base.number}"), OWN_ROUNDS)
+        return ""
+    again = _reference_again(rounds, base, f"call {base.number}")
     first = [leaf for leaf in base.expected.reference if not leaf.path.startswith(WRITTEN)]
-    least = dict.fromkeys((leaf.path for leaf in first), 0.0) if wrong is None else wrong
-    if structure_problem(again, first) is not None or any(
-            _moved(one, two, least[one.path] / 2) for one, two in zip(first, again, strict=True) if one.path in least):
-        raise unrepeatable()
+    if structure_problem(again, first) is None and not any(
+            _moved(one, two, 0.0 if least is None else least[one.path]) for one, two in zip(first, again, strict=True)
+            if least is None or one.path in least):
+        return ""
+    return "called again on the same inputs, it gives another output"
 
 
-def unrepeatable() -> ReferenceFailed:
-    """The workload keeps state that nobody restores."""
+def follows_other_numbers(rounds: Rounds) -> bool:
+    """Whether the reference's output changes with the seed alone."""
+    base = rounds.results[0]
+    first = [leaf for leaf in base.expected.reference if not leaf.path.startswith(WRITTEN)]
+    return not same_values(_reference_again(rounds, base, "another seed"), first)
+
+
+def _reference_again(rounds: Rounds, base: RoundResult, seed: str) -> list[Leaf]:
+    rounds.reference.ask("call", Called, round=base.number, seed=rounds.seeds.of(seed), refill=False, keep=False)
+    return rounds.reference.export("outputs", rounds.seeds.of(f"sample {base.number}"), OWN_ROUNDS)
+
+
+def unrepeatable(why: str) -> ReferenceFailed:
+    """why: what `differs` says."""
     return ReferenceFailed(
-        "not_repeatable", "the workload gives another output when it is called again on the same inputs: it keeps state that torch does "
-        "not hold, so no candidate can be judged",
+        "not_repeatable", f"{why}: the workload keeps state that torch does not hold, or is not deterministic, so no candidate can be "
+        "judged",
         fix="keep what forward changes in buffers (register_buffer), and draw from torch's, Python's or NumPy's global random numbers, "
         "which the judge seeds")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import random
@@ -73,4 +74,5 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        numpy.random.seed(seed % 2**32)
+        with contextlib.suppress(TypeError):  # a generator of another kind that the workload put in the global one's place
+            numpy.random.seed(seed % 2**32)

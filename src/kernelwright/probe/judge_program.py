@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import pickle
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,6 +37,10 @@ MAX_MOVED_BYTES = 8 * 2**20
 """Smaller inputs lie elsewhere in every block on a CPU."""
 FILLINGS, SMALLEST_FILLING, LARGEST_FILLING = 24, 2**8, 2**20
 """Blocks of memory that shift the others, and their sizes in bytes."""
+VECTOR_FUNCTIONS = (torch.acos, torch.asin, torch.atan, torch.ceil, torch.cos, torch.cosh, torch.erf, torch.erfc, torch.erfinv, torch.exp,
+                    torch.expm1, torch.floor, torch.lgamma, torch.log, torch.log10, torch.log1p, torch.log2, torch.round, torch.sin,
+                    torch.sinh, torch.sqrt, torch.tan, torch.tanh, torch.trunc)
+"""Those that torch may leave to MKL on a CPU (ATen/cpu/vml.h)."""
 MAX_POISON_BYTES = {"cuda": 256 * 2**20, "cpu": 8 * 2**20}
 """Larger outputs are not poisoned: filling them takes 0.1 ms on an H200 at its bandwidth, and some ms on a CPU, before every sample."""
 
@@ -43,6 +48,17 @@ MAX_POISON_BYTES = {"cuda": 256 * 2**20, "cpu": 8 * 2**20}
 def unwrap(model: Any) -> Any:
     """The module under torch.compile's wrapper."""
     return getattr(model, "_orig_mod", model)
+
+
+def ready_vector_functions(device: str) -> None:
+    """Each of MKL's vector functions once, on one thread. With torch 2.13 on two cores the first `tanh` of a large tensor, which two
+    threads begin together, was off by up to 9e-5 in some elements in 7 of 1,300 fresh processes, and in none of 1,000 that had called a
+    small one before."""
+    if device == "cpu":
+        for dtype in (torch.float32, torch.float64):
+            half = torch.full((16,), 0.5, dtype=dtype)
+            for function in VECTOR_FUNCTIONS:
+                function(half)
 
 
 def check_dense(workload: LoadedWorkload) -> None:
@@ -54,6 +70,14 @@ def check_dense(workload: LoadedWorkload) -> None:
         need_dense("buffer", model.named_buffers())
 
 
+class Drew(NamedTuple):
+    """Whose random numbers a call drew."""
+
+    torch: bool
+    outside: bool
+    """Python's or NumPy's global ones."""
+
+
 class Program:
     """A callable with the workload's calling convention."""
 
@@ -62,15 +86,16 @@ class Program:
         self.fn = fn
         self.owner = _owner(fn, workload)
 
-    def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], bool]:
-        """One call under `seed`: its output leaves, and whether it drew random numbers (torch's, Python's or NumPy's global ones)."""
+    def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], Drew]:
+        """One call under `seed`: its output leaves, and whose random numbers it drew."""
         seed_all(seed)
-        before = _random_state(self.workload.device)
+        before, outside = _random_state(self.workload.device), _random_state_outside()
         output = self.workload.step(self.fn, *inputs)
         self.synchronize()
-        after = _random_state(self.workload.device)
-        drew = any(after[name] != state for name, state in before.items())  # NumPy's, where it was imported before
-        return [*self.leaves(output), *self.input_gradients(inputs)], drew
+        drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
+        found = _random_state_outside()
+        drew_outside = any(found[name] != state for name, state in outside.items())  # NumPy's, where it was imported before
+        return [*self.leaves(output), *self.input_gradients(inputs)], Drew(drew, drew_outside)
 
     def input_gradients(self, inputs: Inputs) -> list[Leaf]:
         """After a training step: the gradients of inputs that require one."""
@@ -308,16 +333,16 @@ def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
-def _random_state(device: str) -> dict[str, Any]:
-    """Of each generator that seed_all seeds, comparable."""
-    states: dict[str, Any] = {"torch": torch.get_rng_state().tolist(), "random": random.getstate()}
-    if device == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state().tolist()
+def _random_state(device: str) -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+
+
+def _random_state_outside() -> dict[str, Any]:
+    """Of Python's and NumPy's global generators, comparable."""
     numpy = getattr(sys.modules.get("numpy"), "random", None)
-    if numpy is not None:
-        name, words, *rest = numpy.get_state()
-        states["numpy"] = name, words.tobytes(), rest
-    return states
+    states = {"random": random.getstate()}
+    return states if numpy is None else {**states, "numpy": pickle.dumps(numpy.get_state(legacy=False))}
 
 
 def _numbers(output: Any, path: str) -> Iterator[Leaf]:

@@ -15,6 +15,7 @@ from .judge_program import Program
 from .judge_reference import NotApplicable, copied, fresh_inputs, run_copy
 from .judge_tensors import Leaf
 from .loaders import Inputs, LoadedWorkload
+from .rewrites.unwrap_compiled import uncompiled
 
 SLOW_S = 4.0
 """A call above this is not repeated to see whether it is deterministic."""
@@ -42,10 +43,11 @@ class Survey:
         """Everything, each part within its seconds (one distribution at least)."""
         deterministic, remembers = None, False
         if self.call_s <= SLOW_S:
+            held = self._is_as_loaded()
             start = time.perf_counter()
             deterministic = _same(self.output, self._run(self.inputs))
             self.call_s = time.perf_counter() - start  # the first one loads libraries and kernels
-            remembers = not deterministic and self._remembers()
+            remembers = held and not deterministic and self._is_as_loaded() and self._starts_alike()
         start = time.perf_counter()
         found: list[dict[str, Any]] = []
         for kind in KINDS if distributions_s > 0 else ():
@@ -56,16 +58,20 @@ class Survey:
         return {"deterministic": deterministic, "remembers": remembers, "call_s": self.call_s, "distributions": found,
                 "dependence": depends, "spread": _spread(self.output)}
 
-    def _remembers(self) -> bool:
-        """Where two calls of one copy differ: whether a new copy gives the first one's output again, and no buffer is what changed."""
+    def _is_as_loaded(self) -> bool:
+        """Neither parameters nor buffers of the copy have changed."""
+        model = uncompiled(self.workload.model) or self.workload.model
+        return isinstance(model, torch.nn.Module) and isinstance(self.fn, torch.nn.Module) and all(
+            _same(list(own), list(mine)) for own, mine in ((model.named_parameters(), self.fn.named_parameters()),
+                                                          (model.named_buffers(), self.fn.named_buffers())))
+
+    def _starts_alike(self) -> bool:
+        """Another copy gives the first one's first output."""
         try:
             fresh = copied(self.workload.model, None)
-            if not (isinstance(fresh, torch.nn.Module) and isinstance(self.fn, torch.nn.Module)
-                    and _same(list(fresh.named_buffers()), list(self.fn.named_buffers()))):
-                return False
             Program(self.workload, fresh).restore(self.state)
             return _same(self.output, run_copy(self.workload, fresh, self.inputs, None, self.seed, []))
-        except NotApplicable:  # no memory for another copy
+        except NotApplicable:  # no memory for it
             return False
 
     def _first(self) -> tuple[list[Leaf], bool]:
@@ -145,7 +151,7 @@ class Survey:
             output = self._run(inputs)
         except NotApplicable:
             return None
-        return _relative_change(self.output, output)
+        return relative_change(self.output, output)
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[misc]
@@ -195,7 +201,7 @@ def _same(one: list[Leaf], two: list[Leaf]) -> bool:
         for (_, a), (_, b) in zip(one, two, strict=True))
 
 
-def _relative_change(before: list[Leaf], after: list[Leaf]) -> float | None:
+def relative_change(before: list[Leaf], after: list[Leaf]) -> float | None:
     """The largest over the leaves of ||after - before|| / ||before||; share of differing elements for integers. None: not comparable."""
     if [(path, leaf.shape) for path, leaf in before] != [(path, leaf.shape) for path, leaf in after]:
         return None

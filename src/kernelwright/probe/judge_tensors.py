@@ -49,8 +49,8 @@ M_PERTURB = -6
 def need_dense(what: str, leaves: Iterable[Leaf]) -> None:
     """what: "input", say. Raises ProbeFailure where one is sparse, nested or quantized."""
     for name, tensor in leaves:
-        if tensor.layout != torch.strided or tensor.is_quantized:
-            kind = tensor.dtype if tensor.is_quantized else tensor.layout
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+            kind = tensor.dtype if tensor.is_quantized else "nested" if tensor.is_nested else tensor.layout
             raise workload_failed("not_dense", f"{f'{what} {name}'.rstrip()} is {kind}, and only dense tensors can be compared",
                                   fix="take and return dense tensors, and make the others from them inside forward")
 

@@ -39,7 +39,7 @@ from . import (
     tree,
 )
 from .judge_inputs import plain_leaves, with_plain
-from .judge_program import RING_BYTES, Program, Timer, check_dense, refill, unwrap
+from .judge_program import RING_BYTES, Program, Timer, check_dense, ready_vector_functions, refill, unwrap
 from .judge_tensors import (
     WRITTEN,
     Leaf,
@@ -79,6 +79,8 @@ class Worker:
         self.start_state: dict[str, torch.Tensor] = {}
         self.before: dict[str, torch.Tensor] = {}
         """Of a reference that changes its buffers in inference: those that the latest checked call began with."""
+        self.runs_begin_there: bool | None = None
+        """Whether other runs begin with them: a copy in float64 has lost what buffers share with each other, and is nearer without."""
         self.tf32_weights: list[str] | None = None
         self.own_kernels: judge_kernels.OwnKernels
         self.withholding: judge_kernels.Withholding
@@ -90,6 +92,7 @@ class Worker:
     def op_load(self, message: Message) -> Message:
         """Load the workload; both workers are given the same seed."""
         environment.check_torch()
+        ready_vector_functions(environment.resolve_device(message["device"]))
         self.workload = loaders.load_named(message, message["device"], message["seed"])
         check_dense(self.workload)
         self.program = Program(self.workload, self.workload.model)
@@ -194,7 +197,8 @@ class Worker:
         # By turns: not every error shows with either garbage. Never the first call, in which a candidate may compile and tune.
         dirty = bool(message.get("poison")) and message["round"] % 2 == 1 and bool(self.clean_calls_fit)
         peak = address_space_peak()
-        before = {name: tensor.detach().clone() for name, tensor in self._buffers().items()} if self.before else self.start_state
+        is_stateful, self.before = bool(self.before), {}
+        before = {name: tensor.detach().clone() for name, tensor in self._buffers().items()} if is_stateful else self.start_state
         start = time.perf_counter()
         with dirty_malloc(self.workload.device) if dirty else contextlib.nullcontext():
             self.outputs, drew = self.program.call(self.called, message["seed"])
@@ -202,8 +206,9 @@ class Worker:
         if not dirty:
             self.clean_calls_fit = may_be_dirty(peak, address_space_peak()) and self.clean_calls_fit is not False
         changed = self._buffers_changed()
-        self.before = before if (changed or self.before) and not self.workload.training else {}
-        return {"call_s": call_s, "drew_random_numbers": drew, "buffers_changed": changed, "written": self._written(wanted)}
+        self.before = before if (changed or is_stateful) and not self.workload.training else {}
+        return {"call_s": call_s, "drew_random_numbers": drew.torch, "drew_outside": drew.outside, "buffers_changed": changed,
+                "written": self._written(wanted)}
 
     def op_layout(self, _message: Message) -> Message:
         """How the latest outputs lie in memory."""
@@ -241,8 +246,13 @@ class Worker:
         """Reference only: a round in float64, exported."""
         after = dict(tree.leaves(self.called))
         expected = [*self.outputs, *((WRITTEN + path, after[path]) for path in message["written"])]
-        return self._other_run(message, lambda inputs: judge_reference.oracle(
-            self.workload, inputs, message["seed"], expected, message["written"]))
+
+        def run(inputs: Inputs) -> list[Leaf]:
+            return judge_reference.oracle(self.workload, inputs, message["seed"], expected, message["written"])
+
+        if self.before and self.runs_begin_there is None:
+            self.runs_begin_there = self._is_nearer_from_before(lambda: run(self.rounds[message["round"]]), expected)
+        return self._other_run(message, run)
 
     def op_perturbed(self, message: Message) -> Message:
         """Reference only: a round's oracle on inputs moved by rounding errors, exported."""
@@ -357,7 +367,7 @@ class Worker:
     def _other_run(self, message: Message, run: Callable[[Inputs], list[Leaf]]) -> Message:
         self.program.restore(self.start_state)  # the copy of the model starts where the checked call did
         try:
-            with self._as_before():
+            with self._as_before() if self.runs_begin_there is not False else contextlib.nullcontext():
                 leaves = run(self.rounds[message["round"]])
             _write(message, leaves)
         except (judge_reference.NotApplicable, failures.ProbeFailure) as reason:
@@ -369,18 +379,37 @@ class Worker:
 
     @contextlib.contextmanager
     def _as_before(self) -> Iterator[None]:
-        """Inside it the model has the buffers that the latest checked call began with, where such calls change them: for copies of it."""
-        model = unwrap(self.workload.model)
-        values = {id(tensor): self.before[name] for name, tensor in self._buffers().items() if name in self.before}
-        now = [(module._buffers, name, tensor) for module in model.modules() for name, tensor in module._buffers.items()
-               if id(tensor) in values] if values else []
-        for buffers, name, tensor in now:
-            buffers[name] = values[id(tensor)]
+        """Inside it the model's buffers hold what the latest checked call began with, where such calls change them: for copies of it. In
+        place where the shapes allow it, so that what shares their memory goes along."""
+        buffers = self._buffers()
+        changed = [(name, tensor) for name, tensor in buffers.items() if name in self.before]
+        now = [tensor.detach().clone() for _, tensor in changed]
         try:
+            for name, tensor in changed:
+                self._fill(tensor, self.before[name])
             yield
         finally:
-            for buffers, name, tensor in now:
-                buffers[name] = tensor
+            for (_, tensor), value in zip(changed, now, strict=True):
+                self._fill(tensor, value)
+
+    def _is_nearer_from_before(self, run: Callable[[], list[Leaf]], expected: list[Leaf]) -> bool:
+        changes = []
+        for begins in (self._as_before(), contextlib.nullcontext()):
+            try:
+                with begins:
+                    change = judge_survey.relative_change(expected, run())
+            except judge_reference.NotApplicable:
+                return True
+            changes.append(float("inf") if change is None else change)
+        return changes[0] <= changes[1]
+
+    @staticmethod
+    def _fill(buffer: torch.Tensor, value: torch.Tensor) -> None:
+        with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+            if buffer.shape == value.shape:
+                buffer.copy_(value)
+            else:
+                buffer.data = value.clone()
 
     def _written(self, pristine: Inputs) -> list[str]:
         """Paths of the inputs that the latest call wrote to. A candidate's word counts against it alone."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from . import environment, failures, loaders
-from .judge_program import check_dense
+from .judge_program import check_dense, ready_vector_functions
 from .screen_look import Look, Message
 
 MORE_INPUTS = 3
@@ -100,6 +100,7 @@ class Screen:
         if device == "cpu":
             os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool of processes for each fork costs more than it saves
             torch.set_num_threads(1)
+        ready_vector_functions(device)
         self.workload = loaders.load(message["path"], message["version"], message["params"], device, message["seed"])
         check_dense(self.workload)
         if device == "cpu" and torch.get_num_threads() != 1:  # the workload's own wish

@@ -218,10 +218,11 @@ class Look:
         return self._outputs(program, seed)[0]
 
     def _outputs(self, program: Program, seed: int, inputs: loaders.Inputs | None = None) -> tuple[list[Leaf], bool]:
-        """A call's output leaves, copied (a captured graph writes the next ones over them), and whether it drew random numbers."""
+        """A call's output leaves, copied (a captured graph writes the next ones over them), and whether it drew torch's random
+        numbers."""
         program.restore(self.start_state)
         leaves, drew = program.call(tree.map_tensors(clone_like, inputs or self.inputs), seed)
-        return [(path, leaf.detach().clone()) for path, leaf in leaves], drew
+        return [(path, leaf.detach().clone()) for path, leaf in leaves], drew.torch
 
     def _alone(self) -> dict[int, First]:
         """The original by itself, for each number of calls a sample that may come, as far as FIRST_S go: what is left out then are more

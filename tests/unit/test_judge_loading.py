@@ -1,0 +1,29 @@
+"""What a judge's or screen's process does when it loads a workload, in this process."""
+
+import pytest
+import torch
+
+from judge_corpus import DATA
+from kernelwright.probe import judge_program, screen
+from kernelwright.probe.judge_worker import Worker
+
+
+@pytest.mark.parametrize("process", [lambda: Worker("reference"), lambda: Worker("candidate"), screen.Screen],
+                         ids=["reference", "candidate", "screen"])
+def test_mkl_s_vector_functions_are_ready_before_the_workload_is_called(process, monkeypatch):
+    called = []
+    monkeypatch.setattr(judge_program, "VECTOR_FUNCTIONS", (lambda x: called.append(x.dtype),))
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # which a screen sets
+    threads = torch.get_num_threads()
+    try:
+        process().op_load({"path": str(DATA / "wide.py"), "version": None, "params": {}, "device": "cpu", "seed": 1})
+    finally:
+        torch.set_num_threads(threads)
+    assert called == [torch.float32, torch.float64]
+
+
+def test_on_a_gpu_they_are_left_alone(monkeypatch):
+    called = []
+    monkeypatch.setattr(judge_program, "VECTOR_FUNCTIONS", (called.append,))
+    judge_program.ready_vector_functions("cuda")
+    assert called == []
