@@ -157,8 +157,8 @@ class Averages(torch.nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(()))
     def forward(self, x):
-        self.mean = 0.5 * self.mean + (2 + x).mean()
-        return torch.tanh(x) + self.mean
+        self.mean.mul_(0.5).add_((2 + x).mean())
+        return torch.tanh(x) + self.mean, self.mean
 def get_model_and_input():
     return Averages().eval(), torch.randn(48, 256)
 """,
@@ -220,7 +220,12 @@ CANDIDATES = {
         return model(x)
     return call
 """,
-    "a_thousandth_off": "    return lambda x: model(x) * 1.001\n",
+    "a_thousandth_off": """
+    def call(x):
+        got = model(x)
+        return (got[0] * 1.001, *got[1:]) if isinstance(got, tuple) else got * 1.001
+    return call
+""",
     "own_buffer": """
     out = torch.empty(48, 256)
     def call(x):

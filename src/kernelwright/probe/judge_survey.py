@@ -43,11 +43,12 @@ class Survey:
         """Everything, each part within its seconds (one distribution at least)."""
         deterministic, remembers = None, False
         if self.call_s <= SLOW_S:
-            held = self._is_as_loaded()
+            held = self._holds_as_loaded(torch.nn.Module.named_buffers)
             start = time.perf_counter()
             deterministic = _same(self.output, self._run(self.inputs))
             self.call_s = time.perf_counter() - start  # the first one loads libraries and kernels
-            remembers = held and not deterministic and self._is_as_loaded() and self._starts_alike()
+            remembers = held and not deterministic and self._starts_alike() and all(
+                self._holds_as_loaded(kind) for kind in (torch.nn.Module.named_buffers, torch.nn.Module.named_parameters))
         start = time.perf_counter()
         found: list[dict[str, Any]] = []
         for kind in KINDS if distributions_s > 0 else ():
@@ -58,12 +59,11 @@ class Survey:
         return {"deterministic": deterministic, "remembers": remembers, "call_s": self.call_s, "distributions": found,
                 "dependence": depends, "spread": _spread(self.output)}
 
-    def _is_as_loaded(self) -> bool:
-        """Neither parameters nor buffers of the copy have changed."""
+    def _holds_as_loaded(self, kind: Callable[[torch.nn.Module], Iterator[Leaf]]) -> bool:
+        """The copy is a module whose buffers, or parameters, have not changed."""
         model = uncompiled(self.workload.model) or self.workload.model
-        return isinstance(model, torch.nn.Module) and isinstance(self.fn, torch.nn.Module) and all(
-            _same(list(own), list(mine)) for own, mine in ((model.named_parameters(), self.fn.named_parameters()),
-                                                          (model.named_buffers(), self.fn.named_buffers())))
+        return (isinstance(model, torch.nn.Module) and isinstance(self.fn, torch.nn.Module)
+                and _same(list(kind(model)), list(kind(self.fn))))
 
     def _starts_alike(self) -> bool:
         """Another copy gives the first one's first output."""

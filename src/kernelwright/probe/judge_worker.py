@@ -397,9 +397,10 @@ class Worker:
         for begins in (self._as_before(), contextlib.nullcontext()):
             try:
                 with begins:
-                    change = judge_survey.relative_change(expected, run())
+                    found = run()
             except judge_reference.NotApplicable:
                 return True
+            change = judge_survey.relative_change(expected, found)  # outside: an output may be a buffer
             changes.append(float("inf") if change is None else change)
         return changes[0] <= changes[1]
 
