@@ -1,9 +1,11 @@
 """What a judge's or screen's process does when it loads a workload, in this process."""
 
+import numpy
 import pytest
 import torch
 
 from judge_corpus import DATA
+from judge_in_process import workload_of
 from kernelwright.probe import judge_program, screen
 from kernelwright.probe.judge_worker import Worker
 
@@ -27,3 +29,16 @@ def test_on_a_gpu_they_are_left_alone(monkeypatch):
     monkeypatch.setattr(judge_program, "VECTOR_FUNCTIONS", (called.append,))
     judge_program.ready_vector_functions("cuda")
     assert called == []
+
+
+def test_a_generator_of_another_kind_in_the_place_of_numpy_s_global_one_is_watched_and_left():
+    workload = workload_of(torch.nn.Tanh().eval(), lambda: [torch.randn(4)])
+    mine, theirs = numpy.random.get_bit_generator(), numpy.random.PCG64(1)
+    numpy.random.set_bit_generator(theirs)
+    try:
+        _, quiet = judge_program.Program(workload, torch.tanh).call(workload.fresh_inputs(1), 1)
+        _, drew = judge_program.Program(workload, lambda x: x * numpy.random.rand()).call(workload.fresh_inputs(1), 1)
+        assert numpy.random.get_bit_generator() is theirs
+    finally:
+        numpy.random.set_bit_generator(mine)
+    assert (quiet.outside, drew.outside) == (False, True) and not quiet.torch and not drew.torch
