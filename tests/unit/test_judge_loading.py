@@ -31,13 +31,15 @@ def test_on_a_gpu_they_are_left_alone(monkeypatch):
     assert called == []
 
 
-def test_a_generator_of_another_kind_in_the_place_of_numpy_s_global_one_is_watched_and_left():
+def test_a_generator_of_another_kind_in_the_place_of_numpy_s_global_one_is_seeded_and_watched():
     workload = workload_of(torch.nn.Tanh().eval(), lambda: [torch.randn(4)])
     mine, theirs = numpy.random.get_bit_generator(), numpy.random.PCG64(1)
     numpy.random.set_bit_generator(theirs)
     try:
         _, quiet = judge_program.Program(workload, torch.tanh).call(workload.fresh_inputs(1), 1)
-        _, drew = judge_program.Program(workload, lambda x: x * numpy.random.rand()).call(workload.fresh_inputs(1), 1)
+        draws = judge_program.Program(workload, lambda x: x * numpy.random.rand())
+        (((_, one),), drew), (((_, two),), _) = (draws.call(workload.fresh_inputs(1), 1) for _ in range(2))
+        assert torch.equal(one, two)
         assert numpy.random.get_bit_generator() is theirs
     finally:
         numpy.random.set_bit_generator(mine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import random
@@ -74,5 +73,4 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        with contextlib.suppress(TypeError):  # a generator of another kind that the workload put in the global one's place
-            numpy.random.seed(seed % 2**32)
+        numpy.random.seed(seed % 2**32)
