@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import importlib.machinery
@@ -94,6 +95,7 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
         _wire(streams, keep)
         os.environ.clear()
         os.environ.update(env)
+        _set_malloc(env)
         os.register_at_fork(after_in_child=_renewal())  # a judge's candidate is a fork of its supervisor
         if lost_autograd():
             os.execve(args[0], list(args), dict(env))  # a fresh interpreter instead
@@ -111,6 +113,15 @@ def _become(args: Sequence[str], streams: tuple[int, int, int], keep: Sequence[i
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _set_malloc(env: Mapping[str, str]) -> None:
+    """What glibc reads from these variables when a program starts (mallopt(3)): a fork has the test run's own thresholds, which move by
+    what it and the fork have freed, in one side of a judgement and not in the other."""
+    libc = ctypes.CDLL(None)
+    for name, option in (("MALLOC_MMAP_THRESHOLD_", -3), ("MALLOC_TRIM_THRESHOLD_", -1)):
+        if name in env and hasattr(libc, "mallopt"):
+            libc.mallopt(option, min(int(env[name]), 2**31 - 1))
 
 
 def lost_autograd() -> bool:
