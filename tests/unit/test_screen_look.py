@@ -17,7 +17,8 @@ from kernelwright.probe import screen_look as look
 class FakeTimer:
     """Takes so long a call whatever is called; the more calls a sample, the less each."""
 
-    def __init__(self, program, pool, calls):
+    def __init__(self, program, pool, calls, *, is_alone):
+        assert not is_alone  # candidate and original run in one process
         self.call_s, self.ring_size = program.call_s, calls
 
     def warm(self, seconds, min_calls):

@@ -269,7 +269,7 @@ class Look:
 
     def _filled(self, program: Program, calls: int) -> Timer:
         program.restore(self.start_state)
-        return Timer(program, [self.inputs, *self.more], calls)
+        return Timer(program, [self.inputs, *self.more], calls, is_alone=False)
 
     def _in_turns(self, calls: int) -> int:
         """So many, or the next number with which each sample has all shapes alike."""
