@@ -99,8 +99,9 @@ def test_a_lead_in_runs_at_the_places_of_the_block_that_follows():
     for _ in range(2):
         timer.lead_in()
         timer.block(1, 0, 4)
-    led, timed, led_again, timed_again = ({place for _, place in calls[4 * part: 4 * part + 4]} for part in range(4))
-    assert led == timed and led_again == timed_again and not timed & timed_again
+    timer.block(1, 0, 4)
+    led, timed, led_again, timed_again, timed_alone = ({place for _, place in calls[4 * part: 4 * part + 4]} for part in range(5))
+    assert led == timed and led_again == timed_again and not timed & timed_again and not timed_again & timed_alone
 
 
 def test_each_block_finds_the_memory_that_mkl_keeps_elsewhere(monkeypatch):
@@ -114,8 +115,8 @@ def test_each_block_finds_the_memory_that_mkl_keeps_elsewhere(monkeypatch):
     monkeypatch.setattr(judge_program, "_free_kept", lambda: order.append("freed"))
     monkeypatch.setattr("torch.empty", lambda size, **how: order.append("filled") or torch.zeros(size, **how))
     Timer(logging([]), POOL, 2).lead_in()
-    first = order.index("freed")
-    assert order.count("freed") == 1 and set(order[first + 1:]) == {"filled"}
+    fillings = judge_program.FILLINGS + 1
+    assert order[:2 + fillings] == ["filled", "freed", *["filled"] * fillings] and order.count("freed") == 1
     order.clear()
     Timer(logging([]), POOL, 2, is_alone=False).lead_in()
     assert "freed" not in order
