@@ -13,6 +13,7 @@ from judge_exploits import FOLDER
 from kernelwright.probe import judge_program
 from kernelwright.probe.judge_conditions import COLD, GRAPH, WHOLE, Condition, NotHere
 from kernelwright.probe.judge_program import POISON, Timer
+from kernelwright.probe.judge_worker import Worker
 
 POOL = [((torch.full((64,), float(index)),), {}) for index in range(3)]
 
@@ -35,18 +36,13 @@ class Program:
         return [("", output)]
 
 
-class Malloc(ctypes.Structure):
-    """mallinfo2(3)."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
-
-
 def allocated_bytes():
-    """By malloc in this process, in its heap and beside it."""
+    """By malloc in this process, in its heap and beside it: mallinfo2(3), and before glibc 2.33 mallinfo(3)."""
     library = ctypes.CDLL(None)
-    library.mallinfo2.restype = Malloc
-    found = library.mallinfo2()
+    mallinfo, kind = (library.mallinfo2, ctypes.c_size_t) if hasattr(library, "mallinfo2") else (library.mallinfo, ctypes.c_int)
+    names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    mallinfo.restype = type("mallinfo", (ctypes.Structure,), {"_fields_": [(name, kind) for name in names]})
+    found = mallinfo()
     return found.uordblks + found.hblkhd
 
 
@@ -104,10 +100,47 @@ def test_a_lead_in_runs_at_the_places_of_the_block_that_follows():
     assert led == timed and led_again == timed_again and not timed & timed_again and not timed_again & timed_alone
 
 
+@pytest.mark.parametrize("rounds", [2, 3])
+@pytest.mark.parametrize("asked", range(1, 17))
+def test_no_place_has_the_values_of_the_pass_before_when_it_is_timed(rounds, asked):
+    """Else a result remembered by address would be right, and free: also in the first sample after a lead-in."""
+    worker, calls = Worker("candidate"), []
+    worker.program = logging(calls)
+    worker.workload = worker.program.workload
+    worker.rounds = {number: POOL[number] for number in range(rounds)}
+    ring = worker.op_prepare_timing({"calls": asked, "seconds": 0.0, "min_calls": 1})["ring"]
+    assert ring == worker.timer.ring_size and asked - 1 <= ring <= asked
+    calls.clear()
+    first = 0
+    for samples in (3, 1, 2):
+        worker.op_lead_in({"first": first})
+        worker.op_time({"samples": samples, "first": first, "last_calls": ring})
+        first += samples * ring
+    passes = [[value for value, _ in calls[start: start + ring]] for start in range(0, len(calls), ring)]
+    assert len(passes) == 4 + 2 + 3
+    for timed in set(range(len(passes))) - {0, 4, 6}:
+        assert all(before != now for before, now in zip(passes[timed - 1], passes[timed], strict=True))
+
+
+def test_a_single_call_is_made_on_the_values_it_should_have_and_after_one_on_others():
+    calls = []
+    timer = Timer(logging(calls), POOL, 2)
+    calls.clear()
+    new = ((torch.full((64,), 9.0),), {})
+    assert timer.single(new, POOL[1]) > 0 and [value for value, _ in calls] == [1.0, 9.0] and calls[0][1] == calls[1][1]
+    assert timer.single(new, None) > 0 and [value for value, _ in calls] == [1.0, 9.0, 9.0]
+    assert timer.single(((torch.zeros(65),), {}), None) is None and len(calls) == 3
+    worker = Worker("candidate")
+    worker.timer, worker.rounds = timer, {7: new}
+    assert worker.op_time_single({"round": 7, "index": 2, "warm": True})["call_ns"] > 0
+    assert worker.op_time_single({"round": None, "index": 4, "warm": True})["call_ns"] > 0
+    assert [value for value, _ in calls[3:]] == [0.0, 9.0, 2.0, 1.0]
+
+
 def test_each_block_finds_the_memory_that_mkl_keeps_elsewhere(monkeypatch):
     """Of 4.6 MB a thread, taken at the first product. Where it lies made one of 256 x 192 x 192 slower by a fifth, for a process's life."""
-    product = torch.rand(256, 192)
-    product @ product.t()
+    square = torch.rand(1024, 1024)
+    square @ square
     before = allocated_bytes()
     judge_program.find_frees_kept()()
     assert (before - allocated_bytes() > 2**20) == torch.backends.mkl.is_available()
@@ -125,6 +158,7 @@ def test_each_block_finds_the_memory_that_mkl_keeps_elsewhere(monkeypatch):
 def test_no_memory_is_freed_of_a_library_that_torch_does_not_have(monkeypatch):
     monkeypatch.setattr(judge_program, "FREES_KEPT", ("mkl_of_another_name",))
     assert judge_program.find_frees_kept() is judge_program._nothing
+    monkeypatch.undo()
     monkeypatch.setattr(torch, "__file__", "/nowhere/torch/__init__.py")
     assert judge_program.find_frees_kept() is judge_program._nothing
 
@@ -133,6 +167,8 @@ def test_memory_for_later_places_is_written_before_anything_is_timed(monkeypatch
     written = []
     plain = torch.Tensor.fill_
     monkeypatch.setattr(torch.Tensor, "fill_", lambda self, value: written.append(self.numel()) or plain(self, value))
+    Timer(logging([]), POOL, 2, is_alone=False)
+    assert written == []
     Timer(logging([]), POOL, 2)
     assert written == [judge_program.TOUCHED_BYTES] and written[0] >= judge_program.LARGE_FILLING + 8 * 2**20
 

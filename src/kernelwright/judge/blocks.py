@@ -131,7 +131,7 @@ def plan_of(ring: int, reference_s: float, candidate_s: float, max_timing_s: flo
 
 def one_block(who: Exchange, plan: Plan, first: int, cut: Cut | None = None) -> Block:
     if plan.lead_in:  # a command of its own, so that the parent's clock sees the timed samples alone
-        who.ask("lead_in", Done)
+        who.ask("lead_in", Done, first=first)
     samples, last_calls = (cut.samples, cut.last_calls) if cut else (plan.samples, plan.ring)
     start = time.monotonic()
     reply = who.ask("time", Times, samples=samples, first=first, last_calls=last_calls)

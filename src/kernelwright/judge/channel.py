@@ -334,7 +334,8 @@ def _parse(line: bytes, identity: str, key: bytes) -> dict[str, Any]:
 
 def _words(op: str) -> str:
     special = {"load": "start and load", "build": "import and build", "time": "timed calls", "lead_in": "timed calls",
-               "prepare_timing": "warm-up", "prepare_condition": "timed calls", "time_condition": "timed calls", "renew": "timed calls"}
+               "prepare_timing": "warm-up", "prepare_condition": "timed calls", "time_condition": "timed calls", "renew": "timed calls",
+               "time_single": "timed calls"}
     return special.get(op, op.replace("_", " "))
 
 

@@ -106,6 +106,13 @@ class Times(Reply):
     host_ns: list[Nanoseconds]
 
 
+class Single(Reply):
+    """op time_single."""
+
+    call_ns: Nanoseconds | None
+    """None: those inputs have another layout than the timed ones."""
+
+
 class Window(Reply):
     """op record_window: what the worker's timer says of the recorded samples."""
 

@@ -17,7 +17,7 @@ from ..model.nearest import did_you_mean
 from ..model.saying import Say, silent
 from ..model.verdict import ACCEPTABLE, Audit, Correctness, Reproducer, Verdict, VerdictName
 from ..model.workload import Precision, WorkloadRef
-from . import conditions, guards, kernels, pairs, roofs, sanitizer, screening, undisturbed
+from . import conditions, guards, kernels, pairs, recurring, roofs, sanitizer, screening, undisturbed
 from .channel import Worker, WorkerFailed
 from .confine import Confinement, own_files_sha256
 from .correctness import PRECISION_ORDER
@@ -392,6 +392,10 @@ class _Judgement:
                 return "CHEAT", (self.timed.cheat,)
             if impossible.doubt is not None:
                 self.timed.decision, self.timed.doubt = "AMBIGUOUS", impossible.doubt
+            cheat = self._on_new_values(reference, mine, rounds)
+            if cheat is not None:
+                self.timed.cheat = cheat
+                return "CHEAT", (cheat,)
             # Before the conditions: a failed capture ends both processes.
             self.timed.cheat, usable = self._audit(reference, mine, rounds)
             if self.timed.cheat is not None:
@@ -402,6 +406,21 @@ class _Judgement:
                 self._time_further(reference, mine)
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
+
+    def _on_new_values(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> str | None:
+        """Whether a faster candidate is so on new values too: the reason for CHEAT, if any; a doubt is noted."""
+        assert self.timed is not None
+        if not self.options.audits:
+            return None
+        seen, finding = None, roofs.Finding()
+        if self.timed.decision == "FASTER":
+            with self._exclusive(), self._phase("audits"):
+                seen = recurring.measure(self.timed, reference, mine, rounds)
+            finding = recurring.found(self.timed, seen)
+        self.audits.append(recurring.audit(self.timed, seen, finding))
+        if finding.doubt is not None:
+            self.timed.decision, self.timed.doubt = "AMBIGUOUS", finding.doubt
+        return finding.cheat
 
     def _time_further(self, reference: Exchange, mine: Exchange) -> None:
         """The conditions decide nothing: the end of the time costs them and the processes, not what this pair said."""

@@ -71,9 +71,9 @@ def ready_vector_functions(device: str) -> None:
 
 def find_frees_kept() -> Callable[[], object]:
     """The function that frees the memory which MKL keeps between calls and no call is using; one that does nothing where torch has no
-    MKL."""
+    MKL. It keeps the GIL: a process forked by another thread meanwhile would find MKL's locks taken."""
     try:
-        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+        library = ctypes.PyDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
     except OSError:
         return _nothing
     for name in FREES_KEPT:
@@ -172,8 +172,9 @@ class Program:
 class Timer:
     """Timed calls of one program on a ring of input sets that are refilled, outside the timed part, before every sample.
 
-    Other values and a new tensor version each time: a result remembered by address or version is not the right one. What the last
-    outputs occupied is filled with POISON meanwhile: a buffer that is returned without having been written shows it.
+    Other values and a new tensor version each time: a result remembered by address or version is not the right one. (Other values at each
+    place where the ring's length is no multiple of the pool's.) What the last outputs occupied is filled with POISON meanwhile: a buffer
+    that is returned without having been written shows it.
     """
 
     def __init__(self, program: Program, pool: list[Inputs], calls: int, *, is_alone: bool = True) -> None:
@@ -192,7 +193,7 @@ class Timer:
         self._is_led_in = False
         self._is_moved = program.workload.device == "cpu" and _bytes_of(self.ring) <= MAX_MOVED_BYTES
         if is_alone and program.workload.device == "cpu":
-            torch.empty(TOUCHED_BYTES, dtype=torch.uint8).fill_(0)
+            torch.empty(TOUCHED_BYTES, dtype=torch.uint8, device="cpu").fill_(POISON)
 
     @property
     def ring_size(self) -> int:
@@ -212,9 +213,11 @@ class Timer:
             calls += len(self.callers)
         return best
 
-    def lead_in(self) -> None:
-        """One untimed pass over the inputs as they are, at the places that the next block has: the other process had the caches."""
+    def lead_in(self, first: int = 0) -> None:
+        """One untimed pass at the places that the next block has: the other process had the caches. first: that block's; no place has
+        the values of its first sample yet, so that nothing can be remembered for it."""
         self._move()
+        self._refill(first + 1)
         self._run_ring()
         self.program.synchronize()
         self._is_led_in = True
@@ -229,6 +232,20 @@ class Timer:
             self.program.synchronize()
         except torch.cuda.OutOfMemoryError:
             self._use(before)
+
+    def single(self, values: Inputs, others: Inputs | None) -> float | None:
+        """Nanoseconds of one call on these values, by events on a GPU; right before, at the same place, an untimed one on others where
+        there are some. None where the values' layout is another."""
+        self._calls, elapsed_ns = 1, None
+        for given in (values,) if others is None else (others, values):
+            self._poison()
+            if not refill(self.ring[0], given):
+                return None
+            self.program.synchronize()
+            with no_collection():
+                event_ns, host_ns = self._sample()
+            elapsed_ns = host_ns if event_ns is None else event_ns
+        return elapsed_ns
 
     def refill_for(self, first: int) -> None:
         """Other values for the next sample, as `block` numbers them, and poisoned memory; all of it done."""
@@ -312,9 +329,9 @@ class Timer:
         if self._is_alone:
             _free_kept()
         drawn = [int(SMALLEST_FILLING * (LARGEST_FILLING / SMALLEST_FILLING) ** _random.random()) for _ in range(FILLINGS)]
-        self._fillings = [torch.empty(size, dtype=torch.uint8) for size in drawn][::2]  # and holes for the other half
+        self._fillings = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in drawn][::2]  # and holes for the other half
         if self._is_alone:
-            self._fillings.append(torch.empty(_random.randrange(LARGE_FILLING), dtype=torch.uint8))
+            self._fillings.append(torch.empty(_random.randrange(LARGE_FILLING), dtype=torch.uint8, device="cpu"))
         if self._is_moved:
             self._fill(len(self.ring))
 

@@ -281,6 +281,8 @@ class Worker:
         pool = [self.rounds[index] for index in sorted(self.rounds)]
         nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(pool[0])) or 1
         calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
+        if calls > 1 and calls % len(pool) == 0:
+            calls -= 1  # else each place would have the same values in every sample
         self.timer = self.condition = None
         self.timer = Timer(self.program, pool, calls)
         return {"ring": calls, "pool": len(pool), "device": self.workload.device, "threads": torch.get_num_threads(),
@@ -289,7 +291,7 @@ class Worker:
     def op_lead_in(self, message: Message) -> Message:
         """Before a block: one untimed pass."""
         assert self.timer is not None
-        self.timer.lead_in()
+        self.timer.lead_in(message["first"])
         return {}
 
     def op_time(self, message: Message) -> Message:
@@ -297,6 +299,14 @@ class Worker:
         assert self.timer is not None
         events, hosts = self.timer.block(message["samples"], message["first"], message["last_calls"])
         return {"events_ns": events, "host_ns": hosts}
+
+    def op_time_single(self, message: Message) -> Message:
+        """One call on a new round's inputs, or on those of the timing with this index; before it an untimed one on the next of these."""
+        assert self.timer is not None
+        pool, index = self.timer.pool, message["index"]
+        values = pool[index % len(pool)] if message["round"] is None else self.rounds[message["round"]]
+        elapsed_ns = self.timer.single(values, pool[(index + 1) % len(pool)] if message["warm"] else None)
+        return {"call_ns": elapsed_ns}
 
     def op_renew(self, message: Message) -> Message:
         """Input sets at other addresses for the blocks that follow."""
