@@ -122,19 +122,21 @@ def test_no_place_has_the_values_of_the_pass_before_when_it_is_timed(rounds, ask
         assert all(before != now for before, now in zip(passes[timed - 1], passes[timed], strict=True))
 
 
-def test_a_single_call_is_made_on_the_values_it_should_have_and_after_one_on_others():
+def test_a_single_call_is_made_on_the_values_it_should_have_and_after_some_on_others():
     calls = []
     timer = Timer(logging(calls), POOL, 2)
-    calls.clear()
     new = ((torch.full((64,), 9.0),), {})
-    assert timer.single(new, POOL[1]) > 0 and [value for value, _ in calls] == [1.0, 9.0] and calls[0][1] == calls[1][1]
-    assert timer.single(new, None) > 0 and [value for value, _ in calls] == [1.0, 9.0, 9.0]
-    assert timer.single(((torch.zeros(65),), {}), None) is None and len(calls) == 3
+    assert timer.single(new, POOL) > 0 and [value for value, _ in calls] == [0.0, 1.0, 2.0, 9.0]
+    assert len({place for _, place in calls}) == 1 and float(timer.last_output[0]) == 10.0
+    assert timer.single(new, []) > 0 and [value for value, _ in calls[4:]] == [9.0]
+    assert timer.single(((torch.zeros(65),), {}), []) is None and len(calls) == 5
+    timer.ring[0][0][0].data = torch.zeros(65)
+    assert timer.single(new, []) > 0 and calls[5][0] == 9.0, "a candidate that changes an input's shape is asked all the same"
     worker = Worker("candidate")
     worker.timer, worker.rounds = timer, {7: new}
-    assert worker.op_time_single({"round": 7, "index": 2, "warm": True})["call_ns"] > 0
+    assert worker.op_time_single({"round": 7, "index": 2, "warm": False})["call_ns"] > 0
     assert worker.op_time_single({"round": None, "index": 4, "warm": True})["call_ns"] > 0
-    assert [value for value, _ in calls[3:]] == [0.0, 9.0, 2.0, 1.0]
+    assert [value for value, _ in calls[6:]] == [9.0, 0.0, 1.0, 2.0, 1.0]
 
 
 def test_each_block_finds_the_memory_that_mkl_keeps_elsewhere(monkeypatch):

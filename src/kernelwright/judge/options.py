@@ -55,8 +55,8 @@ class JudgeOptions(Record):
     timing: bool = True
     """False: correctness only; a right candidate is then AMBIGUOUS with that reason."""
     audits: bool = True
-    """The static look at the source (some ms), and, for a candidate that brings kernels of its own, a profiled window of calls and the
-    ghost replay (about a second)."""
+    """The static look at the source (some ms), a call on new values for one that may be faster (further pairs of processes make it anyhow),
+    and, for a candidate that brings kernels of its own, a profiled window of calls and the ghost replay (about a second)."""
     conditions: tuple[Condition, ...] = CONDITIONS
     """Further conditions to time under, beside warm: they inform, and decide nothing."""
     conditions_if_faster: bool = False

@@ -306,14 +306,15 @@ class Rounds:
             self._note_other(kind, number, "dropped", {}, f"the reference itself fails: {' '.join(error.message.split())[:200]}")
             return
         finally:
-            self._forget_quietly(number)
+            self.forget_quietly(number)
         status = "failed" if not result.passed else "passed" if result.evidence else "dropped"
         self._note_other(kind, number, status, made.changed, result.note)
         self.results.append(result)
         if result.passed:
             result.forget()
 
-    def _forget_quietly(self, number: int) -> None:
+    def forget_quietly(self, number: int) -> None:
+        """As Sharing.forget, without a failure of its own."""
         with contextlib.suppress(WorkerFailed):  # it is already being told why
             self.sharing.forget(number)
 

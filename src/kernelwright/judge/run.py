@@ -85,6 +85,8 @@ class _Judgement:
     say: Say
     alone: bool
     """No other pair of processes will be asked."""
+    is_further: bool = False
+    """It is one after the first."""
     declared: Precision = "equal"
     setup_s: float | None = None
     correctness: Correctness | None = None
@@ -171,7 +173,7 @@ class _Judgement:
             "cross_check": False, "confirm": False, "audits": False, "max_timing_s": timing_s,
             "seed": self.seeds.of(f"pair {earlier + 1}")})
         with self.session.quiet(), ReferenceSession(self.workload, options, say=self.say, start=earlier % 2 == 0) as session:
-            fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent, alone=False)
+            fresh = _Judgement(self.workload, self.candidate, options, session, self.deadline, silent, alone=False, is_further=True)
             fresh.hashes, fresh.own_files = self.hashes, self.own_files
             fresh.seeds = Seeds(session.seed, self.seeds.candidate_sha256, self.seeds.earlier)
             try:
@@ -408,16 +410,17 @@ class _Judgement:
         return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
 
     def _on_new_values(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> str | None:
-        """Whether a faster candidate is so on new values too: the reason for CHEAT, if any; a doubt is noted."""
+        """Whether what may be faster is so on new values too: the reason for CHEAT, if any; a doubt is noted. Each pair of processes is
+        asked: a candidate may tell one from another."""
         assert self.timed is not None
-        if not self.options.audits:
+        if not self.options.audits and not self.is_further:
             return None
         seen, finding = None, roofs.Finding()
-        if self.timed.decision == "FASTER":
+        if recurring.is_asked(self.timed):
             with self._exclusive(), self._phase("audits"):
                 seen = recurring.measure(self.timed, reference, mine, rounds)
             finding = recurring.found(self.timed, seen)
-        self.audits.append(recurring.audit(self.timed, seen, finding))
+        self.audits.append(recurring.audit(seen, finding))
         if finding.doubt is not None:
             self.timed.decision, self.timed.doubt = "AMBIGUOUS", finding.doubt
         return finding.cheat

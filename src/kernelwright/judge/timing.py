@@ -178,7 +178,7 @@ def _run(
     kept = Kept(())
     drawn = {low + secrets.randbelow(high - low) for low, high in CHECKED_QUADS}
     checks = Checks(export, pool)
-    use_host, first = False, 0
+    use_host, firsts = False, [0, 0]  # calls of each side: what is new to one in its next sample does not hang on the other's blocks
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
             quad = len(blocks[0]) // 2
@@ -188,10 +188,10 @@ def _run(
             order_of_sides = (0, 1, 1, 0) if secrets.randbits(1) else (1, 0, 0, 1)
             for side in order_of_sides:
                 sides[1 - side].worker.pause()
-                blocks[side].append(one_block(sides[side], plan, first, cut))
-                first += plan.samples * plan.ring
+                blocks[side].append(one_block(sides[side], plan, firsts[side], cut))
                 if side == 1 and cut and checks.spent_s < CHECK_BUDGET_S:
-                    checks.take(first - plan.samples * plan.ring + cut.calls - 1)
+                    checks.take(firsts[side] + cut.calls - 1)
+                firsts[side] += (cut.samples if cut else plan.samples) * plan.ring
         use_host = _events_miss_work(blocks)
         kept = kept_quads(*([watch(one.start_s, one.start_s + one.wall_s) for one in side] for side in blocks))
         values = _values(blocks, use_host, kept)
@@ -203,7 +203,7 @@ def _run(
     assert found is not None
     used_s = time.monotonic() - begin
     if export is not None:
-        _closing(sides[1], plan, first, checks)
+        _closing(sides[1], plan, firsts[1], checks)
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     notes += [kept.note] if kept.note else []
     decision = decide(found)

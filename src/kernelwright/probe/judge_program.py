@@ -233,19 +233,21 @@ class Timer:
         except torch.cuda.OutOfMemoryError:
             self._use(before)
 
-    def single(self, values: Inputs, others: Inputs | None) -> float | None:
-        """Nanoseconds of one call on these values, by events on a GPU; right before, at the same place, an untimed one on others where
-        there are some. None where the values' layout is another."""
-        self._calls, elapsed_ns = 1, None
-        for given in (values,) if others is None else (others, values):
+    def single(self, values: Inputs, others: list[Inputs]) -> float | None:
+        """Nanoseconds by the host until the device is idle of one call on these values, after untimed ones on others at the same place.
+        None where the values' layout is another than the pool's."""
+        self._calls, host_ns = 1, None
+        for given in (*others, values):
             self._poison()
-            if not refill(self.ring[0], given):
+            if not same_layout(self.pool[0], given):
                 return None
+            if not refill(self.ring[0], given):  # what lies there was changed
+                self.ring[0] = tree.map_tensors(clone_like, given)
+                self.callers[0] = self.program.workload.caller(self.program.fn, *self.ring[0])
             self.program.synchronize()
             with no_collection():
-                event_ns, host_ns = self._sample()
-            elapsed_ns = host_ns if event_ns is None else event_ns
-        return elapsed_ns
+                _, host_ns = self._sample()
+        return host_ns
 
     def refill_for(self, first: int) -> None:
         """Other values for the next sample, as `block` numbers them, and poisoned memory; all of it done."""

@@ -301,12 +301,11 @@ class Worker:
         return {"events_ns": events, "host_ns": hosts}
 
     def op_time_single(self, message: Message) -> Message:
-        """One call on a new round's inputs, or on those of the timing with this index; before it an untimed one on the next of these."""
+        """One call on a new round's inputs, or on those of the timing with this index; with warm, after an untimed one on each of these."""
         assert self.timer is not None
-        pool, index = self.timer.pool, message["index"]
-        values = pool[index % len(pool)] if message["round"] is None else self.rounds[message["round"]]
-        elapsed_ns = self.timer.single(values, pool[(index + 1) % len(pool)] if message["warm"] else None)
-        return {"call_ns": elapsed_ns}
+        pool = self.timer.pool
+        values = pool[message["index"] % len(pool)] if message["round"] is None else self.rounds[message["round"]]
+        return {"call_ns": self.timer.single(values, pool if message["warm"] else [])}
 
     def op_renew(self, message: Message) -> Message:
         """Input sets at other addresses for the blocks that follow."""
