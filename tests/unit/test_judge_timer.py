@@ -122,6 +122,13 @@ def test_no_place_has_the_values_of_the_pass_before_when_it_is_timed(rounds, ask
         assert all(before != now for before, now in zip(passes[timed - 1], passes[timed], strict=True))
 
 
+def test_a_ring_of_one_rounds_inputs_has_its_length():
+    worker = Worker("candidate")
+    worker.program = logging([])
+    worker.workload, worker.rounds = worker.program.workload, {0: POOL[0]}
+    assert worker.op_prepare_timing({"calls": 4, "seconds": 0.0, "min_calls": 1})["ring"] == 4
+
+
 def test_a_single_call_is_made_on_the_values_it_should_have_and_after_some_on_others():
     calls = []
     timer = Timer(logging(calls), POOL, 2)

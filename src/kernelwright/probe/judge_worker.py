@@ -281,7 +281,7 @@ class Worker:
         pool = [self.rounds[index] for index in sorted(self.rounds)]
         nbytes = sum(leaf.numel() * leaf.element_size() for _, leaf in tree.leaves(pool[0])) or 1
         calls = max(1, min(message["calls"], RING_BYTES[self.workload.device] // nbytes))
-        if calls > 1 and calls % len(pool) == 0:
+        if calls > 1 and len(pool) > 1 and calls % len(pool) == 0:
             calls -= 1  # else each place would have the same values in every sample
         self.timer = self.condition = None
         self.timer = Timer(self.program, pool, calls)
