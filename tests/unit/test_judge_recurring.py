@@ -114,7 +114,7 @@ def test_microseconds_are_no_evidence():
 
 
 def test_a_wrong_output_on_new_values_is_a_cheat_at_once():
-    seen, _, events = measured(CANDIDATE_NS, wrong="it is not right")
+    seen, _, events = measured(2 * CANDIDATE_NS, wrong="it is not right")
     finding, row = told(seen)
     assert events.count("share") == 1 and finding.cheat == "it is not right" == row.detail and row.result == "failed"
     _, _, events = measured(CANDIDATE_NS, repeatable=False, wrong="it is not right")

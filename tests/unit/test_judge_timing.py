@@ -68,6 +68,18 @@ def compared(reference, candidate, **options):
     return timing.compare(reference, candidate, 6.0, **options)
 
 
+@pytest.mark.parametrize("call_ns", [CALL_NS, CALL_NS / 50, 1e8])
+def test_a_sides_samples_follow_each_other_whatever_the_other_side_does(walls, call_ns):
+    """So that no two in turn have the same values, where blocks are short or cut, too."""
+    sides = StandIn("reference", call_ns), StandIn("candidate", call_ns)
+    compared(*sides)
+    for side in sides:
+        blocks_ = [fields for op, fields in side.asked if op == "time"]
+        ends = [fields["first"] + fields["samples"] * side.ring for fields in blocks_]
+        assert [fields["first"] for fields in blocks_] == [0, *ends[:-1]] and len(blocks_) > 4
+        assert [fields["first"] for op, fields in side.asked if op == "lead_in"] in ([], [fields["first"] for fields in blocks_])
+
+
 def test_outputs_of_random_timed_calls_are_asked_for_after_their_blocks(walls):
     exported = []
     candidate = StandIn("candidate", CALL_NS / 50)
