@@ -40,11 +40,12 @@ MAX_MOVED_BYTES = 8 * 2**20
 FILLINGS, SMALLEST_FILLING, LARGEST_FILLING = 24, 2**8, 2**20
 """Blocks of memory that shift the others, and their sizes in bytes."""
 LARGE_FILLING = 16 * 2**20
-"""One more is of any size up to this: it shifts what MKL keeps between calls (4.6 MB a thread)."""
+"""One more is of any size up to this: it shifts what MKL keeps between calls for the thread that calls (4.6 MB). What it keeps for others
+lies in arenas of theirs, and moves little."""
 TOUCHED_BYTES = 32 * 2**20
 """Of memory are written beforehand: else calls at new places meet pages for the first time, more of them in the process that is younger."""
 FREES_KEPT = ("mkl_serv_free_buffers", "mkl_free_buffers")
-"""What frees that, by the name that a library with MKL in it, or MKL itself, exports."""
+"""The function that frees what MKL keeps: in torch's own library, and where torch loads MKL from another (not tried)."""
 VECTOR_FUNCTIONS = (torch.acos, torch.asin, torch.atan, torch.ceil, torch.cos, torch.cosh, torch.erf, torch.erfc, torch.erfinv, torch.exp,
                     torch.expm1, torch.floor, torch.lgamma, torch.log, torch.log10, torch.log1p, torch.log2, torch.round, torch.sin,
                     torch.sinh, torch.sqrt, torch.tan, torch.tanh, torch.trunc)
@@ -241,9 +242,7 @@ class Timer:
             self._poison()
             if not same_layout(self.pool[0], given):
                 return None
-            if not refill(self.ring[0], given):  # what lies there was changed
-                self.ring[0] = tree.map_tensors(clone_like, given)
-                self.callers[0] = self.program.workload.caller(self.program.fn, *self.ring[0])
+            self._put(0, given)
             self.program.synchronize()
             with no_collection():
                 _, host_ns = self._sample()
@@ -310,11 +309,14 @@ class Timer:
 
     def _refill(self, first: int) -> None:
         self._poison()
-        for index, inputs in enumerate(self.ring):
-            source = self.pool[(first + index) % len(self.pool)]
-            if not refill(inputs, source):  # a workload whose shapes or plain values follow the seed: new tensors, as large as they must be
-                self.ring[index] = tree.map_tensors(clone_like, source)
-                self.callers[index] = self.program.workload.caller(self.program.fn, *self.ring[index])
+        for index in range(len(self.ring)):
+            self._put(index, self.pool[(first + index) % len(self.pool)])
+
+    def _put(self, index: int, source: Inputs) -> None:
+        """These values into one input set. Where shapes or plain values follow the seed: into new tensors, as large as they must be."""
+        if not refill(self.ring[index], source):
+            self.ring[index] = tree.map_tensors(clone_like, source)
+            self.callers[index] = self.program.workload.caller(self.program.fn, *self.ring[index])
 
     def _move(self) -> None:
         """CPU: other places for what the next calls allocate, and for their inputs.
