@@ -148,8 +148,9 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
     assert len(found) > 50
     lost = [row for row in found if row["speedup"] not in roles and not row.get("apart")]
     assert [(row["workload"], row["budget_s"]) for row in lost] == [
-        ("conv_block", 180.0), ("level1_50_conv_standard_2D__square_input__square_kernel", 120.0), ("level2_1_Conv2D_ReLU_BiasAdd", 120.0),
+        ("level1_50_conv_standard_2D__square_input__square_kernel", 120.0), ("level2_1_Conv2D_ReLU_BiasAdd", 120.0),
     ], "the command was cut off, or left its reports behind"
+    assert "two rows have lost theirs" in said()
     for row in (row for row in found if row not in lost):
         said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
         known = confirmed[row["speedup"]] if "audit" in said else "confirmation" in said
@@ -274,7 +275,6 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured():
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
     assert all(max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1])
                for one, next_ in pairwise(known)) and "The intervals of neighbours meet" in said()
-    assert [row["budget_s"] for row in known if row["apart"]] == [480.0] and "The interval of 480 s spans two judgements" in said()
 
 
 def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
