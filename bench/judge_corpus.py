@@ -1,9 +1,9 @@
 """Both corpora, judged completely on this machine: `python bench/judge_corpus.py [exploits|honest] [--device cuda]`.
 
 Prints a table of the verdicts with the tier of separation that held, and ends with status 1 where an exploit was accepted or an honest
-candidate misjudged. `--record` also keeps the run in docs/judge-runs/ (after every candidate; `--limit-s` ends it in time, and the next
-command goes on with those that are left, as long as src and tests are the same) and writes docs/judge-exploits.md and docs/judge-honest.md;
-`--pages` writes these alone. `--copy FOLDER` keeps the runs there too.
+candidate misjudged. `--record` also keeps the run in docs/judge-runs/ (after every candidate) and writes docs/judge-exploits.md and
+docs/judge-honest.md; `--limit-s` ends it in time. The next command goes on with those that are left, as long as src and tests are the same;
+until then these have an earlier run's verdict, with its day. `--pages` writes the pages alone. `--copy FOLDER` keeps the runs there too.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ def run(corpus: str, device: str, max_timing_s: float, until_s: float, record: b
     """Judge one corpus until the clock (time.monotonic, s) says until_s; returns how many verdicts were not as they must be, those that an
     earlier command recorded too."""
     kept = judge_runs.Run(corpus, device, datetime.datetime.now(datetime.timezone.utc).date().isoformat(), _sources())
-    earlier = judge_runs.read(corpus, device)
-    if record and earlier.commit == kept.commit:
-        kept = earlier
     begin = time.monotonic()
     print(f"\n## {corpus}\n\n| Candidate | Verdict | Tier | Took | | Says |\n|---|---|---|---|---|---|")
     with Sessions(max_timing_s, device) as sessions:
-        for name, judged in (exploits if corpus == "exploits" else honest)(sessions, device):
-            if name in kept.rows and kept.rows[name].verdict != judge_runs.NONE:
+        judgements = dict((exploits if corpus == "exploits" else honest)(sessions, device))
+        earlier = judge_runs.read(corpus, device)
+        if record and earlier.commit == kept.commit:
+            kept = earlier
+        elif record:
+            kept.take_over(earlier, judgements)
+        for name, judged in judgements.items():
+            if kept.has_judged(name):
                 continue
             if time.monotonic() > until_s:
                 print("\nout of time; the same command goes on with those that are left", flush=True)
@@ -85,9 +88,9 @@ def run(corpus: str, device: str, max_timing_s: float, until_s: float, record: b
             print(f"| {name} | {row.verdict} | {row.tier} | {row.elapsed_s:.1f} s | {row.wrong or 'as it must'} | {words} |", flush=True)
             if record:
                 kept.write(copy)
-    if record and kept.rows:
+    if record and kept.own:
         kept.write(copy)
-    print(f"\n{len(kept.rows)} judged, {kept.wrong} not as they must be, {time.monotonic() - begin:.0f} s")
+    print(f"\n{len(kept.own)} judged, {kept.wrong} not as they must be, {time.monotonic() - begin:.0f} s")
     return kept.wrong
 
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Row:
     wrong: str
     """What was wrong with the verdict; "" when it was as it must be."""
     elapsed_s: float
+    earlier: str = ""
+    """Date of the earlier run that judged it, where this one has not."""
 
 
 @dataclass
@@ -55,10 +57,25 @@ class Run:
         self.device_name, self.torch_version = verdict.device_name or self.device_name, verdict.torch_version or self.torch_version
         self.rows[name] = Row(verdict.verdict, tier, wrong, round(verdict.elapsed_s, 1))
 
+    def take_over(self, earlier: Run, names: Collection[str]) -> None:
+        """Keep an earlier run's rows of these candidates, with its date, until this run has its own."""
+        self.rows = {name: replace(row, earlier=row.earlier or earlier.date)
+                     for name, row in earlier.rows.items() if name in names and row.verdict != NONE}
+
+    @property
+    def own(self) -> list[Row]:
+        """Those that this run judged itself."""
+        return [row for row in self.rows.values() if not row.earlier]
+
+    def has_judged(self, name: str) -> bool:
+        """Whether it need not be judged when the run goes on."""
+        row = self.rows.get(name)
+        return row is not None and not row.earlier and row.verdict != NONE
+
     @property
     def wrong(self) -> int:
-        """How many verdicts were not as they must be."""
-        return sum(bool(row.wrong) for row in self.rows.values())
+        """How many of its own verdicts were not as they must be."""
+        return sum(bool(row.wrong) for row in self.own)
 
     def failed(self, name: str, why: str) -> None:
         """There was no verdict: the reference failed. It is judged again when the run goes on."""
@@ -72,16 +89,21 @@ class Run:
     def cells(self, name: str) -> str:
         """Two cells of a table: the verdict that the candidate got, the tier that held."""
         row = self.rows.get(name)
-        return f"{row.verdict} | {row.tier}" if row is not None else f"{NOT_RUN} | n/a"
+        if row is None:
+            return f"{NOT_RUN} | n/a"
+        return f"{row.verdict}{f' ({row.earlier})' if row.earlier else ''} | {row.tier}"
 
     def summary(self, names: Iterable[str]) -> str:
         """A sentence on the run as a whole."""
-        found = [self.rows[name] for name in names if name in self.rows]
+        known = [self.rows[name] for name in names if name in self.rows]
+        found = [row for row in known if not row.earlier]
         if not found:
             return "Not run yet."
         wrong = sum(bool(row.wrong) for row in found)
+        left = len(known) - len(found)
+        others = f" Of the other {left} the verdict is an earlier run's, with its day." if left else ""
         return (f"Run on {self.date} at {self.commit} with torch {self.torch_version}, {self.device_name}: {len(found)} judged in "
-                f"{sum(row.elapsed_s for row in found):.0f} s, {wrong} not as they must be.")
+                f"{sum(row.elapsed_s for row in found):.0f} s, {wrong} not as they must be.{others}")
 
 
 def read(corpus: str, device: str) -> Run:

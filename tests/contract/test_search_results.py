@@ -152,8 +152,8 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
     ], "the command was cut off, or left its reports behind"
     assert "two rows have lost theirs" in said()
     for row in (row for row in found if row not in lost):
-        said = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
-        known = confirmed[row["speedup"]] if "audit" in said else "confirmation" in said
+        judged_as = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
+        known = confirmed[row["speedup"]] if "audit" in judged_as else "confirmation" in judged_as
         assert row["confirmed"] == known, (row["workload"], row["precision"], row["budget_s"])
 
 

@@ -15,6 +15,16 @@ FILE = Path(__file__).resolve().parents[2] / "bench" / "judge_corpus.py"
 ENDLESS = float("inf")
 
 
+class Once(float):
+    """A limit that is past at the second look."""
+
+    looks = 0
+
+    def __lt__(self, now):
+        self.looks += 1
+        return self.looks > 1
+
+
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -59,6 +69,23 @@ def test_past_its_limit_it_begins_no_judgement_and_leaves_the_file(bench, monkey
     judged = corpus(bench, monkeypatch, one="", two="")
     assert bench.run("honest", "cpu", 1.0, 0.0, record=True) == 0
     assert judged == [] and not (tmp_path / "runs").exists()
+
+
+def test_what_a_run_had_no_time_for_keeps_an_earlier_verdict_and_its_day(bench, monkeypatch):
+    corpus(bench, monkeypatch, one="", two="called a cheat", gone="")
+    bench.run("honest", "cuda", 1.0, ENDLESS, record=True)
+    stored = judge_runs.read("honest", "cuda")
+    stored.date = "2025-01-02"
+    stored.write()
+    monkeypatch.setattr(bench, "_sources", lambda: "other code")
+    judged = corpus(bench, monkeypatch, one="", two="")
+    assert bench.run("honest", "cuda", 1.0, Once(), record=True) == 0 and judged == ["one"]
+    run = judge_runs.read("honest", "cuda")
+    assert {name: row.earlier for name, row in run.rows.items()} == {"one": "", "two": "2025-01-02"} and run.commit == "other code"
+    assert run.cells("one") == "SAME | n/a" and run.cells("two") == "SAME (2025-01-02) | n/a" and run.cells("three") == "not run yet | n/a"
+    assert "1 judged in 0 s, 0 not as they must be. Of the other 1 the verdict is an earlier run's" in run.summary(["one", "two", "three"])
+    assert bench.run("honest", "cuda", 1.0, ENDLESS, record=True) == 0 and judged == ["one", "two"]
+    assert "earlier" not in judge_runs.read("honest", "cuda").summary(["one", "two"])
 
 
 def test_a_reference_that_fails_is_said_and_the_others_are_judged(bench, monkeypatch, tmp_path):
