@@ -108,8 +108,11 @@ def test_what_is_lost_on_new_values_is_held_against_what_was_gained(new, candida
 
 
 def test_microseconds_are_no_evidence():
-    assert not Seen([4e3], [(1.5e3, 1.5e3)]).is_slower and not Seen([4e3], [(1.5e3, 1.5e3)]).is_much_slower
-    assert Seen([9e3], [(1.5e3, 1.5e3)]).is_slower and Seen([9e3], [(1.5e3, 1.5e3)]).is_much_slower
+    def seen(new_ns):
+        return Seen([new_ns] * ROUNDS, [(1.5e3, 1.5e3)] * ROUNDS)
+
+    assert not seen(4e3).is_slower and not seen(4e3).is_much_slower
+    assert seen(9e3).is_slower and seen(9e3).is_much_slower
     assert not Seen().is_slower
 
 
@@ -119,6 +122,15 @@ def test_a_wrong_output_on_new_values_is_a_cheat_at_once():
     assert events.count("share") == 1 and finding.cheat == "it is not right" == row.detail and row.result == "failed"
     _, _, events = measured(CANDIDATE_NS, repeatable=False, wrong="it is not right")
     assert "export" not in events and "check" not in events
+
+
+def test_a_candidate_that_takes_long_for_each_round_is_not_waited_for_and_not_believed(monkeypatch):
+    now = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(recurring.time, "monotonic", lambda: next(now))
+    seen, _, events = measured(REFERENCE_NS, recurring_ns=1e3)
+    finding, row = told(seen)
+    assert events.count("share") == 3 and row.result == "warned" and finding.cheat is None
+    assert finding.doubt == "not believed: of 3 calls on values that it never had the fastest took 1000 us, on values that recur 1 us"
 
 
 def test_inputs_of_another_layout_say_nothing():

@@ -7,6 +7,7 @@ that call is no slower; else others follow. What counts is the fastest call of e
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ..model.verdict import Audit
@@ -24,6 +25,8 @@ FIRST_ROUND = 1 << 20
 """Number of the first new round: beyond all others."""
 ROUNDS = 8
 """At most. A call that something else interrupted is no evidence; so many in turn are, also where every second one is."""
+MOST_S = 60.0
+"""No further round is begun after so long: a candidate whose process is busy with something else takes its time for each."""
 SLOWER, MUCH_SLOWER = 1.15, 1.5
 """Beyond the first the fastest call on new values is slower than the fastest on recurring ones. Where each is beyond the second, against
 the longer of the two beside it, it is a cheat."""
@@ -57,8 +60,8 @@ class Seen:
 
     @property
     def is_much_slower(self) -> bool:
-        """In each round, whichever call it is held against."""
-        return all(_is_slower(new, max(pair), MUCH_SLOWER) for new, pair in zip(self.new_ns, self.beside_ns, strict=True))
+        """In each of all rounds, whichever call it is held against."""
+        return len(self.new_ns) == ROUNDS and all(_is_slower(new, max(pair), MUCH_SLOWER) for new, pair in zip(self.new_ns, self.beside_ns, strict=True))
 
 
 def is_asked(timed: Timed) -> bool:
@@ -68,7 +71,7 @@ def is_asked(timed: Timed) -> bool:
 
 def measure(timed: Timed, reference: Exchange, candidate: Exchange, rounds: Rounds) -> Seen:
     """Single calls of a candidate that has just been timed. Raises WorkerFailed but for inputs that cannot be had, and OutOfTime."""
-    seen = Seen()
+    seen, stop_at_s = Seen(), time.monotonic() + MOST_S
     for number in range(FIRST_ROUND, FIRST_ROUND + ROUNDS):
         try:
             rounds.sharing.share(number)
@@ -85,7 +88,7 @@ def measure(timed: Timed, reference: Exchange, candidate: Exchange, rounds: Roun
         rounds.forget_quietly(number)
         if not has_layout:
             return Seen(why_not="shapes or plain values follow the seed, and the time with them")
-        if seen.wrong or not seen.is_slower:
+        if seen.wrong or not seen.is_slower or time.monotonic() > stop_at_s:
             break
     return seen
 
