@@ -61,7 +61,8 @@ class Seen:
     @property
     def is_much_slower(self) -> bool:
         """In each of all rounds, whichever call it is held against."""
-        return len(self.new_ns) == ROUNDS and all(_is_slower(new, max(pair), MUCH_SLOWER) for new, pair in zip(self.new_ns, self.beside_ns, strict=True))
+        rounds = zip(self.new_ns, self.beside_ns, strict=True)
+        return len(self.new_ns) == ROUNDS and all(_is_slower(new, max(pair), MUCH_SLOWER) for new, pair in rounds)
 
 
 def is_asked(timed: Timed) -> bool:
