@@ -332,11 +332,20 @@ def _parse(line: bytes, identity: str, key: bytes) -> dict[str, Any]:
     return reply
 
 
+_WORDS = {
+    "admit": "start", "load": "start and load", "build": "import and build",
+    "prepare_timing": "warm-up", **dict.fromkeys(
+        ("time", "lead_in", "prepare_condition", "time_condition", "end_conditions", "renew", "time_single"), "timed calls"),
+    "churn": "many calls in turn", "forget": "clearing of inputs", "export": "copying of outputs", "dump_state": "copying of its weights",
+    "oracle": "call in float64", "yardstick": "call in lower precision", "perturbed": "call on moved inputs",
+    "rounded": "call with rounded weights", "count_work": "count of FLOPs and bytes", "record_window": "recorded calls",
+    "withhold": "calls without its kernels", "withheld": "calls without its kernels",
+}
+"""What a person reads of an operation that has another name there than in the protocol."""
+
+
 def _words(op: str) -> str:
-    special = {"load": "start and load", "build": "import and build", "time": "timed calls", "lead_in": "timed calls",
-               "prepare_timing": "warm-up", "prepare_condition": "timed calls", "time_condition": "timed calls", "renew": "timed calls",
-               "time_single": "timed calls"}
-    return special.get(op, op.replace("_", " "))
+    return _WORDS.get(op, op.replace("_", " "))
 
 
 def _write_all(fd: int, data: bytes) -> None:
