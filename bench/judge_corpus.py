@@ -3,7 +3,8 @@
 Prints a table of the verdicts with the tier of separation that held, and ends with status 1 where an exploit was accepted or an honest
 candidate misjudged. `--record` also keeps the run in docs/judge-runs/ (after every candidate) and writes docs/judge-exploits.md and
 docs/judge-honest.md; `--limit-s` ends it in time. The next command goes on with those that are left, as long as src and tests are the same;
-until then these have an earlier run's verdict, with its day. `--pages` writes the pages alone. `--copy FOLDER` keeps the runs there too.
+until then these have an earlier run's verdict where it was as it must be. `--pages` writes the pages alone. `--copy FOLDER` keeps the runs
+there too.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def honest(sessions: Sessions, device: str) -> Iterator[tuple[str, Callable[[], 
 
 def run(corpus: str, device: str, max_timing_s: float, until_s: float, record: bool, copy: Path | None = None) -> int:
     """Judge one corpus until the clock (time.monotonic, s) says until_s; returns how many verdicts were not as they must be, those that an
-    earlier command recorded too."""
+    earlier command of the same run recorded too."""
     kept = judge_runs.Run(corpus, device, datetime.datetime.now(datetime.timezone.utc).date().isoformat(), _sources())
     begin = time.monotonic()
     print(f"\n## {corpus}\n\n| Candidate | Verdict | Tier | Took | | Says |\n|---|---|---|---|---|---|")

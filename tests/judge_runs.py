@@ -30,7 +30,7 @@ class Row:
     """What was wrong with the verdict; "" when it was as it must be."""
     elapsed_s: float
     earlier: str = ""
-    """Date of the earlier run that judged it, where this one has not."""
+    """Day and sources of the earlier run that judged it, where this one has not."""
 
 
 @dataclass
@@ -58,9 +58,9 @@ class Run:
         self.rows[name] = Row(verdict.verdict, tier, wrong, round(verdict.elapsed_s, 1))
 
     def take_over(self, earlier: Run, names: Collection[str]) -> None:
-        """Keep an earlier run's rows of these candidates, with its date, until this run has its own."""
-        self.rows = {name: replace(row, earlier=row.earlier or earlier.date)
-                     for name, row in earlier.rows.items() if name in names and row.verdict != NONE}
+        """Keep an earlier run's rows of these candidates until this run has its own; none that were wrong: this code is not known to be."""
+        self.rows = {name: replace(row, earlier=row.earlier or f"{earlier.date}, {earlier.commit}")
+                     for name, row in earlier.rows.items() if name in names and row.verdict != NONE and not row.wrong}
 
     @property
     def own(self) -> list[Row]:
@@ -101,7 +101,7 @@ class Run:
             return "Not run yet."
         wrong = sum(bool(row.wrong) for row in found)
         left = len(known) - len(found)
-        others = f" Of the other {left} the verdict is an earlier run's, with its day." if left else ""
+        others = f" Of the other {left} the verdict is an earlier run's, with its day and sources." if left else ""
         return (f"Run on {self.date} at {self.commit} with torch {self.torch_version}, {self.device_name}: {len(found)} judged in "
                 f"{sum(row.elapsed_s for row in found):.0f} s, {wrong} not as they must be.{others}")
 

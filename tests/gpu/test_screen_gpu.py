@@ -21,7 +21,7 @@ def get_model_and_input():
     layers = [layer for _ in range(20) for layer in (nn.Linear(256, 256), nn.Tanh())]
     return nn.Sequential(*layers).cuda().eval(), torch.randn(64, 256, device="cuda")
 '''
-OTHERS = 0.4
+TOLERANCE = 0.25
 """What launches take on a busy host: two screens of one candidate in one process gave 5.6x and 4.6x."""
 HEAD = "import torch\ndef optimize(model, inputs):\n"
 GRAPH = """    x = inputs.clone()
@@ -63,11 +63,11 @@ def test_failures_cost_the_process_never_the_next_candidate(tmp_path: Path) -> N
         assert first.status == "timed" and first.speedup > 1.5 and first.interval is not None, first
         process = screener._worker
         again = look("graph")
-        assert screener._worker is process and again.speedup == pytest.approx(first.speedup, rel=OTHERS), "one process, loaded once"
+        assert screener._worker is process and again.speedup == pytest.approx(first.speedup, rel=TOLERANCE), "one process, loaded once"
         for bad in ("capture_fails", "asserts"):
             assert look(bad).status == "failed"
-            assert look("graph").speedup == pytest.approx(first.speedup, rel=OTHERS), f"after {bad}"
+            assert look("graph").speedup == pytest.approx(first.speedup, rel=TOLERANCE), f"after {bad}"
         assert look("wrong").status == "wrong"
         look("leaves_flags")
         assert look("compiled").status == "timed"
-        assert look("graph").speedup == pytest.approx(first.speedup, rel=OTHERS)
+        assert look("graph").speedup == pytest.approx(first.speedup, rel=TOLERANCE)

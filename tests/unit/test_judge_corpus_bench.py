@@ -72,19 +72,20 @@ def test_past_its_limit_it_begins_no_judgement_and_leaves_the_file(bench, monkey
 
 
 def test_what_a_run_had_no_time_for_keeps_an_earlier_verdict_and_its_day(bench, monkeypatch):
-    corpus(bench, monkeypatch, one="", two="called a cheat", gone="")
+    corpus(bench, monkeypatch, one="", two="", wrong="called a cheat", gone="")
     bench.run("honest", "cuda", 1.0, ENDLESS, record=True)
     stored = judge_runs.read("honest", "cuda")
     stored.date = "2025-01-02"
     stored.write()
     monkeypatch.setattr(bench, "_sources", lambda: "other code")
-    judged = corpus(bench, monkeypatch, one="", two="")
+    judged = corpus(bench, monkeypatch, one="", two="", wrong="")
     assert bench.run("honest", "cuda", 1.0, Once(), record=True) == 0 and judged == ["one"]
     run = judge_runs.read("honest", "cuda")
-    assert {name: row.earlier for name, row in run.rows.items()} == {"one": "", "two": "2025-01-02"} and run.commit == "other code"
-    assert run.cells("one") == "SAME | n/a" and run.cells("two") == "SAME (2025-01-02) | n/a" and run.cells("three") == "not run yet | n/a"
+    assert {name: row.earlier for name, row in run.rows.items()} == {"one": "", "two": "2025-01-02, abc"} and run.commit == "other code"
+    assert run.cells("one") == "SAME | n/a" and run.cells("two") == "SAME (2025-01-02, abc) | n/a"
+    assert run.cells("three") == "not run yet | n/a"
     assert "1 judged in 0 s, 0 not as they must be. Of the other 1 the verdict is an earlier run's" in run.summary(["one", "two", "three"])
-    assert bench.run("honest", "cuda", 1.0, ENDLESS, record=True) == 0 and judged == ["one", "two"]
+    assert bench.run("honest", "cuda", 1.0, ENDLESS, record=True) == 0 and judged == ["one", "two", "wrong"]
     assert "earlier" not in judge_runs.read("honest", "cuda").summary(["one", "two"])
 
 

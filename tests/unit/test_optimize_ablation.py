@@ -336,3 +336,73 @@ def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster(
     assert [row.name for row in ablation.slim_first([whole, other, slim])] == ["slim", "whole", "other"]
     slow = made("slim", 1.5, origin="ablation", parents=("whole",))
     assert [row.name for row in ablation.slim_first([whole, other, slow])] == ["whole", "other", "slim"]
+
+
+def earlier_and_later(outcome) -> tuple[list[Experiment], Experiment]:
+    """The ablation's rows before the last confirmation, and that."""
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    last = max(place for place, row in enumerate(every) if row.tags.get("role") == "confirmation")
+    return [row for row in every[:last] if ablation.is_ablation(row)], every[last]
+
+
+def test_what_ablation_left_is_confirmed_in_the_winners_place_where_no_time_is_left_to_judge_it_too(workload):
+    """The MLP on an H200: freeze_weights earned 1.000x, and was shipped, since a judgement and a confirmation of the rest had no time."""
+    at_once = []
+    for budget in range(100, 180, 4):
+        stages = with_an_idle_pass()
+        outcome = run(workload, stages, budget_s=float(budget))
+        before, confirmed = earlier_and_later(outcome)
+        idle = {row.tags["without"] for row in before if row.tags["earned"] == "no"}
+        assert not idle & {*outcome.kept}, budget
+        assert outcome_s(outcome) <= budget
+        rest = confirmed.tags["of"]
+        if idle and rest not in stages.judged:
+            at_once.append(budget)
+            row = rows(outcome)[rest]
+            assert row.verdict == confirmed.verdict and row.tags[ablation.LEFT_OF] in stages.judged and outcome.confirmed
+            assert (outcome.out_dir / row.candidate_file).is_file()
+            assert "(confirmed: it is what ablation left of " in outcome.line, outcome.line
+            assert not any("as fast without" in note for note in notes_of(outcome))
+    assert at_once
+
+
+def with_an_idle_cast() -> Stages:
+    """TF32 gains nothing; a lucky screen puts it first."""
+    lucky = Screen(status="timed", speedup=2.4, interval=(2.4, 2.4), pairs=9, elapsed_s=5.0)
+    stages = Stages({"tf32": 1.0, "channels_last": 1.0, "fold_conv_bn": 1.0, **{name: 1.2 for name in LADDER if "max_autotune" in name}},
+                    screens={"compile_default__tf32__cuda_graph": lucky})
+    plain, same = stages.screener.screen, Screen(status="timed", speedup=1.008, interval=(1.005, 1.011), pairs=9, elapsed_s=3.0)
+
+    def screen(ask):
+        if ask.against is None or ask.file.stem.split("_", 1)[1] != "compile_default__tf32__cuda_graph" or "tf32" in ask.against_name:
+            return plain(ask)
+        stages.clock.now += 3.0
+        return same
+
+    stages.screener.screen = screen
+    return stages
+
+
+@pytest.mark.parametrize("budget", [90.0, 120.0, 300.0])
+def test_lower_precision_that_earns_nothing_is_not_kept(workload, budget):
+    """The convolutions on an H200: TF32 was kept, and 0.989x without it, seen after the confirmation."""
+    stages = with_an_idle_cast()
+    outcome = run(workload, stages, budget_s=budget, precision="tf32")
+    before, _ = earlier_and_later(outcome)
+    assert [(row.tags["without"], row.tags["earned"]) for row in before][:1] == [("tf32", "no")], "before anything else of it"
+    assert "tf32" not in outcome.kept and outcome.precision == "equal" and outcome.confirmed and outcome_s(outcome) <= budget
+    assert stages.judged[0] == "compile_default+cuda_graph" and "compile_default+tf32+cuda_graph" not in stages.judged
+    assert rows(outcome)["compile_default+cuda_graph"].tags[ablation.LEFT_OF] == "compile_default+tf32+cuda_graph"
+
+
+def test_what_lowers_precision_is_dropped_first_and_must_earn_one_percent():
+    row = screened(1, "channels_last", "tf32", "cuda_graph", speedup=2.0)
+    assert ablation.lowers(row, "tf32") and not ablation.lowers(row, "cuda_graph") and ablation.to_drop(row)[0] == "tf32"
+    both = screened(1, "tf32", "bf16", "cuda_graph", speedup=2.0)
+    assert ablation.lowers(both, "bf16") and not ablation.lowers(both, "tf32"), "bf16 is left"
+    for speedup, interval, plain, cast in ((1.02, (1.01, 1.03), "yes", "yes"), (1.007, (1.003, 1.01), "yes", "no"),
+                                           (1.02, (0.99, 1.05), "unknown", "no"), (1.0, (0.99, 1.01), "no", "no")):
+        screen = Screen(status="timed", speedup=speedup, interval=interval)
+        assert (ablation.earned(screen), ablation.earned(screen, lowers=True)) == (plain, cast)
+    assert ablation.earned(Screen(status="wrong"), lowers=True) == "yes"
+    assert ablation.earned(Screen(status="out_of_budget"), lowers=True) == "unknown"

@@ -26,7 +26,8 @@ FIRST_ROUND = 1 << 20
 ROUNDS = 8
 """At most. A call that something else interrupted is no evidence; so many in turn are, also where every second one is."""
 MOST_S = 60.0
-"""No further round is begun after so long: a candidate whose process is busy with something else takes its time for each."""
+"""No third round, and none after it, is begun after so long, the drawing and sharing of inputs included: where inputs are large, or the
+candidate's process is busy with something else, each takes its time."""
 SLOWER, MUCH_SLOWER = 1.15, 1.5
 """Beyond the first the fastest call on new values is slower than the fastest on recurring ones. Where each is beyond the second, against
 the longer of the two beside it, it is a cheat."""
@@ -89,7 +90,7 @@ def measure(timed: Timed, reference: Exchange, candidate: Exchange, rounds: Roun
         rounds.forget_quietly(number)
         if not has_layout:
             return Seen(why_not="shapes or plain values follow the seed, and the time with them")
-        if seen.wrong or not seen.is_slower or time.monotonic() > stop_at_s:
+        if seen.wrong or not seen.is_slower or (len(seen.new_ns) > 1 and time.monotonic() > stop_at_s):
             break
     return seen
 

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from .confirm import OF, ROLE
+from .generate import lowest_precision
+from .passes import CATALOGUE
 from .plan import lower_bound, upper_bound
+from .view import STEP
 
 ABLATION, WITHOUT, EARNED = "ablation", "without", "earned"
 """Tags of an ablation's row: its role, the pass that was dropped, and "yes", "no" or "unknown"."""
@@ -30,33 +33,49 @@ def whole_of(row: Experiment) -> str | None:
     return row.tags.get(LEFT_OF) or (row.parents[0] if row.origin == "ablation" and row.parents else None)
 
 
+def wholes_of(rows: Iterable[Experiment], row: Experiment) -> list[str]:
+    """The names of the winner of which ablation left this candidate, of the one that that was left of, and so on."""
+    known, found = {one.name: one for one in rows if not is_ablation(one)}, list[str]()
+    name = whole_of(row)
+    while name is not None and name not in found:
+        found.append(name)
+        name = whole_of(known[name]) if name in known else None
+    return found
+
+
 def was_told(rows: Iterable[Experiment], name: str, whole: str) -> bool:
     """Whether the ledger says already that ablation left this candidate of that winner. A candidate may be left of several."""
     return any(row.name == name and whole_of(row) == whole for row in rows)
 
 
+def lowers(row: Experiment, name: str) -> bool:
+    """Whether what is left without this pass is of higher precision."""
+    return lowest_precision([CATALOGUE[one] for one in row.passes if one != name]) != row.precision
+
+
 def to_drop(row: Experiment) -> list[str]:
-    """The passes of a winner that are tried without, what predicts least first (no number: nothing), since the time may not do for all;
-    none where there is only one."""
+    """The passes of a winner that are tried without: first those that lower its precision, then what predicts least (no number: nothing),
+    since the time may not do for all; none where there is only one."""
     gains = {one.name: one.gain[0] * one.gain[1] for one in row.prediction if one.gain is not None}
-    own = sorted((name for name in row.passes if name not in NEVER), key=lambda name: gains.get(name, 1.0))
+    own = sorted((name for name in row.passes if name not in NEVER), key=lambda name: (not lowers(row, name), gains.get(name, 1.0)))
     return own if len(own) > 1 else []
 
 
-def earned(screen: Screen) -> str:
+def earned(screen: Screen, *, lowers: bool = False) -> str:
     """"yes", "no" or "unknown", from a screen of the whole against the rest: speed-up = time without the pass / time with it.
 
     "no": less than half a percent, however sure that is: what is left is judged, and gives way to a whole that is clearly faster. "yes"
-    needs a lower end above 1.
+    needs a lower end above 1. One that lowers precision earns its place by 1%, surely (as beside the best of a higher precision), or
+    not at all.
     A rest that is wrong, fails or does not apply shows that the pass is needed.
     """
     if screen.status in ("wrong", "failed", "not_applicable"):
         return "yes"
     if screen.speedup is None or screen.interval is None:
         return "unknown"
-    if screen.interval[0] > 1.0 and screen.speedup >= WORTH:
+    if screen.interval[0] > 1.0 and screen.speedup >= (STEP if lowers else WORTH):
         return "yes"
-    return "no" if screen.speedup < WORTH else "unknown"
+    return "no" if lowers or screen.speedup < WORTH else "unknown"
 
 
 def rows_of(rows: Iterable[Experiment], winner: str) -> dict[str, Experiment]:

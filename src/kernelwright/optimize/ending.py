@@ -38,6 +38,11 @@ class Kept:
         return source.verdict
 
     @property
+    def is_rest(self) -> bool:
+        """Whether optimized.py was judged once: as what ablation left of another candidate, which the judge had found FASTER."""
+        return self.confirmation is not None and self.row.verdict == self.confirmation.verdict
+
+    @property
     def is_smaller_in_audit(self) -> bool:
         """Whether the audit's interval lies below those of all other judgements."""
         said = [row.verdict.interval for row in (self.row, self.confirmation)

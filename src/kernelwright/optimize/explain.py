@@ -40,15 +40,15 @@ def explain(ledger: Ledger, kept: Experiment, confirmation: Experiment | None, b
 
 def realised(rows: Sequence[Experiment], kept: Experiment) -> dict[str, float]:
     """Pass -> what the kept candidate, or the one that ablation made it from, loses without it."""
-    names = [ablation.whole_of(kept), kept.name]
-    found = {name: gain for one in names if one is not None for name, gain in ablation.realised(ablation.rows_of(rows, one)).items()}
+    names = [*reversed(ablation.wholes_of(rows, kept)), kept.name]
+    found = {name: gain for one in names for name, gain in ablation.realised(ablation.rows_of(rows, one)).items()}
     return {name: gain for name, gain in found.items() if name in kept.passes}
 
 
 def screening_facts(rows: Sequence[Experiment], kept: Experiment | None) -> dict[str, Any]:
     """Fields of summary.Ending that the ledger's rows give."""
     last = {row.name: row for row in rows if row.screen is not None and ROLE not in row.tags}
-    names = {kept.name, ablation.whole_of(kept)} if kept is not None else set()
+    names = {kept.name, *ablation.wholes_of(rows, kept)} if kept is not None else set()
     return {"hypotheses": hypotheses_of(rows, kept),
             "ablation": tuple(row for row in rows if ablation.is_ablation(row) and row.tags.get(OF) in names),
             "screened": len(last), "screening_s": sum(row.screen.elapsed_s for row in last.values() if row.screen is not None)}

@@ -13,7 +13,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
+from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, START_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -113,12 +113,18 @@ class ScreenedSearch(TimedSearch):
     def idle_passes(self, winner: Experiment) -> list[str]:
         """Passes of this winner that earn nothing, where what is left without them may be kept in its place, and is not decided."""
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
-        rest = candidate(ablation.slimmed(winner.passes, dropped), self.context)
-        if not dropped or ablation.whole_of(winner) is not None:
+        if not dropped:
             return []
+        rest = candidate(ablation.slimmed(winner.passes, dropped), self.context)
         if any(row.name == rest.name for row in self.best()):
             return [] if ablation.was_told(self.ledger.rows, rest.name, winner.name) else dropped
         return dropped if is_open(self.view().row(rest.name)) else []
+
+    def rest_of(self, winner: Experiment) -> Experiment | None:
+        """See Search."""
+        idle = self.idle_passes(winner)
+        rest = self._rest_of(winner, idle) if idle else None
+        return rest.model_copy(update={"status": "judged", "reason": "", "started_utc": utc_now()}) if rest is not None else None
 
     def ready(self) -> bool:
         """See Search."""
@@ -209,7 +215,12 @@ class ScreenedSearch(TimedSearch):
         loaded = item is None or any(row.screen is not None for row in self.ledger.rows)
         if loaded and self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
+        if item is None and (top := next(iter(self.best()), None)) is not None and self._weigh_precision(
+                top, self.budget.left_s() - top.elapsed_s - START_S - 2 * ENDING_S):
+            return True
         row = self._overdue() if item is not None else self._to_judge()
+        if row is not None and self._weigh_precision(row, self._screening_left_s() + self._weighing_s(row)):
+            return True
         if row is not None:
             limit_s = max(LIMIT_FACTOR * self._judgement_s(row), self.budget.total_s / 4) if item is not None else math.inf
             self._judge_one(row, limit_s)
@@ -414,10 +425,12 @@ class ScreenedSearch(TimedSearch):
         open_ = self._ablation()
         if open_ is None:
             return False
-        winner, left = open_
+        return self._try_without(open_[0], open_[1][0], limit_s, share)
+
+    def _try_without(self, winner: Experiment, name: str, limit_s: float, share: float) -> bool:
         if limit_s < max(1.0, share * self._usual_s(winner.passes, self.rows())[0]):
             return False
-        name = left[0]
+        lowers = ablation.lowers(winner, name)
         rest = candidate(ablation.slimmed(winner.passes, [name]), self.context, origin="ablation", parents=(winner.name,))
         row = self.row(rest).model_copy(update={
             "name": f"{winner.name} without {name}", "candidate_file": file_name(self.ledger.next_index(), f"{rest.name}__rest"),
@@ -432,12 +445,41 @@ class ScreenedSearch(TimedSearch):
                 compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
-                                         "tags": {**row.tags, ablation.EARNED: ablation.earned(screen)}})
+                                         "tags": {**row.tags, ablation.EARNED: ablation.earned(screen, lowers=lowers)}})
             if screen.status == "out_of_budget":
                 self._not_without.add((winner.name, name))
             self.say(line_of(row))
         self.ledger.append(row)
         return True
+
+    def _weigh_precision(self, row: Experiment, limit_s: float) -> bool:
+        """Does the lower precision of a finalist, or of the winner, earn anything? Where it does not, what is left is judged in its place.
+        False: nothing to do, or no time."""
+        if row.precision == "equal":
+            return False
+        if row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
+            return True
+        open_ = [name for name in self._not_tried(row) if ablation.lowers(row, name)]
+        if open_ and self._try_without(row, open_[0], limit_s, LAST_TRY_SHARE):
+            return True
+        idle = self._idle_casts(row)
+        if not idle:
+            return False
+        rest = self._rest_of(row, idle)
+        if rest is None or self.left_s() < UNSEEN_SHARE * self._judgement_s(rest):
+            return False
+        self.write(rest)
+        self._judge_one(rest)
+        return True
+
+    def _rest_of(self, row: Experiment, idle: Sequence[str]) -> Experiment | None:
+        """The candidate that is left without these passes, to be judged; None where it was, or was found wanting, or found no time."""
+        item = candidate(ablation.slimmed(row.passes, idle), self.context, origin="ablation", parents=(row.name,))
+        known = self.view().row(item.name)
+        if item.name in self._cut_short | self.set_aside or not is_open(known):
+            return None
+        known = known or self.row(item)
+        return known.model_copy(update={"tags": {**known.tags, ablation.LEFT_OF: row.name}})
 
     def _rival(self, *, lower: bool = False) -> Experiment | None:
         found = beside.rival(self.best(), self.ledger.rows, lower=lower)

@@ -15,6 +15,7 @@ from .budget import (
     LAST_TRY_SHARE,
     PLENTY,
     UNSEEN_SHARE,
+    WEIGHING_SHARE,
     compiled_estimate_s,
     judge_estimate_s,
     judgements_s,
@@ -94,8 +95,9 @@ class TimedSearch(Search):
 
     def _screening_left_s(self) -> float:
         """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
-        confirmation, in a longer budget another judgement beside them. What inputs take to be made is held back for one alone: where that
-        is long, a candidate that compiles is worth more than the confirmation (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
+        confirmation, in a longer budget another judgement beside them, and the look whether lower precision earns anything. What inputs
+        take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the confirmation
+        (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
         rows = self.rows()
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
@@ -103,11 +105,17 @@ class TimedSearch(Search):
             row = queue[0] if queue else None
             further, most = self._judgement_s(row, inputs=False), JUDGING_SHARE * self.budget.total_s
             held = self._judgement_s(row) + further
-            return self.budget.left_s() - min(held + further if 2 * held <= most else held, most)
+            held = (held + further if 2 * held <= most else held) + (self._weighing_s(row) if row is not None else 0.0)
+            return self.budget.left_s() - min(held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
         open_ = self._ablation()
         ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
+
+    def _weighing_s(self, row: Experiment) -> float:
+        """Seconds held back for the look whether the lower precision of this finalist earns anything."""
+        casts = sum(ablation.lowers(row, name) for name in self._not_tried(row))
+        return min(casts * self._usual_s(row.passes, self.rows())[0], WEIGHING_SHARE * self.budget.total_s)
 
     def _but_one_judgement_s(self) -> float:
         """Seconds for screens while nothing is worth judging: one judgement is all that is held back, FIRST_SHARE of it where none was
@@ -125,7 +133,19 @@ class TimedSearch(Search):
                                 inputs_s=self.context.facts.inputs_s if inputs else None)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
-        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
+        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short and not self._is_needless(row)]
+
+    def _is_needless(self, row: Experiment) -> bool:
+        """Whether it was seen to be no faster than what is left of it at higher precision, and the judge found that FASTER."""
+        idle = self._idle_casts(row)
+        rest = candidate(ablation.slimmed(row.passes, idle), self.context).name if idle else ""
+        return bool(idle) and any(one.name == rest for one in self.best())
+
+    def _idle_casts(self, row: Experiment) -> list[str]:
+        """Its passes that lower precision and earn nothing."""
+        if row.precision == "equal":
+            return []
+        return [name for name in ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name)) if ablation.lowers(row, name)]
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
@@ -176,20 +196,25 @@ class TimedSearch(Search):
         return max(limit_s, left if left > 0 else self.left_s())
 
     def _ablation(self) -> tuple[Experiment, list[str]] | None:
-        """(the winner, passes that it has not been tried without); None when there is nothing to ablate."""
+        """(the winner, passes that neither it nor what it was left of has been tried without); None when there is nothing to ablate."""
         winner = next(iter(self.best()), None)
-        if winner is None or ablation.whole_of(winner) is not None or (winner.screen is None and winner.origin != WARM):
+        if winner is None or (winner.screen is None and winner.origin != WARM and ablation.whole_of(winner) is None):
             return None
-        found = {name for name, row in ablation.rows_of(self.ledger.rows, winner.name).items()
-                 if row.screen is None or row.screen.status != "out_of_budget" or (winner.name, name) in self._not_without}
-        left = [name for name in ablation.to_drop(winner) if name not in found]
+        left = self._not_tried(winner)
         return (winner, left) if left else None
+
+    def _not_tried(self, row: Experiment) -> list[str]:
+        """Passes that neither a candidate nor what ablation left it of has been tried without."""
+        rows = self.ledger.rows
+        found = {name for of in (row.name, *ablation.wholes_of(rows, row)) for name, one in ablation.rows_of(rows, of).items()
+                 if one.screen is None or one.screen.status != "out_of_budget" or (of, name) in self._not_without}
+        return [name for name in ablation.to_drop(row) if name not in found]
 
     def _slim(self) -> tuple[Experiment, Candidate] | None:
         """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
         saw it before, also while other passes are left to try: it costs nothing, and there may be no time for those."""
         winner = next(iter(self.best()), None)
-        if winner is None or ablation.whole_of(winner) is not None:
+        if winner is None:
             return None
         dropped = ablation.superfluous(ablation.rows_of(self.ledger.rows, winner.name))
         if not dropped:
