@@ -15,15 +15,13 @@ from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
 from kernelwright.optimize.claims import COMPILE_MODES  # noqa: E402
 from kernelwright.optimize.plan import CASTS  # noqa: E402
 
-ORIGINALS = "the original's"
-"""The ceiling of rows that were recorded before each was held against the ceiling of what it computes with."""
 BESIDE = "\"Beside it\": timed in turns with that row, in one process. Else the ratio of two speed-ups over the original, each timed in " \
          "pairs with it.\n"
 APART = "\"Two judgements\": of what was kept, further apart than their intervals: the machine was in another state. The smaller one " \
         "counts.\n"
 BOUNDS = "\"Before\" and \"at most\" are at the arithmetic that the original uses. \"After\" names the ceiling that sets the bound of " \
-         "what was kept. Where that is \"{}\", the row is from before lower precision and split products were held against the tensor " \
-         "cores that they run on: it can be over 100%, and says nothing of the distance to those.\n"
+         "what was kept.\n"
+
 
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
@@ -35,14 +33,13 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     pages = [_group(precision, budget, found) for (precision, budget), found in sorted(
         groups.items(), key=lambda item: (PRECISION_ORDER.index(item[0][0]), item[0][1]))]
     marks = [words for mark, words in (("over_beside", BESIDE), ("apart", APART)) if any(row.get(mark) for row in rows)]
-    return "\n".join([*pages, *marks, *([BOUNDS.format(ORIGINALS)] if any("error" not in row for row in rows) else []), _budgets(rows)])
+    return "\n".join([*pages, *marks, *([BOUNDS] if any("error" not in row for row in rows) else []), _budgets(rows)])
 
 
 def _bound_after(row: dict[str, Any]) -> str:
-    """The share of its bound that what was kept reaches, and the ceiling that sets the bound. Rows from before that was recorded are at the
-    arithmetic of the original, whatever was kept."""
-    share = row["bound_after"]
-    return "n/a" if share in (None, "n/a") else f"{share} ({_cell(row['bound_ceiling']) if row.get('bound_ceiling') else ORIGINALS})"
+    """The share of its bound that what was kept reaches, and the ceiling that sets the bound."""
+    share, ceiling = row["bound_after"], row.get("bound_ceiling")
+    return "n/a" if share in (None, "n/a") else f"{share} ({_cell(ceiling)})" if ceiling else share
 
 
 def _budgets(rows: Sequence[dict[str, Any]]) -> str:

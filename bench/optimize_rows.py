@@ -199,7 +199,7 @@ class Bench:
         kept, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         found, interval = kept.least if kept is not None else (None, None)
-        verdict, speedup = kept.verdict if kept is not None else None, found or 1.0
+        verdict, speedup = (kept.apart[0] if kept.apart else kept.verdict) if kept is not None else None, found or 1.0
         beyond, beyond_interval = over(speedup, interval, rung)
         beside = None
         if name == rung.row:  # two judgements of one program differ by noise alone

@@ -25,15 +25,16 @@ from kernelwright.optimize import ablation  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
 from kernelwright.optimize.confirm import OF, ROLE  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
+from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
 from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
 from kernelwright.report.text import cell, plain  # noqa: E402
 
 HEAD = """# Predicted against realised
 
-Every pass says beforehand what it should give: a range of the speed-up of a call, from the workload's own profile
-(`src/kernelwright/optimize/passes/`). This page holds that against what came, over the ledgers named below. It is written by
-`python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else; the ledgers of the page in `docs/` are in
-`tests/data/ledgers.tar.xz`.
+A pass says beforehand what it should give, where the workload's own profile supports a number: a range of the speed-up of a call, and
+which quantity moves by how much (`src/kernelwright/optimize/passes/`). This page holds that against what came, over the ledgers named
+below. It is written by `python bench/predictions.py FOLDER ... --out docs/predictions.md`, from nothing else; the ledgers of the page in
+`docs/` are in `tests/data/ledgers.tar.xz`.
 
 The *error* is the factor between the middle of the range (geometric) and what came, as a percentage above 1; *inside* counts
 outcomes within the range. A pass is seen *alone* (a candidate of that pass only), *in the whole* (the winner against the winner without
@@ -91,7 +92,7 @@ def render(runs: Sequence[Run]) -> str | None:
     found = [one for run in runs for one in realised(run.rows)]
     if not found:
         return None
-    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_moves(runs), *_ablation(runs), *_sources(runs)]) + "\n"
+    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_silent(runs), *_moves(runs), *_ablation(runs), *_sources(runs)]) + "\n"
 
 
 def _totals(found: Sequence[Realised]) -> list[str]:
@@ -116,6 +117,17 @@ def _by_pass(found: Sequence[Realised]) -> list[str]:
     return [*lines, ""]
 
 
+def _silent(runs: Sequence[Run]) -> list[str]:
+    """Passes of which these ledgers say little."""
+    rows = [row for run in runs for row in run.rows]
+    screened = {name for row in rows if row.screen is not None and row.screen.speedup is not None for name in row.passes}
+    ranged = {one.name for row in rows for one in row.prediction if one.gain is not None}
+    lines = [f"{head}: {', '.join(f'`{name}`' for name in names)}." for head, names in (
+        ("Never timed in these searches (they found nothing to change, or no time)", sorted(CATALOGUE.keys() - screened)),
+        ("Timed, and without a range in any of them", sorted((CATALOGUE.keys() & screened) - ranged))) if names]
+    return [line for one in lines for line in (one, "")]
+
+
 def _moves(runs: Sequence[Run]) -> list[str]:
     """How the gains of kept passes came about, against how they were said to."""
     checked: list[Hypothesis] = []
@@ -128,26 +140,40 @@ def _moves(runs: Sequence[Run]) -> list[str]:
     lines = ["## How it came about", "", "Of the passes that were kept: whether the quantities that each said it would move did (launches, "
              "idle time, time and bytes of operators), by the profiles before and after.", "",
              "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
-             f"| {' | '.join(str(count) for count in counts.values())} |", ""]
+             f"| {' | '.join(str(count) for count in counts.values())} |", "",
+             "Not checked: it named no quantity, or none was measured. Hardware counters are read from a budget of 300 s on.", "",
+             "| Quantity | Seen | Not seen | Not measured |", "|---|---|---|---|", *_quantities(checked), ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
     return [*lines, *([*odd, ""] if odd else [])]
 
 
+def _quantities(checked: Sequence[Hypothesis]) -> list[str]:
+    lines = []
+    for name in sorted({move.quantity for one in checked for move in one.moves}):
+        results = [move.result for one in checked for move in one.moves if move.quantity == name]
+        lines.append(f"| {cell(name, 40)} | {' | '.join(str(results.count(one)) for one in ('seen', 'not seen', 'not measured'))} |")
+    return lines
+
+
 def _ablation(runs: Sequence[Run]) -> list[str]:
     """How many winners were taken apart: each of their passes dropped in turn, or some."""
-    found: list[str] = []
+    found, idle = list[str](), 0
     for run in runs:
         kept = next((row.tags.get(OF, row.name) for row in reversed(run.rows) if row.kept), None)
         winner = next((row for row in reversed(run.rows) if row.name == kept and ROLE not in row.tags), None)
         if winner is not None and (passes := set(ablation.to_drop(winner))):
-            names = {winner.name, ablation.whole_of(winner)} - {None}
-            tried = passes & {name for one in names for name in ablation.rows_of(run.rows, one)}
+            names = {winner.name, *ablation.wholes_of(run.rows, winner)}
+            said = {name: row for one in names for name, row in ablation.rows_of(run.rows, one).items()}
+            tried = passes & said.keys()
             found.append("whole" if tried == passes else "in part" if tried else "not")
+            idle += bool(passes & set(ablation.superfluous(said)))
     if not found:
         return []
     whole, part = found.count("whole"), found.count("in part")
     return ["## Ablation", "", f"Of {len(found)} winners of several passes {whole} were taken apart whole (each pass dropped in turn), "
-            f"{part} in part; early ones had no ablation after the confirmation.", ""]
+            f"{part} in part; for the others there was no time. {idle} kept a pass that earned less than half a percent: that was seen "
+            "after the confirmation, or the whole was clearly faster by the judge, or (until 28 November 2026) there was no time to judge "
+            "the rest.", ""]
 
 
 def _sources(runs: Sequence[Run]) -> list[str]:

@@ -144,13 +144,14 @@ def _end_to_end() -> list[str]:
 
 def _minutes() -> list[str]:
     """What budgets buy: the searches of one example at one precision."""
-    lines = _head("Budget s", "Search s", "Kept", "By its screens after a minute", "After three", "Candidates",
+    lines = _head("Budget s", "Search s", "Kept", "Over the ladder", "By its screens after a minute", "After three", "Candidates",
                   "Candidates a minute, in all")
     for (precision, budget_s), rows in groups("h200").items():
         for row in rows:
             if precision == "equal" and row["workload"] == "conv_block":
                 bought = {one["minutes"]: one["gain"] for one in row["bought"]}
-                lines.append(_line(f"{budget_s:g}", f"{row['used_s']:.0f}", page.times(row["speedup"], row["interval"]) + _mark(row),
+                over = "n/a" if row["over"] is None else page.times(row["over"], row["over_interval"])
+                lines.append(_line(f"{budget_s:g}", f"{row['used_s']:.0f}", page.times(row["speedup"], row["interval"]) + _mark(row), over,
                                    *(bought.get(minutes, "n/a") for minutes in "13"), str(row["candidates"]), f"{row['per_minute']:.1f}"))
     return lines
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from archives import unpack
 from bench_scripts import load
 from kernelwright.optimize import state as states
@@ -269,12 +271,23 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     assert f"was ended after {cut.elapsed_s:.0f} s" in said() and "make inputs" in cut.reason
 
 
+def test_the_times_of_a_row_are_of_the_judgement_that_counts():
+    apart = [row for name in ("h200", "kernelbench-h200") for row in results.recorded(name) if row.get("apart")]
+    assert len(apart) >= 4 and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)
+
+
 def test_what_is_said_of_longer_budgets_is_what_was_measured():
     known = sorted((row for row in results.recorded("h200") if (row["workload"], row["asked"]) == ("conv_block", "equal")),
                    key=lambda row: row["budget_s"])
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
     assert all(max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1])
                for one, next_ in pairwise(known)) and "The intervals of neighbours meet" in said()
+    two, three, eight = known[1:]
+    assert f"what two minutes found was {two['over']:.2f}x as fast, what three found {three['over']:.2f}x." in said()
+    assert two["over_interval"][1] < three["over_interval"][0] and two["over_beside"] and three["over_beside"]
+    bought = {one["minutes"]: one["gain"] for one in eight["bought"]}
+    assert f"after three minutes ({bought['3']}, at 480 s)" in said() and f"was confirmed with {eight['speedup']:.2f}x" in said()
+    assert f"That search ended after {eight['used_s']:.0f} s" in said()
 
 
 def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
