@@ -111,9 +111,11 @@ def _has_unseen_modes(row: dict[str, Any]) -> bool:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """What was kept; whether no second judgement confirmed it, or two are further apart than their intervals: the smaller one counts."""
+    """What was kept, and what of it earned nothing; whether no second judgement confirmed it, or two are further apart than their
+    intervals: the smaller one counts."""
     apart = f" (two judgements: {' and '.join(times(one[0]) for one in row['apart'])})" if row.get("apart") else ""
-    return _cell(row["kept"]) + (apart or (" (judged once)" if row.get("confirmed") is False else ""))
+    idle = f" ({', '.join(row['idle'])} earned nothing)" if row.get("idle") else ""
+    return _cell(row["kept"]) + idle + (apart or (" (judged once)" if row.get("confirmed") is False else ""))
 
 
 def geometric_mean(values: Iterable[float]) -> float:

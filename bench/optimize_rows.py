@@ -38,7 +38,7 @@ from kernelwright.model.measurement import Measurement  # noqa: E402
 from kernelwright.model.profile import Profile  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
-from kernelwright.optimize import OptimizeOptions, Outcome, optimize  # noqa: E402
+from kernelwright.optimize import OptimizeOptions, Outcome, ablation, optimize  # noqa: E402
 from kernelwright.optimize.claims import best_ladder_row, is_ladder_row, over  # noqa: E402
 from kernelwright.optimize.confirm import OF, counted, is_audit, is_confirmation  # noqa: E402
 from kernelwright.optimize.ending import Kept, gain_of  # noqa: E402
@@ -216,7 +216,7 @@ class Bench:
         if not ladder:
             beyond, beyond_interval = None, None
         return {
-            "workload": workload.name, "asked": asked, "precision": level, "kept": name,
+            "workload": workload.name, "asked": asked, "precision": level, "kept": name, "idle": idle_passes(ledger, kept),
             "confirmed": None if verdict is None else outcome.confirmed if level == asked else True,  # else judged anew for this row
             "apart": [[one.speedup, *one.interval] for one in kept.apart if one.interval] if kept is not None and kept.apart else None,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
@@ -390,6 +390,15 @@ class _Unprofiled(RealStages):
         if baseline is not None:
             raise BadInput("left_out", "this benchmark needs no profile of it", where=str(folder), fix="none needed")
         return super().profile(workload, folder, baseline, timeout_s, timing)
+
+
+def idle_passes(ledger: Sequence[Experiment], kept: Kept | None) -> list[str]:
+    """Passes of what was kept that earned less than half a percent when they were dropped."""
+    if kept is None:
+        return []
+    names = [*reversed(ablation.wholes_of(ledger, kept.row)), kept.row.name]
+    found = {name: row for one in names for name, row in ablation.rows_of(ledger, one).items()}
+    return sorted(set(ablation.superfluous(found)) & set(kept.row.passes))
 
 
 def _is_seen(row: Experiment | None) -> bool:

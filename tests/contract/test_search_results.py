@@ -271,6 +271,14 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     assert f"was ended after {cut.elapsed_s:.0f} s" in said() and "make inputs" in cut.reason
 
 
+def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw():
+    shown = [row for key in results.SHOWN for row in results.groups("h200")[key]]
+    idle = {(row["workload"], row["asked"]): row["idle"] for row in shown if row["idle"]}
+    assert len(shown) == 21 and len(idle) == 7 and "Seven of these 21 keep a pass that earned nothing" in said()
+    assert [key for key, names in idle.items() if "tf32" in names] == [("conv_block", "tf32"), ("depthwise_separable_conv", "tf32")]
+    assert all(f"({', '.join(names)} earned nothing)" in pages.table(shown) for names in idle.values())
+
+
 def test_the_times_of_a_row_are_of_the_judgement_that_counts():
     apart = [row for name in ("h200", "kernelbench-h200") for row in results.recorded(name) if row.get("apart")]
     assert len(apart) >= 4 and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)

@@ -406,3 +406,20 @@ def test_what_lowers_precision_is_dropped_first_and_must_earn_one_percent():
         assert (ablation.earned(screen), ablation.earned(screen, lowers=True)) == (plain, cast)
     assert ablation.earned(Screen(status="wrong"), lowers=True) == "yes"
     assert ablation.earned(Screen(status="out_of_budget"), lowers=True) == "unknown"
+
+
+def test_what_clearly_earns_something_by_the_screens_is_dropped_last(workload, tmp_path):
+    """The MLP on an H200: of 11 s of ablation 8 went into the CUDA graph, 3.2x with it and 1.4x without."""
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    whole = ["fold_conv_bn", "channels_last", "cuda_graph"]
+    for index, (passes, speedup) in enumerate(((["fold_conv_bn", "channels_last"], 1.4), (["channels_last", "cuda_graph"], 2.9),
+                                               (whole, 3.2)), 1):
+        ledger.append(screened(index, *passes, speedup=speedup))
+    winner = screened(4, *whole, speedup=3.2, status="judged", verdict=verdict("FASTER", 3.2))
+    ledger.append(winner)
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    assert ablation.to_drop(winner) != search._not_tried(winner) and search._not_tried(winner)[0] == "channels_last"
+    assert ablation.by_screens(ledger.rows, winner, "cuda_graph") == (3.2, 1.4)
+    assert ablation.by_screens(ledger.rows, winner, "channels_last") is None
+    assert not ablation.is_clear(ledger.rows, screened(9, *whole, speedup=3.2), "channels_last")

@@ -74,7 +74,8 @@ def test_a_ladder_whose_best_row_has_another_cast_than_the_level_is_incomplete_w
 
 def test_each_row_names_the_ceiling_that_its_bound_is_at():
     page = pages.table([result("new", 2.0, 1.0, bound_after="at most 60.0%", bound_ceiling="tensor pipe, bfloat16"),
-                        result("nameless", 4.0, 1.0, bound_after="18.2%"), result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
+                        result("nameless", 4.0, 1.0, bound_after="18.2%"),
+                        result("none", 1.0, 1.0, bound_after="n/a", bound_ceiling="n/a")])
     assert "| at most 60.0% (tensor pipe, bfloat16) |" in page and "| 18.2% |" in page and "| n/a | 5.00x |" in page
 
 

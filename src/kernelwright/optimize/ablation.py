@@ -19,6 +19,8 @@ LEFT_OF = "left of"
 and parents stay those."""
 WORTH = 1.005
 """A pass must earn half a percent: less is below what a screen of two seconds can see."""
+CLEAR = 1.1
+"""Screens at two moments that differ by a tenth tell that a pass earns something."""
 NEVER = frozenset({"no_grad", "unwrap_compiled"})
 """Not a rewrite but a condition of the others."""
 
@@ -76,6 +78,20 @@ def earned(screen: Screen, *, lowers: bool = False) -> str:
     if screen.interval[0] > 1.0 and screen.speedup >= (STEP if lowers else WORTH):
         return "yes"
     return "no" if lowers or screen.speedup < WORTH else "unknown"
+
+
+def by_screens(rows: Iterable[Experiment], kept: Experiment, name: str) -> tuple[float, float] | None:
+    """(speed-up with a pass, without it) over the original, where the search screened both; None where it did not."""
+    found = {frozenset(row.passes): row.screen.speedup for row in rows if row.screen is not None and row.screen.status == "timed"
+             and row.screen.speedup is not None and not row.tags.get(ROLE)}
+    whole, rest = found.get(frozenset(kept.passes)), found.get(frozenset(kept.passes) - {name})
+    return (whole, rest) if whole is not None and rest is not None else None
+
+
+def is_clear(rows: Iterable[Experiment], kept: Experiment, name: str) -> bool:
+    """Whether the screens tell already that a pass earns something."""
+    both = by_screens(rows, kept, name)
+    return both is not None and both[0] >= CLEAR * both[1]
 
 
 def rows_of(rows: Iterable[Experiment], winner: str) -> dict[str, Experiment]:

@@ -235,7 +235,8 @@ def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> 
         why = "the search had another winner"
     elif end.interrupted:
         why = "the run was interrupted"
-    return f"not ablated: {why}"
+    seen = ablation.by_screens(end.rows, kept, name) if name not in ablation.NEVER else None
+    return f"not ablated: {why}" + (f"; by the screens {seen[0]:.2f}x with it, {seen[1]:.2f}x without" if seen is not None else "")
 
 
 def _predicted(said: PassPrediction | None) -> str:

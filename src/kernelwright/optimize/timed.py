@@ -204,11 +204,13 @@ class TimedSearch(Search):
         return (winner, left) if left else None
 
     def _not_tried(self, row: Experiment) -> list[str]:
-        """Passes that neither a candidate nor what ablation left it of has been tried without."""
+        """Passes that neither a candidate nor what ablation left it of has been tried without; last those that clearly earn something by
+        their screens."""
         rows = self.ledger.rows
         found = {name for of in (row.name, *ablation.wholes_of(rows, row)) for name, one in ablation.rows_of(rows, of).items()
                  if one.screen is None or one.screen.status != "out_of_budget" or (of, name) in self._not_without}
-        return [name for name in ablation.to_drop(row) if name not in found]
+        left = [name for name in ablation.to_drop(row) if name not in found]
+        return sorted(left, key=lambda name: ablation.is_clear(rows, row, name))
 
     def _slim(self) -> tuple[Experiment, Candidate] | None:
         """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
