@@ -172,8 +172,7 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
     whole, part = found.count("whole"), found.count("in part")
     return ["## Ablation", "", f"Of {len(found)} winners of several passes {whole} were taken apart whole (each pass dropped in turn), "
             f"{part} in part; for the others there was no time. {idle} kept a pass that earned less than half a percent: that was seen "
-            "after the confirmation, or the whole was clearly faster by the judge, or (until 28 November 2026) there was no time to judge "
-            "the rest.", ""]
+            "after the confirmation, or what is left had no time for the judge, or the whole was clearly faster by the judge.", ""]
 
 
 def _sources(runs: Sequence[Run]) -> list[str]:

@@ -345,27 +345,6 @@ def earlier_and_later(outcome) -> tuple[list[Experiment], Experiment]:
     return [row for row in every[:last] if ablation.is_ablation(row)], every[last]
 
 
-def test_what_ablation_left_is_confirmed_in_the_winners_place_where_no_time_is_left_to_judge_it_too(workload):
-    """The MLP on an H200: freeze_weights earned 1.000x, and was shipped, since a judgement and a confirmation of the rest had no time."""
-    at_once = []
-    for budget in range(100, 180, 4):
-        stages = with_an_idle_pass()
-        outcome = run(workload, stages, budget_s=float(budget))
-        before, confirmed = earlier_and_later(outcome)
-        idle = {row.tags["without"] for row in before if row.tags["earned"] == "no"}
-        assert not idle & {*outcome.kept}, budget
-        assert outcome_s(outcome) <= budget
-        rest = confirmed.tags["of"]
-        if idle and rest not in stages.judged:
-            at_once.append(budget)
-            row = rows(outcome)[rest]
-            assert row.verdict == confirmed.verdict and row.tags[ablation.LEFT_OF] in stages.judged and outcome.confirmed
-            assert (outcome.out_dir / row.candidate_file).is_file()
-            assert "(confirmed: it is what ablation left of " in outcome.line, outcome.line
-            assert not any("as fast without" in note for note in notes_of(outcome))
-    assert at_once
-
-
 def with_an_idle_cast() -> Stages:
     """TF32 gains nothing; a lucky screen puts it first."""
     lucky = Screen(status="timed", speedup=2.4, interval=(2.4, 2.4), pairs=9, elapsed_s=5.0)
@@ -401,7 +380,7 @@ def test_what_lowers_precision_is_dropped_first_and_must_earn_one_percent():
     both = screened(1, "tf32", "bf16", "cuda_graph", speedup=2.0)
     assert ablation.lowers(both, "bf16") and not ablation.lowers(both, "tf32"), "bf16 is left"
     for speedup, interval, plain, cast in ((1.02, (1.01, 1.03), "yes", "yes"), (1.007, (1.003, 1.01), "yes", "no"),
-                                           (1.02, (0.99, 1.05), "unknown", "no"), (1.0, (0.99, 1.01), "no", "no")):
+                                           (1.02, (0.99, 1.05), "unknown", "unknown"), (1.0, (0.99, 1.01), "no", "no")):
         screen = Screen(status="timed", speedup=speedup, interval=interval)
         assert (ablation.earned(screen), ablation.earned(screen, lowers=True)) == (plain, cast)
     assert ablation.earned(Screen(status="wrong"), lowers=True) == "yes"
@@ -410,16 +389,57 @@ def test_what_lowers_precision_is_dropped_first_and_must_earn_one_percent():
 
 def test_what_clearly_earns_something_by_the_screens_is_dropped_last(workload, tmp_path):
     """The MLP on an H200: of 11 s of ablation 8 went into the CUDA graph, 3.2x with it and 1.4x without."""
-    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
     whole = ["fold_conv_bn", "channels_last", "cuda_graph"]
-    for index, (passes, speedup) in enumerate(((["fold_conv_bn", "channels_last"], 1.4), (["channels_last", "cuda_graph"], 2.9),
-                                               (whole, 3.2)), 1):
-        ledger.append(screened(index, *passes, speedup=speedup))
     winner = screened(4, *whole, speedup=3.2, status="judged", verdict=verdict("FASTER", 3.2))
-    ledger.append(winner)
-    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(60.0),
-                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
-    assert ablation.to_drop(winner) != search._not_tried(winner) and search._not_tried(winner)[0] == "channels_last"
-    assert ablation.by_screens(ledger.rows, winner, "cuda_graph") == (3.2, 1.4)
-    assert ablation.by_screens(ledger.rows, winner, "channels_last") is None
-    assert not ablation.is_clear(ledger.rows, screened(9, *whole, speedup=3.2), "channels_last")
+    search = searching(workload, tmp_path, screened(1, "channels_last", "cuda_graph", speedup=1.4),
+                       screened(2, "fold_conv_bn", "cuda_graph", speedup=3.1), screened(3, *whole, speedup=3.2), winner)
+    by_prediction, rows_of = ablation.to_drop(winner), search.ledger.rows
+    assert by_prediction[0] == "fold_conv_bn"
+    assert search._not_tried(winner) == [*by_prediction[1:], "fold_conv_bn"]
+    assert ablation.by_screens(rows_of, winner, "fold_conv_bn") == (3.2, 1.4)
+    assert ablation.by_screens(rows_of, winner, "cuda_graph") is None
+    for without, clear in ((2.95, False), (2.85, True)):
+        search.ledger.append(screened(5, "fold_conv_bn", "channels_last", speedup=without))
+        assert ablation.is_clear(search.ledger.rows, winner, "cuda_graph") == clear
+
+
+def test_what_was_left_of_what_was_left_stands_first_and_leads_back_to_the_first():
+    def made(name, speedup, of=None):
+        row = screened(1, "channels_last", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup))
+        return row.model_copy(update={"tags": {ablation.LEFT_OF: of}}) if of else row
+
+    whole, first, second = made("whole", 2.0), made("first", 1.98, "whole"), made("second", 1.99, "first")
+    assert [row.name for row in ablation.slim_first([whole, second, first])] == ["second", "first", "whole"]
+    assert ablation.wholes_of([whole, first, second], second) == ["first", "whole"]
+    assert ablation.wholes_of([], second) == ["first"] and ablation.wholes_of([whole], whole) == []
+    ring = [made("whole", 2.0, "second"), first, second]
+    assert ablation.wholes_of(ring, second) == ["first", "whole", "second"], "it ends"
+
+
+def searching(workload, folder, *found: Experiment, precision="tf32") -> ScreenedSearch:
+    ledger = Ledger(folder / "ledger.jsonl")
+    for row in found:
+        ledger.append(row)
+    return ScreenedSearch(workload=workload, context=context(), precision=precision, folder=folder, ledger=ledger, budget=Budget(120.0),
+                          judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+
+
+def test_a_cast_that_is_far_ahead_of_all_of_higher_precision_needs_no_look(workload, tmp_path):
+    cast = screened(1, "tf32", "cuda_graph", speedup=3.2)
+    plain, near = (screened(2, "cuda_graph", speedup=speedup) for speedup in (1.4, 2.5))
+    search = searching(workload, tmp_path, cast, plain)
+    assert search._to_weigh(cast) == [] and search._weighing_s(cast) == 0.0
+    search.ledger.append(near)
+    assert search._to_weigh(cast) == ["tf32"] and 0.0 < search._weighing_s(cast) <= 0.06 * 120.0
+    assert search._to_weigh(near) == [] and search._weighing_s(near) == 0.0
+
+
+def test_a_finalist_whose_cast_earns_nothing_is_not_judged_once_what_is_left_was_faster_and_hides_no_other(workload, tmp_path):
+    lucky, other = screened(1, "tf32", "cuda_graph", speedup=2.4), screened(2, "fold_conv_bn", "tf32", "cuda_graph", speedup=2.2)
+    idle = screened(3, "tf32", "cuda_graph", speedup=1.0, name=f"{lucky.name} without tf32", tags={
+        "role": ablation.ABLATION, "of": lucky.name, "without": "tf32", "earned": "no"})
+    rest = screened(4, "cuda_graph", speedup=1.9, status="judged", verdict=verdict("SAME", 1.0))
+    search = searching(workload, tmp_path, lucky, other, idle, rest)
+    assert lucky.name in [row.name for row in search._queue(search.view())], "what is left was no gain"
+    search.ledger.append(rest.model_copy(update={"verdict": verdict("FASTER", 1.9)}))
+    assert [row.name for row in search._queue(search.view())] == [other.name]

@@ -47,7 +47,7 @@ def wholes_of(rows: Iterable[Experiment], row: Experiment) -> list[str]:
 
 def was_told(rows: Iterable[Experiment], name: str, whole: str) -> bool:
     """Whether the ledger says already that ablation left this candidate of that winner. A candidate may be left of several."""
-    return any(row.name == name and whole_of(row) == whole for row in rows)
+    return any(row.name == name and whole_of(row) == whole and row.verdict is not None for row in rows)
 
 
 def lowers(row: Experiment, name: str) -> bool:
@@ -67,17 +67,17 @@ def earned(screen: Screen, *, lowers: bool = False) -> str:
     """"yes", "no" or "unknown", from a screen of the whole against the rest: speed-up = time without the pass / time with it.
 
     "no": less than half a percent, however sure that is: what is left is judged, and gives way to a whole that is clearly faster. "yes"
-    needs a lower end above 1. One that lowers precision earns its place by 1%, surely (as beside the best of a higher precision), or
-    not at all.
+    needs a lower end above 1. One that lowers precision must earn 1%.
     A rest that is wrong, fails or does not apply shows that the pass is needed.
     """
     if screen.status in ("wrong", "failed", "not_applicable"):
         return "yes"
     if screen.speedup is None or screen.interval is None:
         return "unknown"
-    if screen.interval[0] > 1.0 and screen.speedup >= (STEP if lowers else WORTH):
+    worth = STEP if lowers else WORTH
+    if screen.interval[0] > 1.0 and screen.speedup >= worth:
         return "yes"
-    return "no" if lowers or screen.speedup < WORTH else "unknown"
+    return "no" if screen.speedup < worth else "unknown"
 
 
 def by_screens(rows: Iterable[Experiment], kept: Experiment, name: str) -> tuple[float, float] | None:
@@ -119,7 +119,7 @@ def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
     """The same order, but a candidate that ablation left of another stands before that where their intervals overlap: what earns nothing
     is not kept."""
     found = list(order)
-    for slim in [row for row in order if whole_of(row) is not None]:
+    for slim in sorted((row for row in order if whole_of(row) is not None), key=lambda row: len(wholes_of(order, row))):
         whole = next((row for row in found if row.name == whole_of(slim)), None)
         if whole is not None and found.index(whole) < found.index(slim) and upper_bound(slim) >= (lower_bound(whole) or 0.0):
             found.remove(slim)

@@ -32,8 +32,7 @@ def rival(order: Sequence[Experiment], rows: Sequence[Experiment], *, lower: boo
     known = [{row.tags[OF], row.tags[AGAINST]} for row in rows if _is_beside(row) and row.status != "out_of_budget"]
     if sum(pair <= levels.keys() and (len({levels[name] for name in pair}) > 1) == lower for pair in known) >= MOST:
         return None
-    whole = ablation.whole_of(first)
-    made_from = (whole,) if whole is not None else ()
+    made_from = ablation.wholes_of(rows, first)
     ablated = [{*row.passes} for row in ablation.rows_of(rows, first.name).values()]
     others = [row for row in order[1:] if row.name not in made_from and {*row.passes} not in ablated
               and not any({row.name, name} in known for name in (first.name, *(made_from if lower else ())))]

@@ -10,6 +10,7 @@ from ..model.profile import ClockReading, Profile
 from ..model.trial import Hypothesis
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
+from .ablation import whole_of
 from .confirm import ROLE
 from .ledger import NOT_BEGUN
 from .state import State
@@ -36,11 +37,6 @@ class Kept:
         source = self.audit if self.is_smaller_in_audit else self.confirmation or self.row
         assert source is not None and source.verdict is not None
         return source.verdict
-
-    @property
-    def is_rest(self) -> bool:
-        """Whether optimized.py was judged once: as what ablation left of another candidate, which the judge had found FASTER."""
-        return self.confirmation is not None and self.row.verdict == self.confirmation.verdict
 
     @property
     def is_smaller_in_audit(self) -> bool:
@@ -133,11 +129,14 @@ def gain_of(row: Experiment | None) -> str:
 
 
 def unjudged(end: Ending) -> list[Experiment]:
-    """Candidates that the screen found faster than what was kept, or than the original, and that nobody judged, the fastest first."""
+    """Candidates that the screen found faster than what was kept, or than the original, and that nobody judged, the fastest first; none
+    that were no faster, timed in turns, than what is left of them."""
+    told = {whole_of(row) for row in end.rows if row.verdict is not None}
     kept = end.kept.row if end.kept is not None else None
     known = (kept.screen.speedup if kept.screen is not None else None) or speedup_of(kept) if kept is not None else 1.0
-    found = [(row.screen.speedup, row) for row in end.rows if row.status == "screened" and row.verdict is None and row.screen is not None
-             and row.screen.status == "timed" and row.screen.speedup is not None and row.screen.speedup > SEEN * (known or 1.0)]
+    found = [(row.screen.speedup, row) for row in end.rows if row.status == "screened" and row.verdict is None and row.name not in told
+             and row.screen is not None and row.screen.status == "timed" and row.screen.speedup is not None
+             and row.screen.speedup > SEEN * (known or 1.0)]
     return [row for _, row in sorted(found, key=lambda pair: -pair[0])]
 
 

@@ -22,7 +22,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import audits, memory
 from . import state as states
-from .ablation import whole_of
+from .ablation import wholes_of
 from .budget import ENDING_S, SLOW_INPUTS_S, Budget
 from .claims import sentences
 from .confirm import (
@@ -316,9 +316,7 @@ class _Run:
         """Judge optimized.py itself. (whether that ends the optimisation, what is kept then)."""
         row = attempt.row
         mine = None if attempt.longer else row  # what an AMBIGUOUS judgement refuted is not kept when a longer one is cut short
-        rest = None if attempt.longer else self.search.rest_of(row)
-        made_of = rest or row
-        self.shipped.write(made_of)
+        self.shipped.write(row)
         if self.budget.left_s() <= 0:
             return True, self._keep_best(mine)
         tags = {ROLE: CONFIRMATION, "alpha": f"{attempt.effort.alpha:g}"}
@@ -327,21 +325,16 @@ class _Run:
             what = row.name if noisy(row) else f"the confirmation of {row.name}"
             self.say(f"{what} was too noisy: once more, with up to {attempt.effort.timing_s:.0f} s of timing")
         effort = attempt.effort
-        if self.budget.left_s() > AUDITS_S + row.elapsed_s and beyond_prediction(made_of.prediction, memory.speedup_of(row) or 1.0):
+        if self.budget.left_s() > AUDITS_S + row.elapsed_s and beyond_prediction(row.prediction, memory.speedup_of(row) or 1.0):
             effort = replace(effort, audits=True)
             tags[AUDIT] = "full"
-        if rest is not None or not self.search.takes_apart(row):
+        if not self.search.takes_apart(row):
             self._end_screening()
         inputs_s = self.context.facts.inputs_s
         slow = self.is_screening and (inputs_s is None or inputs_s >= SLOW_INPUTS_S)
         left_s = self.budget.left_s() - (ENDING_S if slow else 0.0)
-        result = self._judged_anew(made_of, "longer" if attempt.longer else "", tags, effort, left_s)
-        if rest is not None and result.verdict is not None:  # as a candidate too: which of the two is kept follows from both
-            self.search.write(rest)
-            self.search.ledger.append(rest.model_copy(update={
-                "index": self.search.ledger.next_index(), "verdict": result.verdict, "reason": result.reason,
-                "elapsed_s": result.elapsed_s}))
-        elif result.verdict is not None and result.verdict.verdict == "FASTER":
+        result = self._judged_anew(row, "longer" if attempt.longer else "", tags, effort, left_s)
+        if result.verdict is not None and result.verdict.verdict == "FASTER":
             return True, Kept(row, result)
         if result.status == "out_of_budget":
             return True, self._keep_best(mine)
@@ -403,8 +396,9 @@ class _Run:
             self.shipped.remove()
             return None
         if self._confirmation(row) is None:  # what ablation left of a confirmed one takes its place once it is confirmed too
-            gone, whole = refuted(self.search.ledger.rows), whole_of(row)
-            row = next((one for one in self.search.rows() if one.name == whole and whole not in gone and self._confirmation(one)), row)
+            gone, known = refuted(self.search.ledger.rows), {one.name: one for one in self.search.rows()}
+            wholes = (known[name] for name in wholes_of(self.search.ledger.rows, row) if name in known and name not in gone)
+            row = next((one for one in wholes if self._confirmation(one)), row)
         self.shipped.write(row)
         if (confirmation := self._confirmation(row)) is not None:
             return Kept(row, confirmation)

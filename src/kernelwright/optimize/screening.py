@@ -13,7 +13,7 @@ from ..model.trial import Screen
 from ..model.verdict import Experiment
 from . import ablation, beside, memory, shown, strategy
 from .ahead import AHEAD, Ahead, Compiling
-from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, START_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind
+from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, START_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind, reference_start_s
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
@@ -120,12 +120,6 @@ class ScreenedSearch(TimedSearch):
             return [] if ablation.was_told(self.ledger.rows, rest.name, winner.name) else dropped
         return dropped if is_open(self.view().row(rest.name)) else []
 
-    def rest_of(self, winner: Experiment) -> Experiment | None:
-        """See Search."""
-        idle = self.idle_passes(winner)
-        rest = self._rest_of(winner, idle) if idle else None
-        return rest.model_copy(update={"status": "judged", "reason": "", "started_utc": utc_now()}) if rest is not None else None
-
     def ready(self) -> bool:
         """See Search."""
         if self.stopped is not None:
@@ -215,14 +209,17 @@ class ScreenedSearch(TimedSearch):
         loaded = item is None or any(row.screen is not None for row in self.ledger.rows)
         if loaded and self._show_one(self._screening_left_s() * (SHOWN_SHARE if item is not None and item.ladder_row else item is None)):
             return True
-        if item is None and (top := next(iter(self.best()), None)) is not None and self._weigh_precision(
-                top, self.budget.left_s() - top.elapsed_s - START_S - 2 * ENDING_S):
-            return True
+        top = next(iter(self.best()), None)
+        if item is None and top is not None:
+            alike_s = top.elapsed_s + reference_start_s(self.rows()) + START_S + 2 * ENDING_S
+            if self._weigh_precision(top, self.budget.left_s() - alike_s):
+                return True
         row = self._overdue() if item is not None else self._to_judge()
-        if row is not None and self._weigh_precision(row, self._screening_left_s() + self._weighing_s(row)):
-            return True
         if row is not None:
             limit_s = max(LIMIT_FACTOR * self._judgement_s(row), self.budget.total_s / 4) if item is not None else math.inf
+            held_s = self._weighing_s(row) if top is None else 0.0
+            if self._weigh_precision(row, self._screening_left_s() + held_s, limit_s):
+                return True
             self._judge_one(row, limit_s)
             return True
         if item is not None:
@@ -452,34 +449,32 @@ class ScreenedSearch(TimedSearch):
         self.ledger.append(row)
         return True
 
-    def _weigh_precision(self, row: Experiment, limit_s: float) -> bool:
-        """Does the lower precision of a finalist, or of the winner, earn anything? Where it does not, what is left is judged in its place.
-        False: nothing to do, or no time."""
+    def _weigh_precision(self, row: Experiment, limit_s: float, judging_s: float = math.inf) -> bool:
+        """Does the lower precision of a finalist, or of the winner, earn anything? Where it does not, what is left is screened, and judged
+        in its place, in judging_s at most. False: nothing to do, or no time."""
         if row.precision == "equal":
             return False
         if row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
             return True
-        open_ = [name for name in self._not_tried(row) if ablation.lowers(row, name)]
+        open_ = self._to_weigh(row)
         if open_ and self._try_without(row, open_[0], limit_s, LAST_TRY_SHARE):
             return True
         idle = self._idle_casts(row)
         if not idle:
             return False
-        rest = self._rest_of(row, idle)
-        if rest is None or self.left_s() < UNSEEN_SHARE * self._judgement_s(rest):
-            return False
-        self.write(rest)
-        self._judge_one(rest)
-        return True
-
-    def _rest_of(self, row: Experiment, idle: Sequence[str]) -> Experiment | None:
-        """The candidate that is left without these passes, to be judged; None where it was, or was found wanting, or found no time."""
         item = candidate(ablation.slimmed(row.passes, idle), self.context, origin="ablation", parents=(row.name,))
         known = self.view().row(item.name)
-        if item.name in self._cut_short | self.set_aside or not is_open(known):
-            return None
-        known = known or self.row(item)
-        return known.model_copy(update={"tags": {**known.tags, ablation.LEFT_OF: row.name}})
+        if item.name in self._cut_short | self.set_aside | self._unproven or not is_open(known):
+            return False
+        if known is None or known.screen is None:
+            if self.left_s() < compiled_estimate_s(self.rows()):
+                return False
+            self._screen_one(item)
+            return True
+        if self.left_s() < UNSEEN_SHARE * self._judgement_s(known):
+            return False
+        self._judge_one(known.model_copy(update={"tags": {**known.tags, ablation.LEFT_OF: row.name}}), judging_s)
+        return True
 
     def _rival(self, *, lower: bool = False) -> Experiment | None:
         found = beside.rival(self.best(), self.ledger.rows, lower=lower)

@@ -94,11 +94,6 @@ class Search:
         """Whether, after a refuted confirmation, something that promises more than what else was FASTER waits for the judge."""
         return False
 
-    def rest_of(self, winner: Experiment) -> Experiment | None:
-        """What ablation left of a winner, where there was no time to judge that beside a confirmation: its optimized.py is judged in the
-        winner's place. None: all passes may earn something, or the judge has seen the rest."""
-        return None
-
     def rows(self) -> list[Experiment]:
         """The last row of each candidate (without confirmations)."""
         return [row for row in self.ledger.latest() if ROLE not in row.tags]

@@ -16,7 +16,6 @@ from ..report.figures import headline
 from ..report.numbers import amount, two, us
 from ..report.templates import render
 from . import claims, pictures, remains
-from .ablation import whole_of
 from .confirm import LONGER, OF, history, is_confirmation, noisy, refutes, verdicts
 from .ending import NA, Ending, Kept, gain, gain_of, not_decided, unjudged
 from .paired import paired
@@ -57,8 +56,6 @@ def _outcome(end: Ending) -> str:
         return f"Nothing better than the original was found ({judged}; {where})."
     kept = end.kept
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
-    if kept.is_rest:
-        sure = f"confirmed: it is what ablation left of {whole_of(kept.row)}, which was FASTER before"
     if kept.confirmation and LONGER in kept.confirmation.tags:
         sure = "confirmed by a longer judgement, the first confirmation being AMBIGUOUS"
         if noisy(kept.row):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..model.verdict import Experiment
 from . import ablation, finalists
@@ -40,6 +40,8 @@ several."""
 FIRST_SHARE = 0.75
 """Of the seconds that a run's first judgement is expected to take. On a CPU those are 17; over the ledgers of docs/predictions.md half take
 at most 8.5, nine of ten 11.8."""
+FAR = 1.5
+"""Where a finalist's screen is so many times that of the same without its cast, no look says more."""
 ROOMY = 10.0
 """A budget with room for so many judgements has its first at half time."""
 
@@ -112,10 +114,16 @@ class TimedSearch(Search):
         ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
+    def _to_weigh(self, row: Experiment) -> list[str]:
+        """Passes that lower the precision of this finalist and that it was not tried without; none whose screens are FAR apart already."""
+        rows = self.ledger.rows
+        seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row) if ablation.lowers(row, name)}
+        return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
+
     def _weighing_s(self, row: Experiment) -> float:
         """Seconds held back for the look whether the lower precision of this finalist earns anything."""
-        casts = sum(ablation.lowers(row, name) for name in self._not_tried(row))
-        return min(casts * self._usual_s(row.passes, self.rows())[0], WEIGHING_SHARE * self.budget.total_s)
+        expected_s = len(self._to_weigh(row)) * self._usual_s(row.passes, self.rows())[0]
+        return min(expected_s, WEIGHING_SHARE * self.budget.total_s)
 
     def _but_one_judgement_s(self) -> float:
         """Seconds for screens while nothing is worth judging: one judgement is all that is held back, FIRST_SHARE of it where none was
@@ -133,19 +141,21 @@ class TimedSearch(Search):
                                 inputs_s=self.context.facts.inputs_s if inputs else None)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
-        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short and not self._is_needless(row)]
+        known = {row.name for row in self.best()}
+        view = replace(view, rows=[row for row in view.rows if not self._is_needless(row, known)])
+        return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
-    def _is_needless(self, row: Experiment) -> bool:
-        """Whether it was seen to be no faster than what is left of it at higher precision, and the judge found that FASTER."""
-        idle = self._idle_casts(row)
-        rest = candidate(ablation.slimmed(row.passes, idle), self.context).name if idle else ""
-        return bool(idle) and any(one.name == rest for one in self.best())
+    def _is_needless(self, row: Experiment, faster: Collection[str]) -> bool:
+        """Whether it was not judged, and seen to be no faster than what is left of it at higher precision, which the judge found FASTER."""
+        idle = self._idle_casts(row) if row.verdict is None else []
+        return bool(idle) and candidate(ablation.slimmed(row.passes, idle), self.context).name in faster
 
     def _idle_casts(self, row: Experiment) -> list[str]:
-        """Its passes that lower precision and earn nothing."""
+        """Its passes that earn nothing, where one that lowers precision is among them."""
         if row.precision == "equal":
             return []
-        return [name for name in ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name)) if ablation.lowers(row, name)]
+        idle = ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name))
+        return idle if any(ablation.lowers(row, name) for name in idle) else []
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
