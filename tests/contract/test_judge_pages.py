@@ -7,7 +7,7 @@ import pytest
 import judge_exploits
 import judge_honest
 import judge_runs
-from kernelwright.judge import blocks, clocks
+from kernelwright.judge import blocks, clocks, recurring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {"judge-exploits.md": judge_exploits.page, "judge-honest.md": judge_honest.page}
@@ -48,3 +48,13 @@ def test_each_exploit_was_stopped_under_a_tier_that_is_meant_for_it():
 ])
 def test_the_page_on_timing_says_what_shared_cores_are_held_to(said, numbers, in_words):
     assert said in " ".join((DOCS / "judge-timing.md").read_text(encoding="utf-8").split()) and numbers == in_words
+
+
+@pytest.mark.parametrize(("said", "number", "in_words"), [
+    ("takes at most 1.15 times, or 3 us more than,", (recurring.SLOWER, recurring.SLOWER_NS), (1.15, 3e3)),
+    ("Else up to seven more follow; none but the first of them is begun after 60 s", (recurring.ROUNDS - 1, recurring.MOST_S), (7, 60.0)),
+    ("where each of eight was more than 1.5 times as slow", (recurring.ROUNDS, recurring.MUCH_SLOWER), (8, 1.5)),
+    ("half of the gain is lost", (recurring.SHARE_OF_GAIN,), (0.5,)),
+])
+def test_the_page_on_audits_says_what_new_values_are_held_to(said, number, in_words):
+    assert said in " ".join((DOCS / "judge-audits.md").read_text(encoding="utf-8").split()) and number == in_words
