@@ -372,6 +372,16 @@ def test_lower_precision_that_earns_nothing_is_not_kept(workload, budget):
     assert "tf32" not in outcome.kept and outcome.precision == "equal" and outcome.confirmed and outcome_s(outcome) <= budget
     assert stages.judged[0] == "compile_default+cuda_graph" and "compile_default+tf32+cuda_graph" not in stages.judged
     assert rows(outcome)["compile_default+cuda_graph"].tags[ablation.LEFT_OF] == "compile_default+tf32+cuda_graph"
+    assert "compile_default+tf32+cuda_graph was screened at" not in (outcome.out_dir / "report.md").read_text(), "it was looked at closer"
+
+
+def test_where_what_is_left_without_a_cast_was_no_gain_the_whole_is_judged(workload):
+    stages = with_an_idle_cast()
+    stages.speedups["compile_default+cuda_graph"] = 1.0
+    outcome = run(workload, stages, budget_s=300.0, precision="tf32")
+    judged = [name for name in stages.judged if not name.startswith("optimized")]
+    assert judged[:2] == ["compile_default+cuda_graph", "compile_default+tf32+cuda_graph"] and judged.count(judged[0]) == 1, judged
+    assert "tf32" in outcome.kept
 
 
 def test_what_lowers_precision_is_dropped_first_and_must_earn_one_percent():
