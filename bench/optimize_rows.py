@@ -394,11 +394,7 @@ class _Unprofiled(RealStages):
 
 def idle_passes(ledger: Sequence[Experiment], kept: Kept | None) -> list[str]:
     """Passes of what was kept that earned less than half a percent when they were dropped."""
-    if kept is None:
-        return []
-    names = [*reversed(ablation.wholes_of(ledger, kept.row)), kept.row.name]
-    found = {name: row for one in names for name, row in ablation.rows_of(ledger, one).items()}
-    return sorted(set(ablation.superfluous(found)) & set(kept.row.passes))
+    return sorted(set(ablation.superfluous(ablation.tried(ledger, kept.row))) & set(kept.row.passes)) if kept is not None else []
 
 
 def _is_seen(row: Experiment | None) -> bool:

@@ -162,8 +162,7 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
         kept = next((row.tags.get(OF, row.name) for row in reversed(run.rows) if row.kept), None)
         winner = next((row for row in reversed(run.rows) if row.name == kept and ROLE not in row.tags), None)
         if winner is not None and (passes := set(ablation.to_drop(winner))):
-            names = {winner.name, *ablation.wholes_of(run.rows, winner)}
-            said = {name: row for one in names for name, row in ablation.rows_of(run.rows, one).items()}
+            said = ablation.tried(run.rows, winner)
             tried = passes & said.keys()
             found.append("whole" if tried == passes else "in part" if tried else "not")
             idle += bool(passes & set(ablation.superfluous(said)))
@@ -171,8 +170,9 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
         return []
     whole, part = found.count("whole"), found.count("in part")
     return ["## Ablation", "", f"Of {len(found)} winners of several passes {whole} were taken apart whole (each pass dropped in turn), "
-            f"{part} in part; for the others there was no time. {idle} kept a pass that earned less than half a percent: that was seen "
-            "after the confirmation, or what is left had no time for the judge, or the whole was clearly faster by the judge.", ""]
+            f"{part} in part; the others had no time for it, or are of earlier code. {idle} kept a pass that earned less than half a "
+            "percent: that was seen after the confirmation, or what is left had no time for the judge, or the whole was clearly faster by "
+            "the judge.", ""]
 
 
 def _sources(runs: Sequence[Run]) -> list[str]:

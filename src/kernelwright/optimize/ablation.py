@@ -99,6 +99,12 @@ def rows_of(rows: Iterable[Experiment], winner: str) -> dict[str, Experiment]:
     return {row.tags[WITHOUT]: row for row in rows if is_ablation(row) and row.tags.get(OF) == winner}
 
 
+def tried(rows: Sequence[Experiment], row: Experiment) -> dict[str, Experiment]:
+    """Pass -> its ablation's row, of this candidate or of what it was left of."""
+    names = [*reversed(wholes_of(rows, row)), row.name]
+    return {name: one for of in names for name, one in rows_of(rows, of).items()}
+
+
 def superfluous(found: Mapping[str, Experiment]) -> list[str]:
     """Passes that earn nothing."""
     return [name for name, row in found.items() if row.tags.get(EARNED) == "no"]

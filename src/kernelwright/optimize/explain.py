@@ -40,9 +40,7 @@ def explain(ledger: Ledger, kept: Experiment, confirmation: Experiment | None, b
 
 def realised(rows: Sequence[Experiment], kept: Experiment) -> dict[str, float]:
     """Pass -> what the kept candidate, or the one that ablation made it from, loses without it."""
-    names = [*reversed(ablation.wholes_of(rows, kept)), kept.name]
-    found = {name: gain for one in names for name, gain in ablation.realised(ablation.rows_of(rows, one)).items()}
-    return {name: gain for name, gain in found.items() if name in kept.passes}
+    return {name: gain for name, gain in ablation.realised(ablation.tried(rows, kept)).items() if name in kept.passes}
 
 
 def screening_facts(rows: Sequence[Experiment], kept: Experiment | None) -> dict[str, Any]:
