@@ -17,6 +17,7 @@ from kernelwright.optimize.confirm import CONFIRMATION, ROLE, is_audit, is_confi
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.hypothesis import ratio_of
 from kernelwright.optimize.ledger import Ledger
+from kernelwright.optimize.passes import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGERS = ROOT / "tests" / "data" / "ledgers.tar.xz"
@@ -221,7 +222,8 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
         {(results.SETS[runs][1], name) for runs in ("h200", "h100") for name, row in rows_of(runs, "tf32", 120.0).items()
          for mode in row[key] if "max_autotune" in mode and word in str(row[key])}
         for key, word in (("ladder_lower", "bf16"), ("ladder_missing", "WRONG")))
-    assert lower == {("H200", "mlp_activations"), ("H100", "mlp_activations"), ("H100", "sdpa_attention")}
+    assert lower == {(card, name) for card in ("H200", "H100") for name in ("mlp_activations", "sdpa_attention")}
+    assert "as bfloat16 for the MLP and for attention, on both cards" in said()
     assert refused == {("H200", "depthwise_separable_conv")} and "For the depthwise example on the H200 it was WRONG" in said()
 
 
@@ -271,11 +273,18 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     assert f"was ended after {cut.elapsed_s:.0f} s" in said() and "make inputs" in cut.reason
 
 
+def narrower(name: str) -> bool:
+    return CATALOGUE[name].precision != "equal"
+
+
 def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw():
     shown = [row for key in results.SHOWN for row in results.groups("h200")[key]]
     idle = {(row["workload"], row["asked"]): row["idle"] for row in shown if row["idle"]}
-    assert len(shown) == 21 and len(idle) == 7 and "Seven of these 21 keep a pass that earned nothing" in said()
-    assert [key for key, names in idle.items() if "tf32" in names] == [("conv_block", "tf32"), ("depthwise_separable_conv", "tf32")]
+    assert len(shown) == 21 and len(idle) == 8 and "Eight of these 21 keep a pass that earned nothing" in said()
+    assert not any(narrower(one) for names in idle.values() for one in names) and "No lower precision is among them" in said()
+    wide = {row["workload"] for row in shown if row["asked"] == "tf32" and not any(map(narrower, row["kept"].split("+")))}
+    assert wide == {"conv_block", "depthwise_separable_conv", "lstm_sequence_encoder"}
+    assert "at tf32 nothing narrower is kept for the convolutions, the depthwise example and the LSTM." in said()
     assert all(f"({', '.join(names)} earned nothing)" in pages.table(shown) for names in idle.values())
 
 

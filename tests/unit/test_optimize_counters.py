@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 import builders
+from kernelwright.model.profile import Metrics
 from kernelwright.model.trial import ExpectedMove, PassPrediction
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import stages as stage_module
 from kernelwright.optimize.hypothesis import TENSOR_CORES, check, quantity
+from kernelwright.optimize.passes.conditions import BUSY_CORES
 from kernelwright.optimize.stages import COUNTED_BUDGET_S, OptimizeOptions, RealStages
 from kernelwright.pipeline import profile as profile_module
 
@@ -74,41 +76,60 @@ def test_optimized_py_is_profiled_by_the_interpreter_that_the_workload_was(tmp_p
     assert asked == [workload, workload]
 
 
+READ, WRITTEN, TENSOR = "dram__bytes_read.sum", "dram__bytes_write.sum", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+GRAPH = "cudaGraphLaunch"
+
+
+def with_counters(*kernels: tuple[str, float, dict[str, float]], copies_us: float = 0.0):
+    """One step: (operator, duration in us, ncu metrics) of each kernel, and after them copies, which ncu does not count."""
+    plain = builders.operators(tuple(name for name, _, _ in kernels), 1, 1000)
+
+    def lasting(us: float, kernel, **changes):
+        return kernel.model_copy(update={"duration_ns": round(us * 1e3), **changes})
+
+    given = [one.model_copy(update={"kernels": (lasting(us, one.kernels[0], metrics=Metrics(raw=raw)),)})
+             for one, (_, us, raw) in zip(plain, kernels, strict=True)]
+    if copies_us:
+        copy = lasting(copies_us, plain[-1].kernels[0], category="memcpy", metrics=Metrics())
+        given[-1] = given[-1].model_copy(update={"kernels": (*given[-1].kernels, copy)})
+    profile = builders.gpu_annotation()
+    return profile.model_copy(update={"operators": tuple(given), "unattributed_kernels": (),
+                                      "timeline": profile.timeline.model_copy(update={"steps": 1})})
+
+
+def moving(gigabytes: float | None) -> dict[str, float]:
+    return {} if gigabytes is None else {READ: 0.75e9 * gigabytes, WRITTEN: 0.25e9 * gigabytes}
+
+
+def with_tensor_cores(*shares: float | None):
+    """Products that take 30, 1, 1, ... parts of the time and have these shares."""
+    return with_counters(*((f"aten::mm{place}", 1.0 if place else 30.0, {} if share is None else {TENSOR: share})
+                           for place, share in enumerate(shares)))
+
+
 def test_what_a_pass_predicts_of_counters_is_held_against_both_profiles():
-    def counted(gigabytes: float):
-        profile = builders.gpu_annotation()
-        amounts = {"total_dram_bytes_read": 0.75 * gigabytes * 1e9, "total_dram_bytes_written": 0.25 * gigabytes * 1e9}
-        operators = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update=amounts)}) for one in profile.operators)
-        return profile.model_copy(update={"operators": operators})
+    def counted(gigabytes: float | None):
+        return with_counters(("aten::mm", 9.0, moving(gigabytes)), ("aten::add", 9.0, moving(gigabytes)))
 
     said = PassPrediction(name="fuse", words="w", gain=(1.0, 2.0), moves=(ExpectedMove(quantity="DRAM bytes", low=0.4, high=0.6),))
-    halved, same, unknown = (check([said], counted(2.0), after)[0] for after in (counted(1.0), counted(2.0), builders.gpu_annotation()))
+    halved, same, unknown = (check([said], counted(2.0), after)[0] for after in (counted(1.0), counted(2.0), counted(None)))
     assert (halved.result, halved.moves[0].ratio) == ("confirmed", pytest.approx(0.5))
     assert (same.result, unknown.result) == ("not seen", "not checked")
 
 
 def test_bytes_of_the_few_kernels_without_counters_are_taken_to_be_in_proportion_to_their_time():
     def counted(*gigabytes: float | None):
-        operators = builders.operators(tuple(f"aten::op{place}" for place in range(len(gigabytes))), 1, 1000)
-        given = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update={
-            "total_dram_bytes_read": size, "total_dram_bytes_written": None if size is None else 0.0,
-            "total_duration_ns": 19_000 if place == 0 else 1_000})})
-            for place, (one, size) in enumerate(zip(operators, gigabytes, strict=True)))
-        profile = builders.gpu_annotation()
-        return profile.model_copy(update={"operators": given, "timeline": profile.timeline.model_copy(update={"steps": 1})})
+        return with_counters(*((f"aten::op{place}", 1.0 if place else 19.0, moving(one)) for place, one in enumerate(gigabytes)))
 
-    assert quantity("DRAM bytes", counted(19e9, None)) == pytest.approx(20e9) == quantity("DRAM bytes", counted(19e9, 1e9))
-    assert quantity("DRAM bytes", counted(19e9, None, None, None)) is None, "19 of 22 parts of the time"
+    assert quantity("DRAM bytes", counted(19.0, None)) == pytest.approx(20e9) == quantity("DRAM bytes", counted(19.0, 1.0))
+    assert quantity("DRAM bytes", counted(19.0, None, None, None)) is None, "19 of 22 parts of the time"
 
 
-def with_tensor_cores(*shares: float | None):
-    """A profile whose operators take 3, 1, 1, ... parts of the time and have these shares."""
-    operators = builders.operators(tuple(f"aten::mm{place}" for place in range(len(shares))), 1, 1000)
-    given = tuple(one.model_copy(update={"aggregated": one.aggregated.model_copy(update={
-        "tensor_core_active_pct": share, "total_duration_ns": 30_000 if place == 0 else 1_000})})
-        for place, (one, share) in enumerate(zip(operators, shares, strict=True)))
-    profile = builders.gpu_annotation()
-    return profile.model_copy(update={"operators": given, "timeline": profile.timeline.model_copy(update={"steps": 1})})
+def test_copies_are_no_kernels_that_lack_their_counters():
+    """A CUDA graph of the whole call has its inputs copied in: 15% of the time of a short one."""
+    alone, beside = (with_counters((GRAPH, 85.0, moving(3.0) | {TENSOR: 20.0}), copies_us=copies_us) for copies_us in (0.0, 15.0))
+    for name in ("DRAM bytes", TENSOR_CORES):
+        assert quantity(name, alone) == quantity(name, beside) is not None
 
 
 def test_tensor_cores_that_were_idle_before_are_seen_to_work():
@@ -120,6 +141,24 @@ def test_tensor_cores_that_were_idle_before_are_seen_to_work():
 
     assert result(0.0, 47.2) == "confirmed" and result(20.0, 45.0) == "confirmed"
     assert result(0.0, 0.3) == "not seen" and result(30.0, 31.0) == "not seen" and result(0.0, None) == "not checked"
+
+
+def test_a_graph_stands_for_the_products_that_it_hides():
+    """Seen on an H200: four float32 products, then everything in one graph, its tensor cores busy for 21.6% of the time: not checked,
+    since no operator in it is called a product."""
+    said = PassPrediction(name="split_products", words="w", gain=(1.0, 3.7), moves=(
+        ExpectedMove(quantity=BUSY_CORES.quantity, low=BUSY_CORES.low, high=BUSY_CORES.high, operators=BUSY_CORES.operators),))
+    before = with_counters(("aten::addmm", 250.0, {TENSOR: 0.0}), ("aten::tanh", 6.0, {TENSOR: 0.0}))
+    graphs = {share: with_counters((GRAPH, 72.8, {TENSOR: share}), copies_us=2.7) for share in (21.6, 1.5)}
+    found = check([said], before, graphs[21.6])[0]
+    assert found.result == "confirmed" and found.words == "tensor-core share x21.60 (of a whole CUDA graph)"
+    assert GRAPH in found.moves[0].operators and (found.moves[0].before, found.moves[0].after) == (0.0, pytest.approx(21.6))
+    assert check([said], before, graphs[1.5])[0].result == "not checked", "its other kernels may be what lowers the share"
+    for after in (graphs[21.6], with_counters(("aten::mm", 70.0, {TENSOR: 41.5}))):
+        assert check([said], graphs[1.5], after)[0].result == "not checked", "of a graph before it is not known which kernels are meant"
+    beside = with_counters((GRAPH, 40.0, {TENSOR: 1.5}), ("aten::mm", 40.0, {TENSOR: 41.5}))
+    assert check([said], before, beside)[0].moves[0].after == pytest.approx(21.5), "what has its name counts with it"
+    assert check([said], before, with_counters(("aten::mm", 70.0, {TENSOR: 41.5})))[0].words == "tensor-core share x41.50"
 
 
 def test_counters_of_the_heaviest_kernels_speak_for_all_where_they_hold_nine_tenths_of_the_time():

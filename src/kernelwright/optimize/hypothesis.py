@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..diagnose.common import all_kernels
-from ..model.profile import Aggregated, Operator, Profile
+from ..model.profile import Kernel, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
-from ..roofline.counters import LEAST_COVERED
+from ..roofline import counters
 from .passes import CATALOGUE
+from .passes.conditions import GRAPH_LAUNCHES
 
 IDLE = "idle time"
 """Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""
@@ -79,7 +80,8 @@ def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> 
 
 
 def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
-    """A quantity of a profile, a step; None where it was not measured. operators: regular expression on their names."""
+    """A quantity of a profile, a step; None where it was not measured. operators: regular expression on their names. A CUDA graph counts
+    with them in the tensor cores' share: inside it no operator has its name."""
     timeline = profile.timeline
     if timeline is None or timeline.steps <= 0:
         return None
@@ -88,56 +90,51 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
         if operators or share is None or share >= 100:
             return None
         return timeline.busy_ns / timeline.steps * share / (100 - share)
-    chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)]
+    chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)
+              or (name == TENSOR_CORES and one.operator_name in GRAPH_LAUNCHES)]
+    kernels = [kernel for one in chosen for kernel in one.kernels] if operators else list(all_kernels(profile))
     if name == KERNELS:
-        found = all_kernels(profile) if not operators else (kernel for one in chosen for kernel in one.kernels)
-        return sum(kernel.category == "kernel" for kernel in found) / timeline.steps
+        return sum(kernel.category == "kernel" for kernel in kernels) / timeline.steps
     if name == LAUNCHES:
         return timeline.launches / timeline.steps if not operators else None
     if name == "kernel time":
-        copied_ns = sum(kernel.duration_ns for kernel in all_kernels(profile) if kernel.category in ("memcpy", "memset"))  # a graph's
+        copied_ns = sum(kernel.duration_ns for kernel in kernels if kernel.category in ("memcpy", "memset"))  # a graph's
         total = timeline.measured_ns - copied_ns if not operators else sum(one.aggregated.total_duration_ns for one in chosen)
         return total / timeline.steps
     if name == "DRAM bytes":
-        return _dram_bytes(chosen, timeline.steps)
-    return _tensor_core_share(chosen) if name == TENSOR_CORES else None
+        return _dram_bytes(kernels, timeline.steps)
+    return counters.mean("tensor_pct", kernels) if name == TENSOR_CORES else None
 
 
-def _dram_bytes(operators: Sequence[Operator], steps: int) -> float | None:
-    """A step; what has no counters moves as much in its time as what has."""
-    found, covered = _counted(operators, lambda one: None if one.total_dram_bytes_read is None or one.total_dram_bytes_written is None
-                              else one.total_dram_bytes_read + one.total_dram_bytes_written)
-    return sum(amount for amount, _ in found) / covered / steps if found else None
-
-
-def _tensor_core_share(operators: Sequence[Operator]) -> float | None:
-    """Tensor cores' activity, weighted by time."""
-    found, _ = _counted(operators, lambda one: one.tensor_core_active_pct)
-    total_ns = sum(duration_ns for _, duration_ns in found)
-    return sum(share * duration_ns for share, duration_ns in found) / total_ns if total_ns else None
-
-
-def _counted(operators: Sequence[Operator], value: Callable[[Aggregated], float | None]) -> tuple[list[tuple[float, int]], float]:
-    """((value, duration) of those with counters, their share of the operators' time, 0..1); none where they hold less than LEAST_COVERED of
-    it: ncu replays the heaviest launches alone."""
-    timed = [(value(one.aggregated), one.aggregated.total_duration_ns) for one in operators if one.aggregated.kernel_count]
-    known = [(found, duration_ns) for found, duration_ns in timed if found is not None]
-    whole_ns = sum(duration_ns for _, duration_ns in timed)
-    covered = sum(duration_ns for _, duration_ns in known) / whole_ns if whole_ns else 0.0
-    return (known, covered) if covered >= LEAST_COVERED else ([], covered)
+def _dram_bytes(kernels: Sequence[Kernel], steps: int) -> float | None:
+    """A step, of kernels: ncu counts no copies. Those without counters move as much in their time as those with."""
+    known, covered_pct = [one for one in kernels if one.metrics.raw], counters.covered_pct(kernels)
+    read, written = (counters.total(role, known) for role in ("dram_read_bytes", "dram_write_bytes"))
+    if read is None or written is None or covered_pct is None or covered_pct < 100.0 * counters.LEAST_COVERED:
+        return None
+    return (read + written) / (covered_pct / 100.0) / steps
 
 
 def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0, may_add: bool = False) -> SeenMove:
     """A move beside what the profiles say. of_others: the least factor that other passes may have added to it; may_add: they may have
-    brought more of it, so that more than was expected says nothing."""
+    brought more of it, so that more than was expected says nothing. Where a CUDA graph stands for some operators, its elementwise kernels
+    are in the tensor cores' share too: enough of it was seen, too little says nothing."""
     move = move.model_copy(update={"low": move.low * of_others})
-    old = quantity(move.quantity, before, move.operators)
+    some = move.quantity == TENSOR_CORES and bool(move.operators)
+    by_graph = some and after is not None and _replays(after)
+    old = quantity(move.quantity, before, move.operators) if not (some and _replays(before)) else None
     new = quantity(move.quantity, after, move.operators) if after is not None else None
     ratio = ratio_of(move.quantity, old, new)
     slack = 0.0 if move.quantity in (KERNELS, LAUNCHES) else SLACK
     fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
-    return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
-                    result="not measured" if ratio is None or (may_add and ratio > move.high) else "seen" if fits else "not seen")
+    unclear = ratio is None or (may_add and ratio > move.high) or (by_graph and not fits)
+    operators = "|".join((move.operators, *GRAPH_LAUNCHES)) if by_graph else move.operators
+    return SeenMove(quantity=move.quantity, operators=operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
+                    result="not measured" if unclear else "seen" if fits else "not seen")
+
+
+def _replays(profile: Profile) -> bool:
+    return any(one.operator_name in GRAPH_LAUNCHES for one in profile.operators)
 
 
 def ratio_of(name: str, old: float | None, new: float | None) -> float | None:
@@ -170,4 +167,5 @@ def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: 
 
 
 def _moved(moves: Iterable[SeenMove], result: str) -> str:
-    return ", ".join(f"{move.quantity} x{move.ratio:.2f}" for move in moves if move.result == result)
+    return ", ".join(f"{move.quantity} x{move.ratio:.2f}{' (of a whole CUDA graph)' if GRAPH_LAUNCHES[0] in move.operators else ''}"
+                     for move in moves if move.result == result)
