@@ -47,6 +47,14 @@ def optimize(model, inputs):
         return out.clone()
     return call
 """
+WAITS = """
+def optimize(model, inputs):
+    def call(x):
+        out = model(x)
+        float(out.detach().flatten()[0])
+        return out
+    return call
+"""
 UNINITIALISED = """
 import torch
 def optimize(model, inputs):
@@ -104,11 +112,19 @@ def test_every_condition_is_timed(session, tmp_path):
     assert all(0.5 < row.speedup < 2 for row in rows.values()), "the same program on both sides"
 
 
-def test_a_candidate_that_cannot_be_captured_has_a_reason_and_keeps_its_verdict(session, tmp_path):
+def test_a_candidate_with_a_graph_of_its_own_is_held_against_the_captured_original(session, tmp_path):
     verdict = judged(session, tmp_path, OWN_GRAPH)
     assert verdict.verdict in ACCEPTABLE, verdict.reasons
+    warm, graph = (next(row for row in verdict.timings if row.condition == name) for name in ("warm", "graph"))
+    assert graph.speedup is not None and graph.note == "candidate: as it is, with CUDA graphs of its own", graph
+    assert graph.reference_ns < warm.reference_ns and graph.candidate_ns == pytest.approx(warm.candidate_ns, rel=0.3), (warm, graph)
+
+
+def test_a_candidate_that_cannot_be_captured_has_a_reason_and_keeps_its_verdict(session, tmp_path):
+    verdict = judged(session, tmp_path, WAITS)
+    assert verdict.verdict in ("SAME", "AMBIGUOUS", "SLOWER"), verdict.reasons
     graph = next(row for row in verdict.timings if row.condition == "graph")
-    assert graph.speedup is not None or graph.not_applicable.startswith("candidate: cannot be captured"), graph
+    assert graph.not_applicable.startswith("candidate: cannot be captured") and graph.speedup is None and not graph.note, graph
 
 
 def test_a_slower_candidate_is_found_by_two_pairs_within_20_s_beyond_their_starts(session, tmp_path):

@@ -224,6 +224,47 @@ def test_end_to_end_gives_every_call_new_tensors():
     assert not own & {place for _, place in calls}
 
 
+class Clock:
+    """Stands in for a CUDA event."""
+
+    def __init__(self, enable_timing):
+        pass
+
+    def record(self):
+        pass
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_calls_that_replay_a_graph_of_their_own_are_timed_as_they_are(has_own, monkeypatch):
+    """The stand-in for a GPU knows no capture."""
+    replayed = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: replayed.append(graph), raising=False)
+    monkeypatch.setattr("kernelwright.probe.judge_program._Event", Clock)
+    monkeypatch.setattr("kernelwright.probe.judge_program._elapsed_time", lambda start, end: 0.5)
+    monkeypatch.setattr("kernelwright.probe.judge_program._synchronize", lambda: None)
+    monkeypatch.setattr(Timer, "_poison", lambda timer: None)
+    own = torch.cuda.CUDAGraph.replay
+    calls = []
+
+    def fn(x):
+        if has_own:
+            torch.cuda.CUDAGraph.replay("its graph")
+        calls.append(float(x[0]))
+        return x + 1
+
+    timer = Timer(Program(fn), POOL, 2)
+    timer.program.workload.device = "cuda"
+    if not has_own:
+        with pytest.raises(NotHere, match="cannot be captured"):
+            Condition(GRAPH, timer)
+    else:
+        condition = Condition(GRAPH, timer)
+        assert condition.has_own_graph and replayed == ["its graph"], "it is replayed while it is looked for"
+        calls.clear()
+        assert condition.block(2, 1)[0] == [0.5e6, 0.5e6] and calls == [1.0, 2.0, 0.0, 1.0] and condition.calls == 2
+    assert torch.cuda.CUDAGraph.replay is own, "torch's own again"
+
+
 def test_a_graph_needs_a_gpu_and_an_unknown_condition_is_refused():
     timer = Timer(logging([]), POOL, 2)
     with pytest.raises(NotHere, match="need a GPU"):

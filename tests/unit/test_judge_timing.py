@@ -25,11 +25,11 @@ NO_PROCESS = 2**30
 class StandIn:
     """A worker that answers at once and says that a call takes call_ns; `asked` is what it was told."""
 
-    def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None):
+    def __init__(self, role, call_ns=CALL_NS, device="cpu", conditions=("cold L2", "end to end"), dies_at=None, has_own_graph=False):
         self.worker = SimpleNamespace(role=role, pid=NO_PROCESS, pause=lambda: self.asked.append(("pause", {})),
                                       resume=lambda: self.asked.append(("resume", {})))
         self.call_ns, self.device, self.conditions, self.dies_at, self.ring = call_ns, device, conditions, dies_at, 1
-        self.asked = []
+        self.asked, self.has_own_graph = [], has_own_graph
         self.noise = np.random.default_rng(len(role))
 
     def ask(self, op, shape, **fields):
@@ -41,7 +41,8 @@ class StandIn:
             if fields["condition"] == self.dies_at:
                 raise WorkerFailed("died", "was killed", role=self.worker.role)
             applicable = fields["condition"] in self.conditions
-            return ConditionReady(applicable=applicable, reason="" if applicable else "CUDA graphs need a GPU", calls=2, sample_s=1e-3)
+            return ConditionReady(applicable=applicable, reason="" if applicable else "CUDA graphs need a GPU", calls=2, sample_s=1e-3,
+                                  has_own_graph=self.has_own_graph and fields["condition"] == "graph")
         if op in ("time", "time_condition"):
             calls = [self.ring if op == "time" else 2] * fields["samples"]
             if op == "time":
@@ -213,6 +214,16 @@ def test_each_condition_has_a_row_and_one_that_cannot_be_had_its_reason():
         assert row.speedup == pytest.approx(2, rel=0.01) and row.interval[0] <= row.speedup <= row.interval[1]
         assert (row.reference_ns, row.candidate_ns) == (pytest.approx(2 * CALL_NS, rel=0.01), pytest.approx(CALL_NS, rel=0.01))
     assert rows[2].speedup is None and rows[2].not_applicable == "reference: CUDA graphs need a GPU"
+
+
+def test_what_was_not_captured_since_it_has_its_own_graph_is_named():
+    every = ("cold L2", "graph")
+    for own, words in (((False, True), "candidate"), ((True, True), "reference and candidate"), ((False, False), "")):
+        sides = (StandIn(role, call_ns, conditions=every, has_own_graph=one)
+                 for role, call_ns, one in zip(("reference", "candidate"), (2 * CALL_NS, CALL_NS), own, strict=True))
+        rows = [*conditions.measure(*sides, every)]
+        assert [row.note for row in rows] == ["", f"{words}: as it is, with CUDA graphs of its own" if words else ""]
+        assert rows[1].speedup == pytest.approx(2, rel=0.01) and not rows[1].not_applicable
 
 
 def test_a_process_that_a_capture_ends_costs_its_row_and_no_other_condition_may():

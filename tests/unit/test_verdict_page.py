@@ -51,7 +51,8 @@ def errors(passed=True, count=3):
 
 
 def condition(name, **values):
-    return SimpleNamespace(**{"condition": name, "speedup": 1.4, "interval": (1.3, 1.5), "pairs": 8, "not_applicable": "", **values})
+    return SimpleNamespace(**{"condition": name, "speedup": 1.4, "interval": (1.3, 1.5), "pairs": 8, "not_applicable": "", "note": "",
+                              **values})
 
 
 def full(**changes):
@@ -106,6 +107,8 @@ def test_a_passing_verdict_with_everything_checked_is_short():
     assert found["Determinism"][1] == "same bits" and found["Drift"][:2] == ["round 1 again after 64 calls", "passed"]
     assert found["Timing, warm"][1] == "1.520x" and found["Timing, cold L2"][1] == "1.400x"
     assert found["Timing, graph"][1:] == ["n/a", "capture failed"]
+    own = rows(page(full(timings=(condition("warm"), condition("graph", note="candidate: as it is, with CUDA graphs of its own")))))
+    assert own["Timing, graph"][1:] == ["1.400x", "95% 1.300 to 1.500; candidate: as it is, with CUDA graphs of its own"]
     assert found["Further pairs of processes"][1] == "made" and found["Clocks"][1] == "locked" and "1495 to 1500 MHz" in found["Clocks"][2]
     assert found["sanitizer: racecheck"] == ["compute-sanitizer", "n/a", "not finished within 600 s"]
     assert found["impossible speed"][1] == "passed" and found["Files"][1] == "unchanged"

@@ -65,8 +65,13 @@ def _measured(reference: Exchange, candidate: Exchange, name: str, budget_s: flo
     found = estimate(quad_values(*blocks), 1, ALPHA)
     return ConditionTiming(
         condition=name, reference_ns=order.median(blocks[0]), candidate_ns=order.median(blocks[1]), speedup=found.speedup,
-        interval=(found.low, found.high), pairs=2 * quads,
+        interval=(found.low, found.high), pairs=2 * quads, note=_as_they_are(sides, ready),
         method=f"{found.method}; {samples} samples a block, {ready[0].calls} calls a sample")
+
+
+def _as_they_are(sides: Sequence[Exchange], ready: Sequence[ConditionReady]) -> str:
+    own = " and ".join(who.worker.role for who, one in zip(sides, ready, strict=True) if one.has_own_graph)
+    return f"{own}: as it is, with CUDA graphs of its own" if own else ""
 
 
 def plan(pair_s: float, budget_s: float) -> tuple[int, int]:

@@ -148,6 +148,8 @@ class ConditionReady(Reply):
     """A sample."""
     sample_s: Seconds
     """One sample with all that is around it."""
+    has_own_graph: bool = False
+    """It is not captured: its calls replay CUDA graphs of their own."""
 
 
 class OutputBytes(Reply):

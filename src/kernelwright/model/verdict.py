@@ -167,6 +167,8 @@ class ConditionTiming(Record):
     method: str = ""
     not_applicable: str = ""
     """Why it was not timed; empty where it was."""
+    note: str = ""
+    """"graph": which of the two was not captured, since it replays CUDA graphs of its own."""
 
 
 class Verdict(Record):

@@ -24,7 +24,7 @@ SCREENED, UNDECIDED = " (screened only)", " (undecided)"
 CONDITIONS = {
     "warm": "alone: calls one after another, caches warm",
     "cold L2": "alone, caches cold",
-    "graph": "in a graph: both captured as CUDA graphs",
+    "graph": "in a graph: captured as a CUDA graph, or with its own",
     "end to end": "end to end: inputs from the host, the call, outputs back",
 }
 """A judge's condition -> what it is called in a report, in that order."""
@@ -59,7 +59,7 @@ def conditions(kept: Kept | None) -> list[dict[str, str]]:
     timed = {row.condition: row for row in kept.verdict.timings} if kept else {}
     return [{
         "condition": words, "before": us(row.reference_ns), "after": us(row.candidate_ns), "gain": factor(row.speedup, row.interval),
-        "note": row.not_applicable,
+        "note": row.not_applicable or row.note,
     } for name, words in CONDITIONS.items() if (row := timed.get(name)) is not None]
 
 

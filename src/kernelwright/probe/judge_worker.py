@@ -325,7 +325,8 @@ class Worker:
             return {"applicable": False, "reason": " ".join(str(reason).split())[:300], "calls": 1, "sample_s": 0.0}
         start = time.perf_counter()
         self.condition.block(1, 0)
-        return {"applicable": True, "calls": self.condition.calls, "sample_s": time.perf_counter() - start}
+        return {"applicable": True, "calls": self.condition.calls, "sample_s": time.perf_counter() - start,
+                "has_own_graph": self.condition.has_own_graph}
 
     def op_time_condition(self, message: Message) -> Message:
         """One block of samples under it."""
