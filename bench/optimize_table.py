@@ -7,7 +7,9 @@
 Each row is written when it is done (--out FILE.json, and FILE.md with the tables and geometric means beside it); --append goes on with
 what is missing and tries again what failed, so that the seven can be spread over several commands, and --limit-s ends a command in time.
 --warm runs each twice; several --budget values show what each buys. --compiled MODE optimises the examples as a user would have them who
-compiles them already, torch.compile(model, mode=MODE): "over the original" is then over that.
+compiles them already, torch.compile(model, mode=MODE): "over the original" is then over that. --workloads also takes the example of a
+training step and those of bench/workloads, for passes that have nothing to do in the seven: what waits for its host, loader or copies, has
+independent branches or odd sizes.
 With --check, exit 1 when a row is slower than the original or the mean of a precision is below --least / --least-over.
 """
 
@@ -40,6 +42,8 @@ def get_model_and_input():
 '''
 EXAMPLES = ("gpt2", "conv_block", "embedding_projection", "mlp_activations", "sdpa_attention", "depthwise_separable_conv",
             "lstm_sequence_encoder")
+WORKLOADS = {path.stem: path for path in (*(rows.ROOT / "examples" / f"{name}.py" for name in (*EXAMPLES, "train_mlp_step")),
+                                          *sorted((rows.ROOT / "bench" / "workloads").glob("*.py")))}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,24 +57,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--least-over", type=float, default=1.0, help="geometric mean over the best ladder row (default: 1.0)")
     rows.add_options(parser, "build/optimize_table.json")
     args = rows.checked(parser.parse_args(argv), parser)
-    unknown = [name for name in args.workloads if name not in EXAMPLES]
+    unknown = [name for name in args.workloads if name not in WORKLOADS]
     if unknown:
-        parser.error(f"no example {unknown[0]!r}; there are: {', '.join(EXAMPLES)}")
+        parser.error(f"no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
     if args.check and not args.ladder:
         parser.error("--check needs the ladder (fix: leave out --no-ladder)")
     bench = rows.Bench(args, "optimize_table")
-    bench.run([_workload(name, args) for name in args.workloads])
+    bench.run([_workload(WORKLOADS[name], args) for name in args.workloads])
     bench.write()
     print(page.table(bench.document["rows"]))
     return 1 if args.check and not _reached(bench.document["rows"], args) else 0
 
 
-def _workload(module: str, args: argparse.Namespace) -> rows.WorkloadRef:
-    folder = rows.ROOT / "examples"
+def _workload(path: Path, args: argparse.Namespace) -> rows.WorkloadRef:
     if args.compiled is None:
-        return rows.WorkloadRef(path=folder / f"{module}.py", name=module)
-    name = f"{module}_{args.compiled.replace('-', '_')}"
-    text = COMPILED.format(module=module, folder=str(folder), mode=args.compiled)
+        return rows.WorkloadRef(path=path, name=path.stem)
+    name = f"{path.stem}_{args.compiled.replace('-', '_')}"
+    text = COMPILED.format(module=path.stem, folder=str(path.parent), mode=args.compiled)
     return rows.WorkloadRef(path=rows.write_text_atomic(args.out.resolve().parent / "compiled" / f"{name}.py", text), name=name)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import operator
 import os
+import socket
+import tempfile
+import time
 from collections.abc import Callable
 from unittest import mock
 
@@ -392,6 +396,59 @@ def test_a_loader_gets_workers_and_keeps_its_order() -> None:
     ours, workers = fast(x)
     assert torch.equal(ours, expected) and own == {os.getpid()} and os.getpid() not in workers
     assert fast(x)[1] == workers and model.loader.num_workers == 0, "the workers stay, the original has none"
+    fast.loader._iterator._shutdown_workers()
+
+
+def many(items):
+    """A batch of every kind of part."""
+    rows = torch.stack([row for row, _ in items])
+    return {"rows": rows.t(), "kept": (rows.to(torch.bfloat16), rows > 3, rows[:0], rows[0, 0]), "sparse": rows.to_sparse(), "name": "odd",
+            "own": [os.getpid()]}
+
+
+class Whole(Loads):
+    """Gives its batches back as they came."""
+
+    def forward(self, x):
+        return list(self.loader)
+
+
+@torch.no_grad()
+def test_batches_leave_a_worker_without_a_socket_and_without_a_trace(monkeypatch, tmp_path) -> None:
+    """The judge's confined processes may not connect: every such candidate was FAILED with EACCES."""
+    def refused(*_args):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    model = Whole(batch_size=3, collate_fn=lambda items: {key: part for key, part in many(items).items() if key != "sparse"})
+    fast = loader_workers(model, (), {})
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    first, again = fast(None), fast(None)
+    expected = model(None)
+    for ours in (first, again):
+        assert len(ours) == len(expected) == 3
+        for one, two in zip(ours, expected, strict=True):
+            assert torch.equal(one["rows"], two["rows"]) and one["name"] == "odd" and one["own"] != two["own"]
+            assert [part.dtype for part in one["kept"]] == [part.dtype for part in two["kept"]]
+            assert all(torch.equal(ours_, theirs) for ours_, theirs in zip(one["kept"], two["kept"], strict=True))
+    first[0]["rows"].add_(1)
+    assert not torch.equal(first[0]["rows"], again[0]["rows"]), "each has memory of its own"
+    assert list(tmp_path.glob("batch-*")) == []
+    next(iter(fast.loader))
+    deadline = time.monotonic() + 20
+    while not list(tmp_path.glob("batch-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tmp_path.glob("batch-*")), "made ahead, and not taken"
+    fast.loader._iterator._shutdown_workers()
+    del fast
+    gc.collect()
+    assert list(tmp_path.glob("batch-*")) == []
+
+
+@torch.no_grad()
+def test_what_no_file_can_hold_leaves_a_worker_as_torch_has_it() -> None:
+    fast = loader_workers(Whole(batch_size=3, collate_fn=many), (), {})
+    assert [batch["sparse"].to_dense().shape[1] for batch in fast(None)] == [2, 2, 2]
     fast.loader._iterator._shutdown_workers()
 
 
