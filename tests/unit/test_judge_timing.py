@@ -108,6 +108,24 @@ def test_where_the_judges_own_clock_counts_the_verdict_has_its_figures_and_a_not
     assert any("2x" in note and "which counts, 1.2x" in note for note in timed.notes), timed.notes
 
 
+@pytest.mark.parametrize(("agrees_from", "cheat", "decision"), [(0, None, "FASTER"), (30, None, "FASTER"), (10_000, None, "AMBIGUOUS"),
+                                                                (10_000, "timer disagrees", "FASTER")])
+def test_while_the_judges_own_clock_is_unsure_of_a_clear_answer_more_is_timed(walls, monkeypatch, agrees_from, cheat, decision):
+    """Seen on two cores: 1.44x in 16 pairs within 0.2 s of 6, one of them interrupted, so that the own clock said 0.94 to 1.76: AMBIGUOUS."""
+    asked = []
+
+    def confirm(mine, _theirs, found, *_args, **_options):
+        asked.append(len(mine))
+        doubt = "not confirmed by the judge's own clock" if len(mine) < agrees_from and cheat is None else None
+        return clocks.Confirmation(found, np.zeros(found.quads), cheat, doubt)
+
+    monkeypatch.setattr(timing.clocks, "confirm", confirm)
+    timed = compared(StandIn("reference", 2 * CALL_NS), StandIn("candidate"))
+    assert (timed.decision, bool(timed.doubt), timed.cheat) == (decision, decision == "AMBIGUOUS", cheat)
+    assert (asked[-1] > asked[0]) == (agrees_from > 0 and cheat is None) and (decision == "AMBIGUOUS" or asked[-1] >= agrees_from or cheat)
+    assert ("the answer was clear" in timed.stopped) == (decision == "FASTER")
+
+
 def test_the_checked_blocks_differ_in_length_from_one_judgement_to_the_next_and_both_sides_get_the_same(walls):
     seen = set()
     for _ in range(5):

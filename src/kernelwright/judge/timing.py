@@ -198,8 +198,10 @@ def _run(
         if len(values) < MIN_QUADS and time.monotonic() < stop_at_s and look != plan.looks[-1]:
             continue
         found = estimate(values if len(values) >= MIN_QUADS else _values(blocks, use_host, None), len(plan.looks), alpha)
-        if settled(found, alone=alone) or time.monotonic() >= stop_at_s:
+        if time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
+        if settled(found, alone=alone) and not _by_own_clock(blocks, kept, use_host, found, plan, alpha).doubt:
+            break  # few quads, of which one was interrupted, leave the judge's own clock unsure of what the samples show clearly
     assert found is not None
     used_s = time.monotonic() - begin
     if export is not None:
@@ -207,9 +209,7 @@ def _run(
     notes = ["CUDA events miss work that the device does: host time with device-wide synchronisation was used"] if use_host else []
     notes += [kept.note] if kept.note else []
     decision = decide(found)
-    counting = _only(blocks, kept)
-    mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in counting)
-    clock = clocks.confirm(mine, theirs, found, decision, len(plan.looks), alpha, on_cpu=not blocks[0][0].events_ns)
+    clock = _by_own_clock(blocks, kept, use_host, found, plan, alpha)
     seen, method, ratios = found, _method(plan, blocks, use_host, kept), None
     if clock.doubt or clock.counts:  # then the worker's figure is not repeated: the speed-up shown is the judge's own
         seen, ratios, method = clock.seen, clock.values, f"{method}; speed-up by the judge's own clock"
@@ -218,8 +218,15 @@ def _run(
                      f"{seen.speedup:.3g}x")
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     stopped = _why_stopped(settled(seen, alone=alone), plan, used_s, max_timing_s)
-    return Timed(_comparison(counting, seen, method, use_host, alpha, ratios), seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt,
-                 notes, alpha, stopped, checks.taken, plan.ring)
+    comparison = _comparison(_only(blocks, kept), seen, method, use_host, alpha, ratios)
+    return Timed(comparison, seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha, stopped, checks.taken, plan.ring)
+
+
+def _by_own_clock(
+    blocks: tuple[list[Block], list[Block]], kept: Kept, use_host: bool, found: Estimate, plan: Plan, alpha: float,
+) -> clocks.Confirmation:
+    mine, theirs = ([clocks.Block(block.wall_s, block.chosen(use_host)) for block in side] for side in _only(blocks, kept))
+    return clocks.confirm(mine, theirs, found, decide(found), len(plan.looks), alpha, on_cpu=not blocks[0][0].events_ns)
 
 
 def _closing(candidate: Exchange, plan: Plan, first: int, checks: Checks) -> None:
