@@ -111,7 +111,7 @@ def test_where_the_judges_own_clock_counts_the_verdict_has_its_figures_and_a_not
 @pytest.mark.parametrize(("agrees_from", "cheat", "decision"), [(0, None, "FASTER"), (30, None, "FASTER"), (10_000, None, "AMBIGUOUS"),
                                                                 (10_000, "timer disagrees", "FASTER")])
 def test_while_the_judges_own_clock_is_unsure_of_a_clear_answer_more_is_timed(walls, monkeypatch, agrees_from, cheat, decision):
-    """Seen on two cores: 1.44x in 16 pairs within 0.2 s of 6, one of them interrupted, so that the own clock said 0.94 to 1.76: AMBIGUOUS."""
+    """Seen on two cores: 1.44x in 16 pairs within 0.2 s of 6, one of them interrupted: by the own clock 0.94 to 1.76, AMBIGUOUS."""
     asked = []
 
     def confirm(mine, _theirs, found, *_args, **_options):
