@@ -7,6 +7,9 @@ from .base import LAYER_FOLD, Context, Pass, Prediction
 from .conditions import first, needs_module
 from .shares import activity_of, at_most, worth
 
+MOST_WORKERS = 4
+"""As many as the rewrite starts at most."""
+
 
 def _loading_pct(context: Context) -> float | None:
     """Share of a call that waits for DataLoader.__next__ with nothing else to do."""
@@ -24,7 +27,13 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    return at_most(_loading_pct(context), "waits for a DataLoader")
+    """A call takes as long as what does not wait, or as its loading shared among the workers, whichever is more."""
+    waiting_pct = _loading_pct(context)
+    said = at_most(waiting_pct, "waits for a DataLoader")
+    if waiting_pct is None or said.gain is None:
+        return said
+    workers = max(1, min(MOST_WORKERS, context.environment.cpu_threads))
+    return Prediction(f"{said.words}, shared among {workers} workers", (1.0, 100.0 / max(100.0 - waiting_pct, waiting_pct / workers)))
 
 
 PASS = Pass(
