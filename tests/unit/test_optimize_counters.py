@@ -151,14 +151,17 @@ def test_a_graph_stands_for_the_products_that_it_hides():
     before = with_counters(("aten::addmm", 250.0, {TENSOR: 0.0}), ("aten::tanh", 6.0, {TENSOR: 0.0}))
     graphs = {share: with_counters((GRAPH, 72.8, {TENSOR: share}), copies_us=2.7) for share in (21.6, 1.5)}
     found = check([said], before, graphs[21.6])[0]
-    assert found.result == "confirmed" and found.words == "tensor-core share x21.60 (of a whole CUDA graph)"
-    assert GRAPH in found.moves[0].operators and (found.moves[0].before, found.moves[0].after) == (0.0, pytest.approx(21.6))
+    assert found.result == "confirmed" and found.words == "tensor-core share x21.60 (of the whole call)"
+    assert found.moves[0].operators == "" and (found.moves[0].before, found.moves[0].after) == (0.0, pytest.approx(21.6))
     assert check([said], before, graphs[1.5])[0].result == "not checked", "its other kernels may be what lowers the share"
-    for after in (graphs[21.6], with_counters(("aten::mm", 70.0, {TENSOR: 41.5}))):
-        assert check([said], graphs[1.5], after)[0].result == "not checked", "of a graph before it is not known which kernels are meant"
-    beside = with_counters((GRAPH, 40.0, {TENSOR: 1.5}), ("aten::mm", 40.0, {TENSOR: 41.5}))
-    assert check([said], before, beside)[0].moves[0].after == pytest.approx(21.5), "what has its name counts with it"
-    assert check([said], before, with_counters(("aten::mm", 70.0, {TENSOR: 41.5})))[0].words == "tensor-core share x41.50"
+    assert check([said], graphs[1.5], graphs[21.6])[0].result == "confirmed", "one graph against another"
+    busy = with_counters(("aten::addmm", 100.0, {TENSOR: 0.0}), ("aten::_flash_attention", 200.0, {TENSOR: 60.0}))
+    assert check([said], busy, with_counters((GRAPH, 300.0, {TENSOR: 41.4})))[0].result == "not checked", "attention worked them before"
+    alone = with_counters(("aten::mm", 70.0, {TENSOR: 41.5}))
+    slow = with_counters((GRAPH, 5.0, {TENSOR: 90.0}), ("aten::mm", 300.0, {TENSOR: 0.1}))
+    assert check([said], before, alone)[0].words == "tensor-core share x41.50"
+    assert check([said], before, slow)[0].result == "not seen", "the products are beside the graph"
+    assert check([said], graphs[1.5], alone)[0].result == "not checked", "of a graph before it is not known which kernels are meant"
 
 
 def test_counters_of_the_heaviest_kernels_speak_for_all_where_they_hold_nine_tenths_of_the_time():

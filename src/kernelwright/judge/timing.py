@@ -178,7 +178,8 @@ def _run(
     kept = Kept(())
     drawn = {low + secrets.randbelow(high - low) for low, high in CHECKED_QUADS}
     checks = Checks(export, pool)
-    use_host, firsts = False, [0, 0]  # calls of each side: what is new to one in its next sample does not hang on the other's blocks
+    use_host = is_clear = False
+    firsts = [0, 0]  # calls of each side: what is new to one in its next sample does not hang on the other's blocks
     for look in plan.looks:
         while len(blocks[0]) < 2 * look and (len(blocks[0]) < 2 * MIN_QUADS or time.monotonic() < stop_at_s):
             quad = len(blocks[0]) // 2
@@ -200,7 +201,8 @@ def _run(
         found = estimate(values if len(values) >= MIN_QUADS else _values(blocks, use_host, None), len(plan.looks), alpha)
         if time.monotonic() >= stop_at_s:
             break  # time, unlike the values, may end it at any quad: fewer looks than planned only widen the interval
-        if settled(found, alone=alone) and not _by_own_clock(blocks, kept, use_host, found, plan, alpha).doubt:
+        is_clear = settled(found, alone=alone) and not _by_own_clock(blocks, kept, use_host, found, plan, alpha).doubt
+        if is_clear:
             break  # few quads, of which one was interrupted, leave the judge's own clock unsure of what the samples show clearly
     assert found is not None
     used_s = time.monotonic() - begin
@@ -217,7 +219,7 @@ def _run(
         notes.append(f"others use these cores: the median samples say {found.speedup:.3g}x, the judge's own clock, which counts, "
                      f"{seen.speedup:.3g}x")
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
-    stopped = _why_stopped(settled(seen, alone=alone), plan, used_s, max_timing_s)
+    stopped = _why_stopped(is_clear, plan, used_s, max_timing_s)
     comparison = _comparison(_only(blocks, kept), seen, method, use_host, alpha, ratios)
     return Timed(comparison, seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha, stopped, checks.taken, plan.ring)
 

@@ -80,8 +80,7 @@ def beyond_prediction(predictions: Sequence[PassPrediction], speedup: float) -> 
 
 
 def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
-    """A quantity of a profile, a step; None where it was not measured. operators: regular expression on their names. A CUDA graph counts
-    with them in the tensor cores' share: inside it no operator has its name."""
+    """A quantity of a profile, a step; None where it was not measured. operators: regular expression on their names."""
     timeline = profile.timeline
     if timeline is None or timeline.steps <= 0:
         return None
@@ -90,8 +89,7 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
         if operators or share is None or share >= 100:
             return None
         return timeline.busy_ns / timeline.steps * share / (100 - share)
-    chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)
-              or (name == TENSOR_CORES and one.operator_name in GRAPH_LAUNCHES)]
+    chosen = [one for one in profile.operators if not operators or re.search(operators, one.operator_name)]
     kernels = [kernel for one in chosen for kernel in one.kernels] if operators else list(all_kernels(profile))
     if name == KERNELS:
         return sum(kernel.category == "kernel" for kernel in kernels) / timeline.steps
@@ -108,33 +106,38 @@ def quantity(name: str, profile: Profile, operators: str = "") -> float | None:
 
 def _dram_bytes(kernels: Sequence[Kernel], steps: int) -> float | None:
     """A step, of kernels: ncu counts no copies. Those without counters move as much in their time as those with."""
-    known, covered_pct = [one for one in kernels if one.metrics.raw], counters.covered_pct(kernels)
-    read, written = (counters.total(role, known) for role in ("dram_read_bytes", "dram_write_bytes"))
-    if read is None or written is None or covered_pct is None or covered_pct < 100.0 * counters.LEAST_COVERED:
-        return None
-    return (read + written) / (covered_pct / 100.0) / steps
+    known_bytes, known_ns, all_ns = 0.0, 0, 0
+    for one in kernels:
+        if one.category == "kernel":
+            read, written = (counters.known(role, one.metrics.raw) for role in ("dram_read_bytes", "dram_write_bytes"))
+            all_ns += one.duration_ns
+            if read is not None and written is not None:
+                known_bytes, known_ns = known_bytes + read + written, known_ns + one.duration_ns
+    return known_bytes * all_ns / known_ns / steps if known_ns and known_ns >= counters.LEAST_COVERED * all_ns else None
 
 
 def seen(move: ExpectedMove, before: Profile, after: Profile | None, of_others: float = 1.0, may_add: bool = False) -> SeenMove:
     """A move beside what the profiles say. of_others: the least factor that other passes may have added to it; may_add: they may have
-    brought more of it, so that more than was expected says nothing. Where a CUDA graph stands for some operators, its elementwise kernels
-    are in the tensor cores' share too: enough of it was seen, too little says nothing."""
+    brought more of it, so that more than was expected says nothing. Where operators have gone into a CUDA graph, in which none has a name,
+    the tensor cores' share is that of the whole call, before and after: enough of it was seen, too little says nothing."""
     move = move.model_copy(update={"low": move.low * of_others})
-    some = move.quantity == TENSOR_CORES and bool(move.operators)
-    by_graph = some and after is not None and _replays(after)
-    old = quantity(move.quantity, before, move.operators) if not (some and _replays(before)) else None
+    hidden = move.quantity == TENSOR_CORES and bool(move.operators) and after is not None and _hides(after, move.operators)
+    if hidden:
+        move = move.model_copy(update={"operators": ""})
+    old = quantity(move.quantity, before, move.operators)
     new = quantity(move.quantity, after, move.operators) if after is not None else None
     ratio = ratio_of(move.quantity, old, new)
     slack = 0.0 if move.quantity in (KERNELS, LAUNCHES) else SLACK
     fits = ratio is not None and move.low - slack <= ratio <= move.high + slack
-    unclear = ratio is None or (may_add and ratio > move.high) or (by_graph and not fits)
-    operators = "|".join((move.operators, *GRAPH_LAUNCHES)) if by_graph else move.operators
-    return SeenMove(quantity=move.quantity, operators=operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
+    unclear = ratio is None or (may_add and ratio > move.high) or (hidden and not fits)
+    return SeenMove(quantity=move.quantity, operators=move.operators, low=move.low, high=move.high, before=old, after=new, ratio=ratio,
                     result="not measured" if unclear else "seen" if fits else "not seen")
 
 
-def _replays(profile: Profile) -> bool:
-    return any(one.operator_name in GRAPH_LAUNCHES for one in profile.operators)
+def _hides(profile: Profile, operators: str) -> bool:
+    """Whether a CUDA graph is replayed, and no such operator is called beside it."""
+    names = {one.operator_name for one in profile.operators}
+    return not names.isdisjoint(GRAPH_LAUNCHES) and not any(re.search(operators, name) for name in names)
 
 
 def ratio_of(name: str, old: float | None, new: float | None) -> float | None:
@@ -167,5 +170,10 @@ def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: 
 
 
 def _moved(moves: Iterable[SeenMove], result: str) -> str:
-    return ", ".join(f"{move.quantity} x{move.ratio:.2f}{' (of a whole CUDA graph)' if GRAPH_LAUNCHES[0] in move.operators else ''}"
+    return ", ".join(f"{move.quantity} x{move.ratio:.2f}{' (of the whole call)' if _is_whole(move) else ''}"
                      for move in moves if move.result == result)
+
+
+def _is_whole(move: SeenMove) -> bool:
+    """Said of some operators, seen of all."""
+    return move.quantity == TENSOR_CORES and not move.operators

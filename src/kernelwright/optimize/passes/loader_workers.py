@@ -8,7 +8,7 @@ from .conditions import first, needs_module
 from .shares import activity_of, at_most, worth
 
 MOST_WORKERS = 4
-"""As many as the rewrite starts at most."""
+"""As many as the rewrite starts at most: one a core, where there are fewer."""
 
 
 def _loading_pct(context: Context) -> float | None:
@@ -32,8 +32,8 @@ def _predict(context: Context) -> Prediction:
     said = at_most(waiting_pct, "waits for a DataLoader")
     if waiting_pct is None or said.gain is None:
         return said
-    workers = max(1, min(MOST_WORKERS, context.environment.cpu_threads))
-    return Prediction(f"{said.words}, shared among {workers} workers", (1.0, 100.0 / max(100.0 - waiting_pct, waiting_pct / workers)))
+    most = 100.0 / max(100.0 - waiting_pct, waiting_pct / MOST_WORKERS)
+    return Prediction(f"{said.words}, shared among {MOST_WORKERS} workers at most", (1.0, most))
 
 
 PASS = Pass(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import math
+import functools
+import io
 import os
-import tempfile
-import uuid
-import weakref
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from .trees import map_tensors
 from .twins import own_tensors, twin_of
 
 
@@ -29,60 +25,49 @@ def loader_workers(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: d
     slow = [loader for loader in loaders if loader.num_workers == 0 and not isinstance(loader.dataset, IterableDataset)]
     if not slow:
         raise NotImplementedError("not applicable: the model has no DataLoader of its own without workers")
-    prefix = f"batch-{uuid.uuid4().hex}-"
+    connects = may_connect()
 
     def with_workers(loader: Any) -> Any:
         batches = {"batch_sampler": loader.batch_sampler} if loader.batch_sampler is not None else {
             "batch_size": None, "sampler": loader.sampler}
         return DataLoader(loader.dataset, **batches, num_workers=min(4, os.cpu_count() or 1), persistent_workers=True,
-                          collate_fn=InFiles(loader.collate_fn, prefix), pin_memory=torch.cuda.is_available(), generator=loader.generator)
+                          multiprocessing_context="fork", collate_fn=loader.collate_fn if connects else Saving(loader.collate_fn),
+                          pin_memory=torch.cuda.is_available(), generator=loader.generator)
 
-    twin = twin_of(model, own_tensors(model) | {id(loader): with_workers(loader) for loader in slow})
-    weakref.finalize(twin, forget, prefix)  # also at exit
-    return twin
-
-
-def forget(prefix: str) -> None:
-    """Remove the files of batches that nobody took."""
-    for path in glob.glob(os.path.join(tempfile.gettempdir(), f"{prefix}*")):
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    return twin_of(model, own_tensors(model) | {id(loader): with_workers(loader) for loader in slow})
 
 
-class InFiles:
-    """A collate_fn whose batch leaves its worker in temporary files. Torch hands over descriptors, by a socket in the file system, which
-    confined processes may not connect to."""
+def may_connect() -> bool:
+    """Whether this process may connect to a socket in the file system, by which torch fetches the tensors of a worker's batch. A process
+    that a judge confines may not."""
+    with socket.socket(socket.AF_UNIX) as tried:
+        try:
+            tried.connect("/nowhere")
+        except PermissionError:
+            return False
+        except OSError:
+            return True
+    return True
 
-    def __init__(self, collate: Callable[[Any], Any], prefix: str) -> None:
-        self.collate, self.prefix = collate, prefix
+
+class Saving:
+    """A collate_fn whose batch goes through the worker's pipe as a whole: slower than torch's way, and without a socket."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
 
     def __call__(self, items: Any) -> Any:
-        return map_tensors(self._leaving, self.collate(items))
+        saved = io.BytesIO()
+        torch.save(self.collate(items), saved)
+        saved.seek(0)
+        return Saved(saved)
 
-    def _leaving(self, tensor: torch.Tensor) -> Any:
-        plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout is torch.strided
-        return Leaving(tensor.detach(), self.prefix) if plain and not tensor.is_quantized else tensor
 
+class Saved:
+    """Unpickled, it is the batch."""
 
-class Leaving:
-    """A tensor on the way out of a process: pickled, it is written to a file; unpickled, it is that file, mapped and without its name."""
-
-    def __init__(self, tensor: torch.Tensor, prefix: str) -> None:
-        self.tensor, self.prefix = tensor, prefix
+    def __init__(self, batch: io.BytesIO) -> None:
+        self.batch = batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self.tensor.numel():
-            return arrived, ("", self.tensor.dtype, tuple(self.tensor.shape))
-        handle, path = tempfile.mkstemp(prefix=self.prefix)
-        os.close(handle)
-        torch.from_file(path, shared=True, size=self.tensor.numel(), dtype=self.tensor.dtype).copy_(self.tensor.reshape(-1))
-        return arrived, (path, self.tensor.dtype, tuple(self.tensor.shape))
-
-
-def arrived(path: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """The tensor of a file, which is mapped and loses its name; an empty one has none."""
-    if not path:
-        return torch.empty(shape, dtype=dtype)
-    tensor = torch.from_file(path, shared=True, size=math.prod(shape), dtype=dtype).reshape(shape)
-    os.unlink(path)
-    return tensor
+        return functools.partial(torch.load, weights_only=False), (self.batch,)  # by the same program's worker
