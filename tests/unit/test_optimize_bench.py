@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import runpy
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,6 +167,17 @@ def test_kernelbench_problems_are_found_by_number_and_a_missing_one_is_named(tmp
     with pytest.raises(FileNotFoundError, match="form"):
         bench.problem(tmp_path, "../level1/1")
     assert [len(found) for found in bench.PROBLEMS.values()] == [10, 5, 5]
+
+
+def test_each_workload_beside_the_examples_runs_and_gives_the_same_twice():
+    known = load("optimize_table").WORKLOADS
+    beside = {name: path for name, path in known.items() if path.parent.name == "workloads"}
+    assert len(beside) >= 6 and "train_mlp_step" in known
+    for name, path in beside.items():
+        model, inputs = runpy.run_path(str(path))["get_model_and_input"](device="cpu")
+        with torch.no_grad():
+            one, two = model(inputs), model(inputs)
+        assert torch.equal(one, two) and one.isfinite().all() and one.std() > 0, name
 
 
 def test_an_unknown_example_or_precision_is_refused(capsys, tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from kernelwright.optimize.passes.loader_workers import MOST_WORKERS
 from kernelwright.probe.rewrites.graphed_training import graphed_training
 from kernelwright.probe.rewrites.keep_heap import keep_heap
 from kernelwright.probe.rewrites.loader_workers import loader_workers, may_connect
@@ -445,6 +446,12 @@ def test_what_goes_wrong_in_a_worker_is_said(connects, monkeypatch) -> None:
     fast = loader_workers(Whole(batch_size=3, collate_fn=breaks), (), {})
     with pytest.raises(ValueError, match="no such file"):
         fast(None)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (3, 3), (64, MOST_WORKERS)])
+def test_a_loader_has_a_worker_a_core_and_no_more_than_was_predicted(cores, workers, monkeypatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert loader_workers(Loads(batch_size=3), (), {}).loader.num_workers == workers
 
 
 def test_a_loader_that_has_workers_or_streams_is_left() -> None:
