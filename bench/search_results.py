@@ -27,6 +27,7 @@ from kernelwright.model.files import write_json_atomic, write_text_atomic
 FOLDER = page.ROOT / "docs" / "search-runs"
 RESULTS = page.ROOT / "docs" / "search-results.md"
 SETS = {"h200": ("examples", "H200"), "compiled-h200": ("examples, compiled", "H200"), "h100": ("examples", "H100"),
+        "beside-h200": ("beside the examples", "H200"),
         "kernelbench-h200": ("KernelBench", "H200"), "kernelbench-h100": ("KernelBench", "H100"),
         "cpu": ("small examples", "EPYC"), "cpu-xeon": ("small examples", "Xeon")}
 """File of rows -> (what was searched, the word of the device's name that tells it from others)."""
@@ -126,6 +127,14 @@ def _kernelbench() -> list[str]:
     return _matrix("Problem", columns, ("Again, equal", {row["workload"]: row.get("warm") or {} for row in columns[0][1]}))
 
 
+def _beside() -> list[str]:
+    """One line a workload and precision."""
+    lines = _head("Workload", "Precision", "Over the original", "Kept")
+    for (precision, _), rows in groups("beside-h200").items():
+        lines += [_line(row["workload"], precision, _gain(row), row["kept"]) for row in sorted(rows, key=lambda row: row["workload"])]
+    return lines
+
+
 def _cpu() -> list[str]:
     return _matrix("Small example", [(SETS[name][1], groups(name)["equal", 60.0]) for name in ("cpu", "cpu-xeon")])
 
@@ -157,7 +166,8 @@ def _minutes() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "sets": _sets, "examples": _examples, "end_to_end": _end_to_end, "kernelbench": _kernelbench, "minutes": _minutes, "cpu": _cpu}
+    "sets": _sets, "examples": _examples, "end_to_end": _end_to_end, "kernelbench": _kernelbench, "beside": _beside, "minutes": _minutes,
+    "cpu": _cpu}
 
 
 def _matrix(what: str, columns: Sequence[tuple[str, Sequence[Row]]], again: tuple[str, dict[str, Row]] | None = None) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernelwright.probe.rewrites.blas_library import blas_library
+from kernelwright.probe.rewrites.blas_library import WORTH_PCT, blas_library
 from kernelwright.probe.rewrites.cuda_graph import cuda_graph
 from kernelwright.probe.rewrites.cudnn_benchmark import cudnn_benchmark
 from kernelwright.probe.rewrites.graphed_training import graphed_training
@@ -249,7 +249,7 @@ def test_settings_of_libraries_hold_during_the_call_only() -> None:
     try:
         fast = blas_library(model, (x,), {})
     except NotImplementedError as reason:
-        assert "1% faster" in str(reason)
+        assert f"{WORTH_PCT}% faster" in str(reason)
     else:
         assert torch.allclose(fast(x), model(x), rtol=1e-3, atol=1e-4)
     assert before == (torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit, torch.backends.cuda.preferred_blas_library())
