@@ -29,6 +29,7 @@ from kernelwright.optimize import (
     waiting,
 )
 from kernelwright.optimize.stages import COUNTED_BUDGET_S
+from kernelwright.probe.rewrites.blas_library import WORTH_PCT
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = {
@@ -72,9 +73,11 @@ FACTS = {
         (r"at least (\d+) cores may be used and the machine has (\d+) GiB of free memory",
          (spare.LEAST_CORES, spare.LEAST_MEMORY_BYTES / 2**30)),
     ],
+    "docs/runtime-passes.md": [(r"keeps the faster one where it wins (\d+)% or more", (WORTH_PCT,))],
 }
 """Page -> phrases with numbers, and what the code has."""
 WORDS = [
+    ("docs/search.md", "a CUDA graph takes seven tenths of it", 1 - expected.WAITING_LEFT, 0.7),
     ("docs/search.md", "At least twelve trials in a row", strategy.PATIENCE, 12),
     ("docs/search.md", "once they took a quarter of the budget", strategy.PATIENCE_SHARE, 0.25),
     ("docs/search.md", "that takes five times what its kind took", timed.LIMIT_FACTOR, 5),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.model.activity import Activity, HostCopy
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import strategy
@@ -182,3 +183,38 @@ def test_without_a_gpu_what_is_expected_to_outdo_the_compiler_that_it_needs_come
     after = [*done, seen(2, *first.split("+"), speedup=1.01)]
     left = strategy.next_candidate(strategy.View(here, "equal", after), lambda item: item.name in compiled)
     assert left.name == (compiled - {first}).pop(), "the other comes next"
+
+
+WAITS = Activity(synchronization_count=2, host_copies=(HostCopy(direction="HtoD", memory="pageable", count=1, bytes=8, duration_ns=9),))
+"""A model that reads a value on the host and copies a table of its own from there."""
+
+
+def after(*done: Experiment, activity: Activity | None = WAITS) -> strategy.View:
+    idle = HERE.profile.timeline.model_copy(update={"activity": activity, "idle_share_pct": 70.0})
+    return strategy.View(replace(HERE, profile=HERE.profile.model_copy(update={"timeline": idle})), "equal", done)
+
+
+def captures(view: strategy.View) -> list[set[str]]:
+    return [set(item.passes) - {"no_grad", "cuda_graph"} for item in strategy.proposals(view) if "cuda_graph" in item.passes
+            and {"remove_syncs", "resident_constants"} & set(item.passes)]
+
+
+REFUSED = seen(1, "cuda_graph", speedup=None, reason="the call can't be captured")
+
+
+def test_a_call_that_cannot_be_captured_is_captured_without_what_is_in_the_way():
+    """On an H200 a model with an .item() and a table on the host spent its minute on the compiler; no pass for it was tried."""
+    both = {"remove_syncs", "resident_constants"}
+    assert captures(after(REFUSED)) == [both], "all at once"
+    assert strategy.next_candidate(after(REFUSED), lambda item: True).name == "remove_syncs+resident_constants+cuda_graph", "at once"
+    refused = seen(2, *both, "cuda_graph", speedup=None, reason="the model copies no tensor of its own from the host")
+    assert captures(after(REFUSED, refused)) == [{"remove_syncs"}, {"resident_constants"}], "then one of them"
+    on_top = captures(after(REFUSED, refused, seen(3, "remove_syncs", "cuda_graph", speedup=2.0)))
+    assert {"resident_constants"} not in on_top and {"remove_syncs", "compile_default"} in on_top, "what was captured is gone on from"
+
+
+def test_no_obstacle_is_looked_for_where_the_call_is_captured_or_none_is_in_the_profile():
+    assert captures(after(seen(1, "cuda_graph", speedup=1.4))) == [] == captures(after()), "as it is, or not known yet"
+    assert captures(after(REFUSED, activity=Activity())) == []
+    alone = seen(2, "remove_syncs", speedup=None, reason="no wait of the host that the result does not need")
+    assert captures(after(REFUSED, alone)) == [{"resident_constants"}], "what found nothing alone is none"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch._inductor
 
@@ -10,8 +12,10 @@ from kernelwright.model.activity import Activity, HostCopy, Synchronization
 from kernelwright.model.capture import ProbeEnvironment
 from kernelwright.model.profile import MemoryUse
 from kernelwright.model.workload import TensorSpec, WorkloadFacts
+from kernelwright.optimize.expected import modelled
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.base import GRAPH_LEVELS
+from kernelwright.optimize.passes.conditions import loading_share
 from kernelwright.optimize.passes.shares import half_empty_pct
 from kernelwright.optimize.plan import compatible
 from kernelwright.probe import rewrites
@@ -94,9 +98,34 @@ def test_workers_load_where_the_call_waits_for_a_loader(device: str) -> None:
     mostly = context(MATMUL, device=device, activity=Activity(data_loader_wait_ns=500_000, data_loader_idle_ns=500_000))
     assert CATALOGUE["loader_workers"].predict(mostly).gain == pytest.approx(
         (1.0, {"cuda": 4.0, "cpu": 4.8}[device]), rel=0.02), "four workers load all the time"
+    idle = [move for move in CATALOGUE["loader_workers"].predict(mostly).moves if move.quantity == "idle time"]
+    assert [(move.low, round(move.high, 2)) for move in idle] == ([(0.0, 0.5)] if device == "cuda" else []), "half of what waits, at least"
     hidden = context(MATMUL, device=device, activity=Activity(data_loader_wait_ns=400_000))
     assert why_not("loader_workers", hidden) == "waits for a DataLoader hold 0% of the measured time"
     assert why_not("loader_workers", context(MATMUL, device=device)) == "the profile shows no DataLoader inside a call"
+
+
+def half_idle(**of_loaders: int) -> Context:
+    """A call whose device stands by for half of its time, 1.2 ms in two steps."""
+    made = context(MATMUL, activity=Activity(**of_loaders))
+    timeline = made.profile.timeline.model_copy(update={"idle_share_pct": 50.0, "span_ns": 2 * made.profile.timeline.busy_ns})
+    return replace(made, profile=made.profile.model_copy(update={"timeline": timeline}))
+
+
+def test_waiting_for_a_loader_is_none_that_a_graph_or_fewer_launches_take() -> None:
+    free, half = half_idle(), half_idle(data_loader_wait_ns=400_000, data_loader_idle_ns=300_000)
+    assert loading_share(free) == 0 and loading_share(half) == pytest.approx(0.25)
+    for name in ("cuda_graph", "piecewise_graphs", "compile_reduce_overhead"):
+        both = [CATALOGUE[name].predict(one) for one in (free, half)]
+        assert [one.gain[1] for one in both] == pytest.approx([2.0, 1 / 0.75], rel=0.01), name
+        assert "25% for a DataLoader" in both[1].words and "DataLoader" not in both[0].words
+        assert [next(move.high for move in one.moves if move.quantity == "idle time") for one in both] == pytest.approx([0.5, 0.75]), \
+            "the loader's half of it stays"
+    graphs, workers = ([modelled(one, [name], lambda _name: None) for one in (free, half)] for name in ("cuda_graph", "loader_workers"))
+    assert graphs == pytest.approx([1 / 0.65, 1 / (0.5 + 0.25 + 0.3 * 0.25)], rel=0.01)
+    assert workers == pytest.approx([1.01, 1 / (0.75 + 0.25 - 0.134)], rel=0.01), "a call takes as long as what does not wait, at best"
+    both = modelled(half, ["cuda_graph", "loader_workers"], lambda _name: None)
+    assert both == pytest.approx(1 / (0.5 + 0.25 - 0.134 + 0.3 * 0.25), rel=0.01)
 
 
 def test_pieces_are_captured_only_where_the_whole_cannot_be() -> None:

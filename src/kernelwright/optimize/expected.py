@@ -18,7 +18,7 @@ from .budget import is_cheap, screen_estimate_s
 from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
 from .passes.base import Pass, Prediction
-from .passes.conditions import call_ns, copies_share, fusion_words, has_products, idle_share, recurrent
+from .passes.conditions import call_ns, copies_share, fusion_words, has_products, idle_share, loading_share, recurrent
 from .plan import GRAPHLESS, UNWRAP, Candidate, carrier_of
 from .view import View, always, incumbent
 
@@ -38,6 +38,8 @@ GUARDS_NS = 2e6
 A_LAUNCH_NS = 50e3
 """What the host may need for a launch, with all that torch and the model do between two (GPT-2 at TF32, H200: 126 launches in 4.6 ms,
 37 us each; in a graph 1.4 ms)."""
+LOADS = "loader_workers"
+"""Shortens the waiting for a DataLoader, and that alone does."""
 IN_A_KERNEL = "persistent_lstm"
 """With it no recurrent layer of the library is left."""
 LEAST_SHARE = 0.02
@@ -82,6 +84,8 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     names = sorted(names)
     passes = [CATALOGUE[name] for name in names]  # of those that say the same, one counts: always the same one
     work, waiting = _start(context, names)
+    loading = min(waiting, once(context, loading_share))
+    waiting -= loading
     said: set[str] = set()
     for item in passes:
         prediction = _said(context, item)
@@ -90,13 +94,14 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
         said.add(prediction.words)
         known, expected = shown(GRAPHLESS.get(item.name, item.name)), middle(prediction)  # what a mode's own graph gave counts below
         if known is None and any(move.quantity == IDLE for move in prediction.moves):
-            waiting = max(0.0, waiting - (1.0 - 1.0 / (expected or 1.0)))
+            gone = 1.0 - 1.0 / (expected or 1.0)
+            loading, waiting = (max(0.0, loading - gone), waiting) if item.name == LOADS else (loading, max(0.0, waiting - gone))
             continue
         work /= known if known is not None else expected or UNKNOWN_GAIN
     if any(item.one_launch and not (item.carrier and stays_out(context, names)) for item in passes):
         waiting = WAITING_LEFT * waiting + once(context, copies_share)
     whole_ns = once(context, call_ns) if any(item.one_launch and item.carrier for item in passes) else None
-    return 1.0 / max(LEAST_SHARE, work + waiting, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
+    return 1.0 / max(LEAST_SHARE, work + waiting + loading, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
 
 
 def _start(context: Context, names: Collection[str]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ that brought nothing, and a share of the budget with them, end the screening.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
@@ -100,6 +101,7 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
     found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
     found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view), *_called_directly(view)])
+    found += _freed_captures(view, passes)
     found += _casts_on_fastest(view) + _first_compiled(view)
     for level in view.allowed:
         found += _steps(view, level, passes)
@@ -204,6 +206,23 @@ def _called_directly(view: View) -> list[Candidate]:
         return []
     return [candidate([*best.passes, DIRECT], view.context, origin="step", parents=(best.name,),
                       dimension=CATALOGUE[DIRECT].dimension)]
+
+
+def _freed_captures(view: View, passes: Iterable[Pass]) -> list[Candidate]:
+    """Where the call can't be captured as it is: the CUDA graph with what takes such obstacles out, all of it first, then with one less
+    after another, until one can be captured."""
+    graph = view.row(GRAPH)
+    if graph is None or graph.status != "not_applicable":
+        return []
+    free = [item.name for item in passes if item.frees_capture]
+    for count in range(len(free), 0, -1):
+        items = [candidate([*some, GRAPH], view.context, origin="step", dimension=CATALOGUE[GRAPH].dimension)
+                 for some in combinations(free, count)]
+        if any(row is not None and memory.screened_speedup(row) for row in map(view.row, (one.name for one in items))):
+            return []
+        if left := still_open(view, items):
+            return left
+    return []
 
 
 def _casts_in_graph(view: View) -> list[Candidate]:

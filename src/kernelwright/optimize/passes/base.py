@@ -179,6 +179,8 @@ class Pass:
     """It casts inputs and outputs, and leaves that to the copies of a pass that copies_edges."""
     copies_edges: bool = False
     """It copies inputs in and outputs out, in any dtype."""
+    frees_capture: bool = False
+    """It takes out what a CUDA graph of the whole call can't hold: waits of the host, copies from its pageable memory."""
     sizes_in_graphs: bool = False
     """It captures stretches between the host's reads, each for one size."""
     takes: Takes = "one shape"

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+from ...diagnose.activity import idle_share_pct
 from ...model.profile import Operator
 from ...report.figures import in_unit
 from ...roofline.knowledge import bottlenecks
@@ -128,8 +129,9 @@ def launch_words(context: Context) -> Prediction:
     if timeline is None or timeline.idle_share_pct is None:
         return Prediction("removes launches; idle share not measured")
     idle = timeline.idle_share_pct
-    gain = (1.0, 100.0 / (100.0 - idle)) if idle < 100.0 else None
-    return Prediction(f"removes launches; the device idles {idle:.0f}% of the span", gain, (_less_idle(context, idle / 100.0),))
+    most = 1.0 - idle / 100.0 + loading_share(context)
+    gain = (1.0, 1.0 / most) if most > 0 else None
+    return Prediction(f"removes launches; {_idles(context, idle / 100.0)}", gain, (_less_idle(context, idle / 100.0),))
 
 
 def call_ns(context: Context) -> float | None:
@@ -166,14 +168,32 @@ def idle_share(context: Context) -> float | None:
     return max(0.0, 1.0 - timeline.busy_ns / timeline.steps / whole_ns) if timeline is not None and timeline.steps and whole_ns else None
 
 
+def loading_share(context: Context) -> float:
+    """Share of a call in which the device does nothing since a DataLoader is waited for, 0..1: fewer launches don't shorten that. 0 on a
+    CPU, and where it was not recorded."""
+    timeline = context.profile.timeline
+    activity = timeline.activity if timeline is not None and context.on_gpu else None
+    idle = idle_share(context)
+    if timeline is None or activity is None or idle is None:
+        return 0.0
+    return min(idle, idle_share_pct(timeline, activity.data_loader_idle_ns) / 100.0)
+
+
+def _idles(context: Context, idle: float) -> str:
+    """idle: share of a call, 0..1."""
+    loading = loading_share(context)
+    return f"the device idles {100 * idle:.0f}% of the span" + (f", {100 * loading:.0f}% for a DataLoader" if loading >= 0.01 else "")
+
+
 def graph_words(context: Context) -> Prediction:
     """Prediction for the whole call as one graph: the idle time can go, and the copies of inputs and outputs come."""
     idle, copies = idle_share(context), copies_share(context)
     if idle is None or idle >= 1.0:
         return launch_words(context)
-    words = f"one launch; the device idles {100 * idle:.0f}% of the span"
+    words = f"one launch; {_idles(context, idle)}"
     words += f", copies of inputs and outputs take {100 * copies:.0f}% of it" if copies >= 0.01 else ""
-    return Prediction(words, (1.0 / (1.0 + copies), 1.0 / (1.0 - idle + copies)), (_less_idle(context, idle),))
+    most = 1.0 / (1.0 - idle + loading_share(context) + copies)
+    return Prediction(words, (1.0 / (1.0 + copies), most), (_less_idle(context, idle),))
 
 
 def whole_graph_words(context: Context) -> Prediction:
@@ -185,10 +205,11 @@ def whole_graph_words(context: Context) -> Prediction:
 
 
 def _less_idle(context: Context, idle: float) -> Move:
-    """Half of the idle time at most is left, but what a replay leaves in any case. idle: share of a call, 0..1."""
-    whole_ns = call_ns(context)
+    """Half of the idle time at most is left, but what a replay leaves in any case; all of that in which a DataLoader is waited for. idle:
+    share of a call, 0..1."""
+    whole_ns, loading = call_ns(context), loading_share(context) / idle if idle else 0.0
     replay = REPLAY_IDLE_NS / max(idle * whole_ns, LEAST_IDLE_NS) if whole_ns else 0.0
-    return Move("idle time", 0.0, max(MOST_IDLE_LEFT, replay))
+    return Move("idle time", 0.0, max(MOST_IDLE_LEFT + (1.0 - MOST_IDLE_LEFT) * loading, replay))
 
 
 def recurrent(context: Context) -> bool:

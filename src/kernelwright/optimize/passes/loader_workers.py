@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...diagnose.activity import idle_share_pct, share_of_call_pct
 from .base import LAYER_FOLD, Context, Pass, Prediction
 from .conditions import first, needs_module
-from .shares import activity_of, at_most, worth
+from .shares import activity_of, at_most, less_waiting, worth
 
 MOST_WORKERS = 4
 """As many as the rewrite starts at most: one a core, where there are fewer."""
@@ -33,7 +33,7 @@ def _predict(context: Context) -> Prediction:
     if waiting_pct is None or said.gain is None:
         return said
     most = 100.0 / max(100.0 - waiting_pct, waiting_pct / MOST_WORKERS)
-    return Prediction(f"{said.words}, shared among {MOST_WORKERS} workers at most", (1.0, most))
+    return Prediction(f"{said.words}, shared among {MOST_WORKERS} workers at most", (1.0, most), less_waiting(context, waiting_pct))
 
 
 PASS = Pass(

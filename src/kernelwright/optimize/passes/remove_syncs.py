@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .base import LAYER_FOLD, Context, Move, Pass, Prediction
+from dataclasses import replace
+
+from .base import LAYER_FOLD, Context, Pass, Prediction
 from .conditions import first, needs_gpu, needs_module, not_yet_compiled
-from .shares import activity_of, at_most, waiting_pct
+from .shares import activity_of, at_most, less_waiting, waiting_pct
 
 
 def _refuse(context: Context) -> str | None:
@@ -14,12 +16,13 @@ def _refuse(context: Context) -> str | None:
 
 
 def _predict(context: Context) -> Prediction:
-    guess = at_most(waiting_pct(context), "idle time after waits of the host")
-    return Prediction(guess.words, guess.gain, (Move("idle time", 0.0, 0.9),)) if guess.gain else guess
+    waiting = waiting_pct(context)
+    guess = at_most(waiting, "idle time after waits of the host")
+    return replace(guess, moves=less_waiting(context, waiting)) if guess.gain else guess
 
 
 PASS = Pass(
     name="remove_syncs", layer=LAYER_FOLD, dimension="host",
-    training=False, refuse=_refuse, predict=_predict,
+    training=False, refuse=_refuse, predict=_predict, frees_capture=True,
     why="Values that only feed arithmetic stay on the device (.item(), x[mask].sum(), a trip to the host and back): no waiting.",
 )

@@ -9,8 +9,8 @@ from ...diagnose.activity import idle_share_pct
 from ...diagnose.common import all_kernels, call_share_pct, matching
 from ...model.activity import Activity
 from ...roofline.knowledge import bottlenecks
-from .base import Context, Prediction
-from .conditions import CONVOLUTIONS, NORMS, PRODUCTS, first, needs_gpu, needs_module, not_yet_compiled
+from .base import Context, Move, Prediction
+from .conditions import CONVOLUTIONS, NORMS, PRODUCTS, first, idle_share, needs_gpu, needs_module, not_yet_compiled
 
 LEAST_PCT = 5.0
 """Below this share of the time the best that a pass could do drowns in the judge's noise."""
@@ -77,6 +77,14 @@ def waiting_pct(context: Context) -> float | None:
     """Share of a call in which the device stood by after the host had waited for it."""
     activity, timeline = activity_of(context), context.seen.timeline
     return idle_share_pct(timeline, activity.synchronization_idle_ns) if activity is not None and timeline is not None else None
+
+
+def less_waiting(context: Context, share_pct: float | None) -> tuple[Move, ...]:
+    """Of the idle time, at least half of this share of a call goes. Nothing on a CPU, or where the idle time is not known."""
+    idle = idle_share(context)
+    if share_pct is None or not idle or not context.on_gpu:
+        return ()
+    return (Move("idle time", 0.0, 1.0 - min(1.0, share_pct / 100.0 / idle) / 2.0),)
 
 
 def upload_pct(context: Context) -> float | None:

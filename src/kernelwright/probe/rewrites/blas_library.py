@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+WORTH_PCT = 3
+"""Less may be noise, and the next process would choose otherwise."""
+
 
 def blas_library(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
     """The model under the faster setting of torch.backends.cuda.preferred_blas_library, measured here, set during the call only."""
@@ -40,6 +43,6 @@ def blas_library(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     usual = prefer()
     times = {library: milliseconds(under(library)) for library in ("cublas", "cublaslt")}
     best = min(times, key=lambda library: times[library])
-    if times[best] >= 0.97 * milliseconds(under(usual)):  # less may be noise, and the next process would choose otherwise
-        raise NotImplementedError("not applicable: neither library is 3% faster than the present choice")
+    if times[best] >= (1.0 - WORTH_PCT / 100.0) * milliseconds(under(usual)):
+        raise NotImplementedError(f"not applicable: neither library is {WORTH_PCT}% faster than the present choice")
     return under(best)
