@@ -122,9 +122,13 @@ def _silent(runs: Sequence[Run]) -> list[str]:
     rows = [row for run in runs for row in run.rows]
     screened = {name for row in rows if row.screen is not None and row.screen.speedup is not None for name in row.passes}
     ranged = {one.name for row in rows for one in row.prediction if one.gain is not None}
-    lines = [f"{head}: {', '.join(f'`{name}`' for name in names)}." for head, names in (
-        ("Never timed in these searches (they found nothing to change, or no time)", sorted(CATALOGUE.keys() - screened)),
-        ("Timed, and without a range in any of them", sorted((CATALOGUE.keys() & screened) - ranged))) if names]
+    alone = {one.name for run in runs for one in realised(run.rows) if one.context != "combination"}
+    timed = CATALOGUE.keys() & screened
+    lines = [f"{head}: {', '.join(f'`{name}`' for name in sorted(names))}." for head, names in (
+        ("Never timed in these searches (they found nothing to change, or no time)", CATALOGUE.keys() - screened),
+        ("Timed, and without a range in any of them", timed - ranged),
+        ("With a range, and in no row above (timed in combinations alone, beside what they need, or not decided)", timed & ranged - alone),
+    ) if names]
     return [line for one in lines for line in (one, "")]
 
 

@@ -449,6 +449,16 @@ def test_weights_that_are_not_copied_may_be_replaced(tmp_path: Path, workload: P
     assert torch.equal(fast(x)["y"], model(x)["y"]) and "read at each call" in module.__doc__
 
 
+@pytest.mark.parametrize(("names", "words"), [
+    (("resident_constants",), "read at each call"), (("remove_syncs", "cuda_graph"), "changes in place are seen"),
+    (("remove_syncs", "resident_constants", "cuda_graph"), "The weights are copied: after a change in place"),
+])
+def test_in_a_graph_nobody_looks_whether_the_hosts_tensors_have_changed(workload: Path, names: tuple[str, ...], words: str) -> None:
+    """A buffer on the host keeps its address when it is changed, and a replay has the copy of what it was."""
+    text = source(workload, names)
+    assert words in text and ("version_of" in text) == ("copied" in words)
+
+
 def test_a_training_step_is_timed_against_the_original_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "layout_workload.py"
     path.write_text(TRAINING.replace("def forward(self, x):", """def forward(self, x):

@@ -130,6 +130,10 @@ def test_waiting_that_goes_is_worth_more_the_less_work_the_others_leave():
     assert in_the_whole(graph, [graph, products]) == pytest.approx((1.0, 1.14 * 3.7)) and in_the_whole(graph, [graph, silent]) is None
     same = products.model_copy(update={"name": "same"})
     assert in_the_whole(graph, [graph, products, same]) == pytest.approx((1.0, 1.14 * 3.7)), "the same time can't go twice"
+    loads = PassPrediction(name="loads", words="batches", gain=(1.0, 2.0), moves=(ExpectedMove(quantity=IDLE, low=0.0, high=0.9),))
+    assert in_the_whole(graph, [graph, loads]) == pytest.approx((1.0, 1.14 * 2.0)), "nor is there other waiting left"
+    assert in_the_whole(loads, [graph, loads]) == pytest.approx((1.0, 2.0 * 1.14))
+    assert in_the_whole(graph, [graph, loads, loads.model_copy(update={"name": "silent", "words": "x", "gain": None})]) is None
     before, after = waiting(250.0, 12.0), waiting(80.0, 5.0)
     assert [one.result for one in check([products, graph], before, after, {"graph": 2.7})][1] == "confirmed"
     assert check([graph], before, after, {"graph": 2.7})[0].words == "gains 2.70x, more than predicted"

@@ -32,6 +32,7 @@ from kernelwright.optimize.passes.conditions import call_ns, copies_share, graph
 from kernelwright.optimize.plan import candidate
 from kernelwright.optimize.screen import Ask
 from kernelwright.optimize.shown import STRICT_FLOAT32
+from kernelwright.optimize.waiting import NOT_LOOKED_FOR
 from optimizing import Context, FakeStages, a_workload, environment, facts, rows, run, verdict  # noqa: F401 a fixture
 
 Spec = tuple[tuple[int, ...], str]
@@ -687,6 +688,16 @@ def test_what_was_not_begun_and_what_was_not_judged_is_said_once(workload):
     assert "was screened at 2.94x" in report and "the screen ranks and proves nothing" in report and "Not begun with" in report
     table = report.split("## All experiments")[1].split("Not applicable")[0]
     assert "| not begun |" not in table, "the list is no candidate"
+
+
+def test_a_long_search_says_of_no_pass_that_it_tried_on_another_that_it_had_no_time(workload):
+    outcome = run(workload, Stages(SEVEN["mlp"]), budget_s=2000.0)
+    tried = [set(row.passes) for row in rows(outcome).values() if row.screen is not None]
+    left = {one["candidate"]: one for one in json.loads((outcome.out_dir / "next.json").read_text())}
+    assert not [name for name, one in left.items() if any(set(one["passes"]) - {"no_grad", "compile_default"} <= own for own in tried)]
+    assert "cuda_graph" in outcome.kept, "which what spares the host's launches is not put on"
+    assert left["inductor_cpp_wrapper+compile_default"]["why_not_begun"] == NOT_LOOKED_FOR
+    assert not [name for name, one in left.items() if "s for its screen" in one["why_not_begun"]], "there was the time for all"
 
 
 def test_small_gains_of_cheap_passes_hold_no_time_back_that_a_compilation_needs(workload, monkeypatch):

@@ -11,10 +11,12 @@ from kernelwright.model.activity import Activity, HostCopy
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import strategy
+from kernelwright.optimize.expected import hope
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.passes.base import Prediction
-from kernelwright.optimize.plan import LADDER, candidate
-from kernelwright.probe.rewrites import graphs
+from kernelwright.optimize.plan import LADDER, candidate, first_round
+from kernelwright.optimize.waiting import not_tried
+from kernelwright.probe.rewrites import cuda_graph, graphs
 from optimizing import CONVOLUTIONAL, context
 
 HERE = context(operators=(*CONVOLUTIONAL, "aten::addmm", "aten::relu", "aten::bmm", "aten::_softmax", "aten::mul"))
@@ -199,7 +201,7 @@ def captures(view: strategy.View) -> list[set[str]]:
             and {"remove_syncs", "resident_constants"} & set(item.passes)]
 
 
-REFUSED = seen(1, "cuda_graph", speedup=None, reason="the call can't be captured")
+REFUSED = seen(1, "cuda_graph", speedup=None, reason="not applicable: the call can't be captured (CUDA error)")
 
 
 def test_a_call_that_cannot_be_captured_is_captured_without_what_is_in_the_way():
@@ -211,6 +213,29 @@ def test_a_call_that_cannot_be_captured_is_captured_without_what_is_in_the_way()
     assert captures(after(REFUSED, refused)) == [{"remove_syncs"}, {"resident_constants"}], "then one of them"
     on_top = captures(after(REFUSED, refused, seen(3, "remove_syncs", "cuda_graph", speedup=2.0)))
     assert {"resident_constants"} not in on_top and {"remove_syncs", "compile_default"} in on_top, "what was captured is gone on from"
+    freed, ahead = seen(3, "remove_syncs", "cuda_graph", speedup=2.0), seen(4, "compile_default", speedup=3.0)
+    assert {"remove_syncs", "compile_default"} in captures(after(REFUSED, refused, freed, ahead))
+
+
+def test_casts_are_tried_in_the_graph_that_was_captured_without_what_was_in_the_way():
+    freed = seen(2, "remove_syncs", "resident_constants", "cuda_graph", speedup=3.0)
+    for level in ("tf32", "bf16"):
+        view = replace(after(REFUSED, freed), precision=level)
+        found = strategy.next_candidate(view, lambda item: True)
+        assert {"remove_syncs", "resident_constants", "cuda_graph"} < set(found.passes) and found.precision == level, found.name
+    assert not strategy._casts_in_graph(replace(after(REFUSED), precision="bf16"))
+
+
+def test_a_graph_that_something_else_kept_from_being_captured_is_given_up():
+    odd = seen(1, "cuda_graph", speedup=None, reason="not applicable: the call changes its inputs in place")
+    assert captures(after(odd)) == [] and strategy.UNCAPTURED in Path(cuda_graph.__file__).read_text()
+
+
+def test_a_capture_without_obstacles_is_held_against_the_best_so_far():
+    ahead = seen(2, "compile_default", speedup=20.0)
+    assert [one for one in captures(after(REFUSED, ahead)) if one == {"remove_syncs", "resident_constants"}]
+    (freed,) = [item for item in strategy.proposals(after(REFUSED, ahead)) if item.name == "remove_syncs+resident_constants+cuda_graph"]
+    assert hope(after(REFUSED, ahead), freed).ratio < 0.2 and hope(after(REFUSED), freed).ratio > 1.5
 
 
 def test_no_obstacle_is_looked_for_where_the_call_is_captured_or_none_is_in_the_profile():
@@ -218,3 +243,15 @@ def test_no_obstacle_is_looked_for_where_the_call_is_captured_or_none_is_in_the_
     assert captures(after(REFUSED, activity=Activity())) == []
     alone = seen(2, "remove_syncs", speedup=None, reason="no wait of the host that the result does not need")
     assert captures(after(REFUSED, alone)) == [{"resident_constants"}], "what found nothing alone is none"
+
+
+def test_a_pass_that_was_tried_on_top_of_another_was_begun():
+    """A search that ended by itself after a quarter of its budget said of five passes that a screen takes 6 s, and that 418 s are left."""
+    late = seen(3, "freeze_weights", "inductor_fuse_more", "compile_default", speedup=1.2).model_copy(update={"status": "out_of_budget"})
+    idle = seen(4, "freeze_weights", "fuse_linear_activation", "compile_default", speedup=None, reason=strategy.IDLE)
+    view = strategy.View(HERE, "equal", [seen(1, "freeze_weights", "direct_calls", "compile_default", speedup=1.3), late, idle,
+                                         seen(5, "compile_reduce_overhead", speedup=1.1)])
+    left = {item.name for item in not_tried(view, first_round(HERE, "equal"))}
+    assert not {"direct_calls+compile_default", "freeze_weights+compile_default", "fuse_linear_activation+compile_default",
+                "compile_default", "compile_reduce_overhead"} & left
+    assert {"inductor_fuse_more+compile_default", "compile_max_autotune", "cuda_graph", "fuse_norms+compile_default"} <= left

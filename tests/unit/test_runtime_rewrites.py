@@ -289,6 +289,23 @@ def test_a_model_that_writes_its_own_state_is_not_traced(write) -> None:
     assert traced_call(Counts(lambda count: torch.zeros(2).fill_(1)), (torch.ones(2),), {}) is not None
 
 
+class LoadsInItsCall(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loader = torch.utils.data.DataLoader([torch.ones(3), torch.ones(3)], batch_size=2)
+
+    def forward(self, x):
+        return torch.cat([batch * x for batch in self.loader])
+
+
+def test_what_a_model_loads_in_its_call_is_no_constant() -> None:
+    """It was loaded once while tracing, and every call had those batches."""
+    model = LoadsInItsCall()
+    with pytest.raises(NotImplementedError, match="DataLoader"):
+        traced_call(model, (torch.ones(3),), {})
+    assert model(torch.ones(3)).shape == (2, 3), "a loader loads again afterwards"
+
+
 def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:
     model, x = on_meta()
     with mock.patch.object(torch.cuda, "mem_get_info", lambda: (1 << 20, 1 << 21)):

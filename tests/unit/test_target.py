@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from kernelwright.model.errors import BadInput
-from kernelwright.pipeline.target import resolve_target
+from kernelwright.pipeline.target import refuse_script, resolve_target
 
 
 @pytest.fixture
@@ -84,3 +84,15 @@ def test_the_project_may_ask_for_clocks(project):
         file.write_text(f"clocks: {wrong}\n{plain}")
         with pytest.raises(BadInput, match="`clocks:` is"):
             resolve_target("softmax", None, {}, None, start=project)
+
+
+def test_of_a_file_that_is_no_valid_python_the_line_is_told_not_that_it_is_a_script(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text("import torch\n\ndef f(:\n    pass\n")
+    with pytest.raises(BadInput) as caught:
+        refuse_script(resolve_target(str(file), None, {}, None), "optimize")
+    assert caught.value.code == "syntax_error" and str(caught.value.where) == f"{file}:3" and "invalid syntax" in caught.value.line()
+    file.write_text("print('a script')\n")
+    with pytest.raises(BadInput) as caught:
+        refuse_script(resolve_target(str(file), None, {}, None), "optimize")
+    assert caught.value.code == "script_not_taken"

@@ -83,9 +83,7 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     """Speed-up over the original that these passes together are expected to have."""
     names = sorted(names)
     passes = [CATALOGUE[name] for name in names]  # of those that say the same, one counts: always the same one
-    work, waiting = _start(context, names)
-    loading = min(waiting, once(context, loading_share))
-    waiting -= loading
+    work, waiting, loading = _start(context, names)
     said: set[str] = set()
     for item in passes:
         prediction = _said(context, item)
@@ -93,9 +91,11 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
             continue  # the graph counts below; taking torch.compile off above; the same time can't go twice
         said.add(prediction.words)
         known, expected = shown(GRAPHLESS.get(item.name, item.name)), middle(prediction)  # what a mode's own graph gave counts below
+        if item.name == LOADS:
+            loading = max(0.0, loading - (1.0 - 1.0 / (known or expected or 1.0)))
+            continue
         if known is None and any(move.quantity == IDLE for move in prediction.moves):
-            gone = 1.0 - 1.0 / (expected or 1.0)
-            loading, waiting = (max(0.0, loading - gone), waiting) if item.name == LOADS else (loading, max(0.0, waiting - gone))
+            waiting = max(0.0, waiting - (1.0 - 1.0 / (expected or 1.0)))
             continue
         work /= known if known is not None else expected or UNKNOWN_GAIN
     if any(item.one_launch and not (item.carrier and stays_out(context, names)) for item in passes):
@@ -104,15 +104,16 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
     return 1.0 / max(LEAST_SHARE, work + waiting + loading, COMPILERS_GRAPH_NS / whole_ns if whole_ns else 0.0)
 
 
-def _start(context: Context, names: Collection[str]) -> tuple[float, float]:
-    """Work and waiting of what these passes begin with, of a call of the original: that, or the model without its own torch.compile where
-    they put no other in its place."""
+def _start(context: Context, names: Collection[str]) -> tuple[float, float, float]:
+    """Work, waiting and waiting for a DataLoader of what these passes begin with, of a call of the original: that, or the model without
+    its own torch.compile where they put no other in its place."""
     bare = context.uncompiled if UNWRAP in names and carrier_of(names) is None else None
     of = replace(context, profile=bare, uncompiled=None) if bare is not None else context
     idle = min(max(once(of, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
     before, after = once(context, call_ns), once(of, call_ns)
     whole = after / before if before and after else 1.0
-    return whole * (1.0 - idle), whole * idle
+    loading = min(idle, once(of, loading_share))
+    return whole * (1.0 - idle), whole * (idle - loading), whole * loading
 
 
 def stays_out(context: Context, names: Iterable[str]) -> bool:
@@ -188,7 +189,8 @@ def hope(view: View, item: Candidate) -> Hope:
         speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
     best = fastest(view)
     known = memory.screened_speedup(best) if best is not None else None
-    alone = not item.parents and is_cheap(item.passes) and not (best is not None and set(item.passes) <= set(best.passes))
+    freed = is_graphed(item.passes) and any(CATALOGUE[name].frees_capture for name in item.passes)
+    alone = not item.parents and not freed and is_cheap(item.passes) and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known
     seconds, _ = screen_estimate_s(item.passes, view.rows, view.costs, has_products=once(view.context, has_products))
     return Hope(speedup, ratio, math.log(max(ratio, 1e-9)) / seconds)

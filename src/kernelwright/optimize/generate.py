@@ -157,9 +157,10 @@ def grad_mode(facts: WorkloadFacts) -> str:
 
 def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
     """How the result depends on the weights: "live" (read at each call), "fixed" (their addresses), "copied" (their values)."""
-    if not facts.needs_gradients and any(item.copies_weights for item in passes):
+    fixed = any(item.fixes_addresses for item in passes)
+    if not facts.needs_gradients and any(item.copies_weights or (fixed and item.copies_constants) for item in passes):
         return "copied"
-    return "fixed" if any(item.fixes_addresses for item in passes) else "live"
+    return "fixed" if fixed else "live"
 
 
 def _literal(value: ParamValue) -> str:

@@ -53,17 +53,22 @@ def _may_add(one: PassPrediction, predictions: Sequence[PassPrediction]) -> bool
 def _of_others(one: PassPrediction, predictions: Sequence[PassPrediction]) -> float:
     """The least factor of the device's work that the other kept passes say they leave: both profiles see all passes at once. 0 where one of
     them gives no number."""
-    others = [other for other in predictions if other.name != one.name and not any(move.quantity == IDLE for move in other.moves)]
+    others = [other for other in predictions if other.name != one.name and not _is_idle(other)]
     return math.prod(0.0 if gain is None else 1.0 / max(gain[1], 1.0) for gain in gains_once(others))
 
 
 def in_the_whole(one: PassPrediction, predictions: Sequence[PassPrediction]) -> tuple[float, float] | None:
-    """The range of what a pass gives beside the others that were kept. What takes idle time away gives the more there, the less work the
-    others leave the device: the waiting is as long, of a shorter call. None where that can't be told."""
-    if one.gain is None or not any(move.quantity == IDLE for move in one.moves):
+    """The range of what a pass gives beside the others that were kept. What takes idle time away gives the more there, the less the others
+    leave of the call: its waiting is as long, of a shorter one. None where that can't be told."""
+    if one.gain is None or not _is_idle(one):
         return one.gain
-    left = _of_others(one, predictions)
+    waits = gains_once(other for other in predictions if other.name != one.name and _is_idle(other) and other.words != one.words)
+    left = _of_others(one, predictions) - sum(1.0 if gain is None else 1.0 - 1.0 / max(gain[1], 1.0) for gain in waits)
     return (one.gain[0], one.gain[1] / left) if left > 0 else None
+
+
+def _is_idle(one: PassPrediction) -> bool:
+    return any(move.quantity == IDLE for move in one.moves)
 
 
 def gains_once(predictions: Iterable[PassPrediction]) -> list[tuple[float, float] | None]:

@@ -25,7 +25,7 @@ from .search import NO_COMPILER, Status, file_name, line_of
 from .state import utc_now
 from .timed import LIMIT_FACTOR, TimedSearch, is_open
 from .view import View, incumbent
-from .waiting import Waiting, looked_no_further, waiting
+from .waiting import NOT_LOOKED_FOR, Waiting, looked_no_further, not_tried, waiting
 
 HOPELESS = 0.5
 """Timing ends early below this share of the best speed-up at the same precision."""
@@ -155,13 +155,15 @@ class ScreenedSearch(TimedSearch):
         own doing."""
         view, done = self.view(), self._finished()
         proposed = strategy.proposals(view, whole=True) if self._screens() else self._combinations(done)
-        singles = strategy.still_open(view, [item for item in first_round(self.context, self.precision) if view.row(item.name) is None])
+        singles = strategy.still_open(view, not_tried(view, first_round(self.context, self.precision)))
         items = {item.name: item for item in (*singles, *proposed) if item.name not in done and self.why_not(item) is None}
         why = ended or self.stopped or looked_no_further(view)
+        looked_for = {item.name for item in strategy.proposals(view)} if self._screens() else items.keys()
 
         def why_not_begun(item: Candidate) -> str:
             row = view.row(item.name)
-            return (row.reason if row is not None else "") or why or self._why_not_begun(item, done)[1]
+            return (row.reason if row is not None else "") or why or (
+                self._why_not_begun(item, done)[1] if item.name in looked_for else NOT_LOOKED_FOR)
 
         return waiting(view, items.values(), why_not_begun)
 

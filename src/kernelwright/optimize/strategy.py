@@ -57,6 +57,8 @@ DIRECT = "direct_calls"
 RESCUE = "rescue"
 FOR_REWRITES = ("freeze_weights", "cudnn_benchmark", "blas_library")
 """Settings that change what later rewrites see (frozen weights are constants), or which kernels they are measured against."""
+UNCAPTURED = "the call can't be captured"
+"""In the reason of such a candidate (probe/rewrites/cuda_graph.py)."""
 IDLE = "found nothing to change in the compiled graphs"
 """In the reason of such a candidate (probe/rewrites/graphs.py)."""
 NO_PRIOR = 1e-6
@@ -191,7 +193,8 @@ def _own_graphs(view: View) -> list[Candidate]:
     best = fastest(view)
     if best is None or not waits_for_host(view, best) or stays_out(view.context, best.passes) or not _is_graph_usable(view):
         return []
-    return [candidate(joined(best.passes, GRAPH), view.context, origin="step", parents=(best.name,), dimension=CATALOGUE[GRAPH].dimension)]
+    return [candidate(_captured(view, best.passes), view.context, origin="step", parents=(best.name,),
+                      dimension=CATALOGUE[GRAPH].dimension)]
 
 
 def _called_directly(view: View) -> list[Candidate]:
@@ -201,7 +204,7 @@ def _called_directly(view: View) -> list[Candidate]:
     if best is None or carrier_of(best.passes) is None or {DIRECT, AUTOCAST} & set(best.passes) or not waits_for_guards(view, best) \
             or not any(item.name == DIRECT for item in _usable(view)) or not compatible([*best.passes, DIRECT]):
         return []
-    in_graph = candidate([*best.passes, GRAPH], view.context).name
+    in_graph = candidate(_captured(view, best.passes), view.context).name
     if _is_graph_usable(view) and compatible([*best.passes, GRAPH]) and view.row(in_graph) is None:
         return []
     return [candidate([*best.passes, DIRECT], view.context, origin="step", parents=(best.name,),
@@ -212,17 +215,40 @@ def _freed_captures(view: View, passes: Iterable[Pass]) -> list[Candidate]:
     """Where the call can't be captured as it is: the CUDA graph with what takes such obstacles out, all of it first, then with one less
     after another, until one can be captured."""
     graph = view.row(GRAPH)
-    if graph is None or graph.status != "not_applicable":
+    if graph is None or UNCAPTURED not in graph.reason or _freed(view) is not None:
         return []
-    free = [item.name for item in passes if item.frees_capture]
+    free = sorted(item.name for item in passes if item.frees_capture)
     for count in range(len(free), 0, -1):
-        items = [candidate([*some, GRAPH], view.context, origin="step", dimension=CATALOGUE[GRAPH].dimension)
-                 for some in combinations(free, count)]
-        if any(row is not None and memory.screened_speedup(row) for row in map(view.row, (one.name for one in items))):
-            return []
-        if left := still_open(view, items):
+        if left := still_open(view, [candidate([*some, GRAPH], view.context, origin="step", dimension=CATALOGUE[GRAPH].dimension)
+                                     for some in combinations(free, count)]):
             return left
     return []
+
+
+def _freed(view: View) -> Experiment | None:
+    """The CUDA graph that needs no more than some of them, and that was captured."""
+    found = [row for row in view.rows if GRAPH in row.passes and _own(row.passes) != {GRAPH} and not _is_bad(row)
+             and memory.screened_speedup(row) and all(CATALOGUE[name].frees_capture for name in _own(row.passes) - {GRAPH})]
+    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+
+
+def _capture(view: View) -> tuple[str, ...]:
+    """What a CUDA graph of the whole call is made of: itself, with what took the obstacles out where it was captured so. () where it can't
+    be had."""
+    if CATALOGUE[GRAPH].refusal(view.context) is not None:
+        return ()
+    if not _refuted(view, GRAPH):
+        return (GRAPH,)
+    freed = _freed(view)
+    return tuple(sorted(_own(freed.passes))) if freed is not None else ()
+
+
+def _captured(view: View, passes: Iterable[str]) -> list[str]:
+    """These passes in that graph."""
+    found = list(passes)
+    for name in _capture(view):
+        found = found if name in found else joined(found, name)
+    return found
 
 
 def _casts_in_graph(view: View) -> list[Candidate]:
@@ -301,7 +327,7 @@ def _casts_on_fastest(view: View) -> list[Candidate]:
     if mode is not None:
         rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
     seen = [(name, memory.screened_speedup(row) or 1.0) for row in view.rows if row.screen is not None
-            for name in CASTS & set(row.passes) if _own(row.passes) <= {name, GRAPH}]
+            for name in CASTS & set(row.passes) if _own(row.passes) <= {name, GRAPH, *_capture(view)}]
     casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
     usable = [item for item in _usable(view) if item.name in casts and item.precision == view.precision]
     # That a cast gained nothing in a graph alone says little of what it gains beside a kernel of one's own.
@@ -371,7 +397,7 @@ def _refuted(view: View, name: str) -> bool:
     alone = view.row(_single(view, CATALOGUE[name]).name)
     if alone is not None and not says_little(alone):
         return _is_bad(alone)
-    graph, both = view.row(GRAPH), view.row(_graphed(view, CATALOGUE[name]).name) if name != GRAPH else None
+    graph, both = view.row(GRAPH), view.row(candidate([name, GRAPH], view.context).name) if name != GRAPH else None
     if both is not None and graph is not None and not _is_bad(graph) and both.status == "not_applicable" and not says_little(both):
         return True
     tried = [row for row in view.rows if row.parents and name in _added(view, row) <= {name, *CATALOGUE[name].opened_by}
@@ -400,13 +426,18 @@ def _single(view: View, item: Pass) -> Candidate:
 
 def _graphed(view: View, item: Pass) -> Candidate:
     """The pass in a CUDA graph of the whole call."""
-    parent = (GRAPH,) if view.row(GRAPH) is not None else ()
-    return candidate([item.name, GRAPH], view.context, origin="step", parents=parent, dimension=item.dimension)
+    graph = _graph(view)
+    return candidate([item.name, *graph.passes], view.context, origin="step", parents=(graph.name,) if view.row(graph.name) else (),
+                     dimension=item.dimension)
+
+
+def _graph(view: View) -> Candidate:
+    """A CUDA graph of the whole call and nothing else."""
+    return candidate(_capture(view) or (GRAPH,), view.context)
 
 
 def _is_graph_usable(view: View) -> bool:
-    graph = CATALOGUE[GRAPH]
-    return graph.refusal(view.context) is None and not _refuted(view, GRAPH)
+    return bool(_capture(view))
 
 
 def _pays_in_graph(view: View, item: Pass) -> bool:
@@ -449,7 +480,7 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
     the pass shortens the device's work; and the CUDA graph of the whole call with one pass more."""
     best = incumbent(view, level)
     base = best or (incumbent(view, "equal") if level != "equal" else None)
-    graph = view.row(GRAPH)
+    graph = view.row(_graph(view).name)
     on_graph = graph if graph is not None and base is not graph and _is_graph_usable(view) and memory.screened_speedup(graph) else None
     found = []
     for item in passes:
@@ -475,8 +506,9 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
     if item.opened_by and _rewrites(ways[0]) in _idle(view):
         opened = [joined(base.passes, opener) for opener in _openers(view, item)]
         ways = [joined(names, item.name) for names in opened if _rewrites(names) not in _idle(view)]  # one that is idle opens nothing
-    graphed = [[*names, GRAPH] for names in ways if GRAPH not in names and compatible([*names, GRAPH])]
-    if graphed and _is_graph_usable(view) and _shortens(view, item):
+    capture = _capture(view)
+    graphed = [[*{*names, *capture}] for names in ways if GRAPH not in names and compatible([*names, *capture])]
+    if graphed and capture and _shortens(view, item):
         ways += graphed
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
             if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
@@ -491,10 +523,11 @@ def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) ->
     """Whether this pass was added to another candidate of this precision under the same compile mode, in a CUDA graph or not as here, and
     gained nothing: it would hardly here. That it found nothing says nothing of it beside what brings together what it looks for."""
     runs, openers = (carrier_of(passes), is_graphed(passes)), CATALOGUE[name].opened_by & set(passes)
+    beside = {GRAPH, *_capture(view)} - {name}
     for row in view.rows:
         if IDLE in row.reason and openers - set(row.passes):
             continue
-        if row.parents and row.precision == level and name in row.passes and _added(view, row) in ({name}, {name, GRAPH}) \
+        if row.parents and row.precision == level and name in row.passes and _added(view, row) - beside == {name} \
                 and (carrier_of(row.passes), is_graphed(row.passes)) == runs and row.screen is not None:
             parent = view.row(row.parents[0])
             own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else None

@@ -9,10 +9,12 @@ from ..model.base import Record
 from ..model.files import write_json_atomic
 from . import strategy
 from .expected import hoped
-from .plan import Candidate
+from .plan import UNWRAP, Candidate, carrier_of
 from .view import View
 
 NEXT_FILE = "next.json"
+NOT_LOOKED_FOR = "the search puts it on nothing that is ahead"
+"""Why a pass was not begun that applies, whatever the time."""
 MOST_WAITING = 100
 """Entries of the file, what is expected to be fastest first."""
 
@@ -34,6 +36,18 @@ def waiting(view: View, items: Iterable[Candidate], why: Callable[[Candidate], s
     found = [Waiting(candidate=item.name, passes=item.passes, expected_speedup=round(hope.speedup, 3), dimension=item.dimension,
                      why_not_begun=why(item)) for item, hope in hoped(view, items)]
     return sorted(found, key=lambda one: (-one.expected_speedup, one.candidate))
+
+
+def not_tried(view: View, singles: Iterable[Candidate]) -> list[Candidate]:
+    """Of candidates of one pass each, those whose pass was in no candidate that was screened: on top of another it has shown enough."""
+    tried = [set(row.passes) for row in view.rows if row.screen is not None and row.status != "out_of_budget"]
+    return [item for item in singles if view.row(item.name) is None and not any(_own(item) <= passes for passes in tried)]
+
+
+def _own(item: Candidate) -> set[str]:
+    """Its passes without what carries them; of a compile mode that mode."""
+    passes = set(item.passes) - {"no_grad", UNWRAP}
+    return passes - {carrier_of(item.passes)} or passes
 
 
 def looked_no_further(view: View) -> str:

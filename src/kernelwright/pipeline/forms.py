@@ -27,6 +27,17 @@ def is_script(file: Path) -> bool:
     return "get_model_and_input" not in names and not ("get_inputs" in names and names & {"Model", "VERSIONS"})
 
 
+def syntax_fault(file: Path) -> tuple[int, str] | None:
+    """(line, what is wrong there) of a file that this interpreter can't parse; None where it can, or can't read it."""
+    try:
+        ast.parse(file.read_bytes()[:MAX_SOURCE_BYTES])
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return None
+    return None
+
+
 def bound_names(file: Path) -> set[str]:
     """Names bound at module level; those of `from x import *` where x is a file beside this one. Empty for what can't be read."""
     names: set[str] = set()

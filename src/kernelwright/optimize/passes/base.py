@@ -169,6 +169,8 @@ class Pass:
     copies_weights: bool = False
     """It works on copies of weights; for a training step and a call that runs a backward pass, where gradients must land in the model's
     own, it changes those in place."""
+    copies_constants: bool = False
+    """It keeps copies of tensors on the host, and looks at each call whether these have changed: in a CUDA graph's replay nobody looks."""
     fixes_addresses: bool = False
     measures: bool = False
     """Its rewrite times kernels while it is built or first called, and keeps the faster ones: nothing else may run then. What Inductor or

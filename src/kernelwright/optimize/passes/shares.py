@@ -80,11 +80,12 @@ def waiting_pct(context: Context) -> float | None:
 
 
 def less_waiting(context: Context, share_pct: float | None) -> tuple[Move, ...]:
-    """Of the idle time, at least half of this share of a call goes. Nothing on a CPU, or where the idle time is not known."""
+    """Of the idle time, at least a tenth of this share of a call goes. Nothing on a CPU, where the idle time is not known, or where the
+    share is of another recording."""
     idle = idle_share(context)
-    if share_pct is None or not idle or not context.on_gpu:
+    if share_pct is None or not idle or not context.on_gpu or context.uncompiled is not None:
         return ()
-    return (Move("idle time", 0.0, 1.0 - min(1.0, share_pct / 100.0 / idle) / 2.0),)
+    return (Move("idle time", 0.0, 1.0 - min(1.0, share_pct / 100.0 / idle) / 10.0),)
 
 
 def upload_pct(context: Context) -> float | None:

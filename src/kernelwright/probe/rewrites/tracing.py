@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
+import torch.utils.data
 from torch.overrides import TorchFunctionMode
 
 from .assignments import ASSIGNS
@@ -54,12 +55,21 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     named = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     fixed = {name: bound.arguments[name] for name in named
              if not any(isinstance(leaf, torch.Tensor) for _path, leaf in leaves(bound.arguments[name]))}
+    loader = torch.utils.data.DataLoader
+    begin = loader.__iter__
+    loader.__iter__ = _load_nothing
     try:
         with Constants():
             graph = tracer.trace(model, concrete_args=fixed or None)
         return torch.fx.GraphModule(tracer.root, graph, type(model).__name__)
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise NotImplementedError(f"not applicable: torch.fx can't trace the model ({type(error).__name__}: {error})") from error
+    finally:
+        loader.__iter__ = begin
+
+
+def _load_nothing(_loader: Any) -> Any:
+    raise RuntimeError("a DataLoader's batches would be constants, loaded once for all calls")
 
 
 def looks_of(
