@@ -214,7 +214,12 @@ def test_a_call_that_cannot_be_captured_is_captured_without_what_is_in_the_way()
     on_top = captures(after(REFUSED, refused, seen(3, "remove_syncs", "cuda_graph", speedup=2.0)))
     assert {"resident_constants"} not in on_top and {"remove_syncs", "compile_default"} in on_top, "what was captured is gone on from"
     freed, ahead = seen(3, "remove_syncs", "cuda_graph", speedup=2.0), seen(4, "compile_default", speedup=3.0)
-    assert {"remove_syncs", "compile_default"} in captures(after(REFUSED, refused, freed, ahead))
+    view = after(REFUSED, refused, freed, ahead)
+    assert {"remove_syncs", "compile_default"} in captures(view)
+    graphs = [set(item.passes) for item in strategy.proposals(view) if "cuda_graph" in item.passes]
+    assert len(graphs) > 2 and all("remove_syncs" in names for names in graphs), "each without what was in the way"
+    compiled = seen(4, "compile_default", "cuda_graph", speedup=2.0)
+    assert both in captures(after(REFUSED, compiled)), "what the compiler takes out of the way is none of theirs"
 
 
 def test_casts_are_tried_in_the_graph_that_was_captured_without_what_was_in_the_way():

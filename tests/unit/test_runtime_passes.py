@@ -16,7 +16,7 @@ from kernelwright.optimize.expected import modelled
 from kernelwright.optimize.passes import CATALOGUE, Context
 from kernelwright.optimize.passes.base import GRAPH_LEVELS
 from kernelwright.optimize.passes.conditions import loading_share
-from kernelwright.optimize.passes.shares import half_empty_pct
+from kernelwright.optimize.passes.shares import half_empty_pct, less_waiting
 from kernelwright.optimize.plan import compatible
 from kernelwright.probe import rewrites
 
@@ -110,6 +110,12 @@ def half_idle(**of_loaders: int) -> Context:
     made = context(MATMUL, activity=Activity(**of_loaders))
     timeline = made.profile.timeline.model_copy(update={"idle_share_pct": 50.0, "span_ns": 2 * made.profile.timeline.busy_ns})
     return replace(made, profile=made.profile.model_copy(update={"timeline": timeline}))
+
+
+def test_of_a_compiled_workload_it_is_not_said_how_its_idle_time_moves() -> None:
+    """The waiting is of the model without its compiler, the idle time of the call with it."""
+    half = half_idle(data_loader_wait_ns=400_000, data_loader_idle_ns=300_000)
+    assert less_waiting(half, 25.0) and not less_waiting(replace(half, uncompiled=half.profile), 25.0)
 
 
 def test_waiting_for_a_loader_is_none_that_a_graph_or_fewer_launches_take() -> None:
