@@ -141,17 +141,20 @@ def _cpu() -> list[str]:
 
 def _conditions() -> list[str]:
     """What is left of a call's gain beside the original in a CUDA graph, and where inputs come from the host and outputs go back: of the
-    rows whose last judgement had the time for it."""
-    shown = {"graph": "In a graph", "end to end": "End to end"}
-    lines = _head("Workloads", "Precision", "Budget s", *(head for words in shown.values() for head in (
-        "Rows with it", "Alone: mean, least", f"{words}: mean, least")))
+    rows whose last judgement had the time for it. The last column: what there is left to give there, were the call itself free."""
+    lines = _head("Workloads", "Precision", "Budget s", "Rows with it", "Alone: mean, least", "In a graph: mean, least",
+                  "Rows with it", "Alone: mean, least", "End to end: mean, least", "Were the call free: mean")
     for name, sets in (("h200", SHOWN), ("kernelbench-h200", SHOWN_OF_KERNELBENCH)):
         for key in sets:
-            found, cells = [{one["condition"]: one["speedup"] for one in row["timings"]} for row in groups(name)[key]], []
-            for condition in shown:
-                both = [one for one in found if one.get(condition)]
-                cells += [f"{len(both)} of {len(found)}", *(_mean_and_least([one[key] for one in both]) for key in ("warm", condition))]
-            lines.append(_line(SETS[name][0], key[0], f"{key[1]:g}", *cells))
+            found, cells = [{one["condition"]: one for one in row["timings"]} for row in groups(name)[key]], []
+            for condition in ("graph", "end to end"):
+                both = [one for one in found if one.get(condition) and one[condition]["speedup"]]
+                cells += [f"{len(both)} of {len(found)}",
+                          *(_mean_and_least([one[key]["speedup"] for one in both]) for key in ("warm", condition))]
+            most = [one["end to end"]["reference_ns"] / copies_ns for one in both
+                    if (copies_ns := one["end to end"]["reference_ns"] - one["warm"]["reference_ns"]) > 0]
+            free = f"{page.times(page.geometric_mean(most))}{_of(most, both)}" if most else "n/a"
+            lines.append(_line(SETS[name][0], key[0], f"{key[1]:g}", *cells, free))
     return lines
 
 

@@ -85,11 +85,12 @@ def test_cells_of_the_tables_are_what_the_rows_say():
     both = [math.prod(found) ** (1 / 7) for found in zip(*((row["speedup"], row["over"]) for row in h200 if (
         row["asked"], row["budget_s"]) == ("bf16", 120.0)), strict=True)]
     assert f" | {both[0]:.2f}x ({both[1]:.2f}x) |" in (ROOT / "docs" / "search-results.md").read_text().split("| geometric mean |")[1]
-    left = [{one["condition"]: one["speedup"] for one in row["timings"]} for row in h200
-            if (row["asked"], row["budget_s"]) == ("tf32", 120.0)]
-    left = [one["end to end"] for one in left if "end to end" in one]
+    timed = [{one["condition"]: one for one in row["timings"]} for row in h200 if (row["asked"], row["budget_s"]) == ("tf32", 120.0)]
+    left = [one["end to end"]["speedup"] for one in timed if "end to end" in one]
+    most = [one["end to end"]["reference_ns"] / (one["end to end"]["reference_ns"] - one["warm"]["reference_ns"])
+            for one in timed if "end to end" in one]
     assert f"| {len(left)} of 7 | " in (line := next(line for line in said_lines() if line.startswith("| examples | tf32 | 120 |")))
-    assert line.endswith(f" | {math.prod(left) ** (1 / len(left)):.2f}x, {min(left):.2f}x |")
+    assert line.endswith(f" | {math.prod(left) ** (1 / 6):.2f}x, {min(left):.2f}x | {math.prod(most) ** (1 / 6):.2f}x |")
     for budget_s in (60, 180):
         row = one(h200, "conv_block", "equal", float(budget_s))
         assert next(line for line in said_lines() if line.startswith(f"| {budget_s} | ")).split(" | ")[1:3] == [
