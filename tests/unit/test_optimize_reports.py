@@ -323,6 +323,9 @@ def test_a_kept_pass_says_what_it_predicted_what_it_earns_and_whether_that_is_ex
     section = report.partition("## Kept")[2].partition("\n## ")[0]
     assert "| cuda_graph | not tried alone | screen 1.50x [1.46, 1.54] | 1.25 to 2.00x | unexplained: launches did not fall |" in section
     assert "\nUnexplained: it. Audited.\n" in section
+    for said, words in (("yes", " |"), ("no", " (it earned nothing) |"), ("unknown", " (not decided whether it earns anything) |")):
+        told = ablated.model_copy(update={"tags": {**ablated.tags, "earned": said}})
+        assert f"| screen 1.50x [1.46, 1.54]{words}" in render_report(ending(tmp_path, [*LADDER, kept], kept, ablation=[told]))
     assert "| channels_last | not tried alone | not ablated: nothing was screened | n/a | not checked |" in section
 
 

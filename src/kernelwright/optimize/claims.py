@@ -28,6 +28,8 @@ CONDITIONS = {
     "end to end": "end to end: inputs from the host, the call, outputs back",
 }
 """A judge's condition -> what it is called in a report, in that order."""
+UNEARNED = {"no": " (it earned nothing)", "unknown": " (not decided whether it earns anything)"}
+"""Ablation's answer -> what stands beside its figure."""
 COMPILE_MODES = LADDER[1:]
 """torch.compile's own rows, without no_grad."""
 _DECIDED = ("FASTER", "SAME", "SLOWER")
@@ -221,7 +223,7 @@ def passes(end: Ending) -> list[dict[str, str]]:
 def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> str:
     """What the whole loses without a pass, or why that is not known."""
     if row is not None and row.screen is not None and row.screen.speedup is not None:
-        return gain_of(row)
+        return gain_of(row) + UNEARNED.get(row.tags.get(ablation.EARNED, ""), "")
     if row is not None and (row.screen is None or row.screen.status != "out_of_budget"):
         return f"without it: {row.reason or 'it does not work'}"
     why = "no time"
