@@ -77,7 +77,7 @@ def test_cells_of_the_tables_are_what_the_rows_say():
         assert shown[0] == f"| {name} | {' | '.join(cells)} |"
         small = one(xeon, name, "equal", 60.0)
         gain = "nothing" if small["kept"] == "nothing" else f"{small['speedup']:.2f}x"
-        assert shown[1].split(" | ")[2].startswith(f"{gain} ({small['over']:.2f}x)")
+        assert shown[1].split(" | ")[2].startswith(f"{gain} ({small['over']:.2f}x")
     row = one(problems, "BatchNorm", "equal", 120.0)
     cells = lines["level2/39 Gemm Scale BatchNorm"].split(" | ")
     assert cells[1] == f"{row['speedup']:.2f}x ({row['over']:.2f}x)"
@@ -112,7 +112,7 @@ def test_the_recorded_searches_reach_what_optimize_is_for():
     assert all(row["speedup"] >= 1.0 for row in problems)
     assert max(pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share")) < 1 / 3
     for runs in ("cpu", "cpu-xeon"):
-        assert len(found := rows_of(runs, "equal", 60.0).values()) == 7 and min(row["speedup"] for row in found) == 1.0
+        assert len(found := rows_of(runs, "equal", 60.0).values()) == 7 and min(row["speedup"] for row in found) >= 1.0
     every = [row for name in results.SETS for row in results.recorded(name)]
     assert len(every) > 150 and all(row["used_s"] <= row["budget_s"] for row in every)
 
@@ -357,21 +357,26 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
                       for number, name in ((16, "compile_default"), (19, "keep_heap")))
     again = verdicts(20, "lstm_sequence_encoder", "keep_heap")[-1].speedup
     assert "the LSTM's {}, and by its confirmation {}, which is none; on the Xeon its `keep_heap` {}, by its confirmation {}, and " \
-        "another time {:.2f}x.".format(*compiled, *heap, again) in said()
-    now, before = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values()) for number in (22, 20))
-    assert 3.5 < (now - before).total_seconds() / 3600 < 4.5
+        "another time {:.2f}x; above it is {:.2f}x.".format(
+            *compiled, *heap, again, rows_of("cpu-xeon", "equal", 60.0)["lstm_sequence_encoder"]["speedup"]) in said()
+    first, second, third = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values())
+                            for number in (20, 22, 23))
+    assert 3.5 < (second - first).total_seconds() / 3600 < 4.5 and 2.5 < (third - second).total_seconds() / 3600 < 3.5
     shown = [row for row in results.recorded("cpu-xeon") if row["kept"] != "nothing"]
-    assert (len(shown), sum(row["confirmed"] for row in shown)) == (5, 5) and "above (five faster, all confirmed)" in said()
+    assert (len(shown), sum(row["confirmed"] for row in shown)) == (7, 6) and "above (all seven faster, six of them confirmed)" in said()
+    assert f"on another Xeon, to {pages.geometric_mean(row['speedup'] for row in shown):.2f}x above" in said()
+    assert states.load(runs(23)["gpt2"]).device_name != states.load(runs(22)["gpt2"]).device_name
     rows = {(number, name): Ledger(file / "ledger.jsonl").rows for number in (20, 22) for name, file in runs(number).items()}
     earlier = {name: next(row for row in reversed(found) if row.verdict is not None and row.verdict.verdict == "FASTER")
                for (number, name), found in rows.items() if number == 20 and name != "lstm_sequence_encoder"}  # of that nothing was kept
     assert (len(earlier), sum(map(is_confirmation, earlier.values()))) == (6, 4) and "(six faster, four of them confirmed)" in said()
-    assert f"came to {pages.geometric_mean([1.0, *(row.verdict.speedup for row in earlier.values())]):.2f}x four hours" in said()
-    assert f"and to {pages.geometric_mean(row['speedup'] for row in results.recorded('cpu-xeon')):.2f}x above" in said()
-    first = [next(row.elapsed_s for row in rows[number, "mlp_activations"] if row.name == "compile_default") for number in (22, 20)]
-    assert "took {:.0f} s in the place of {:.0f}".format(*first) in said()
+    assert f"came to {pages.geometric_mean([1.0, *(row.verdict.speedup for row in earlier.values())]):.2f}x one afternoon" in said()
+    later = [row.verdict.speedup for (number, _), found in rows.items() if number == 22 for row in found
+             if row.kept and is_confirmation(row)]
+    assert len(later) == 5 and "(five faster, all confirmed)" in said()
+    assert f"four hours later to {pages.geometric_mean([1.0, 1.0, *later]):.2f}x" in said()
+    took = [next(row.elapsed_s for row in rows[number, "mlp_activations"] if row.name == "compile_default") for number in (22, 20)]
+    assert "took {:.0f} s in the place of {:.0f}".format(*took) in said()
     mlp = earlier["mlp_activations"]
-    assert "freeze_weights" in mlp.name and f"made it {mlp.verdict.speedup:.2f}x" in said()
+    assert "freeze_weights" in mlp.name and f"had made it {mlp.verdict.speedup:.2f}x" in said()
     assert not any("freeze_weights" in row.passes for row in rows[22, "mlp_activations"])
-    below = next(row for row in shown if row["workload"] == "depthwise_separable_conv")
-    assert below["over"] < 0.9 and not any("compile" in row.name and row.verdict for row in rows[22, "depthwise_separable_conv"])
