@@ -5,6 +5,7 @@ import textwrap
 import pytest
 
 from kernelwright.model.errors import BadInput
+from kernelwright.pipeline.forms import MAX_SOURCE_BYTES, syntax_fault
 from kernelwright.pipeline.target import refuse_script, resolve_target
 
 
@@ -92,6 +93,8 @@ def test_of_a_file_that_is_no_valid_python_the_line_is_told_not_that_it_is_a_scr
     with pytest.raises(BadInput) as caught:
         refuse_script(resolve_target(str(file), None, {}, None), "optimize")
     assert caught.value.code == "syntax_error" and str(caught.value.where) == f"{file}:3" and "invalid syntax" in caught.value.line()
+    file.write_text("text = '''" + "x" * MAX_SOURCE_BYTES + "'''\n")
+    assert syntax_fault(file) is None, "what is read of it ends amid a line"
     file.write_text("print('a script')\n")
     with pytest.raises(BadInput) as caught:
         refuse_script(resolve_target(str(file), None, {}, None), "optimize")

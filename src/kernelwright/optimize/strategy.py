@@ -86,7 +86,7 @@ def _compiles_anew(view: View) -> bool:
 def _best_cast(view: View) -> str | None:
     """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained."""
     found = {name: max((memory.screened_speedup(row) or 0.0 for row in view.rows if name in row.passes and not _is_bad(row)
-                        and _own(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
+                        and bare(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
     best = max(found, key=lambda name: found[name])
     return best if found[best] > STEP else None
 
@@ -227,8 +227,8 @@ def _freed_captures(view: View, passes: Iterable[Pass]) -> list[Candidate]:
 
 def _freed(view: View) -> Experiment | None:
     """The CUDA graph that needs no more than some of them, and that was captured."""
-    found = [row for row in view.rows if GRAPH in row.passes and _own(row.passes) != {GRAPH} and not _is_bad(row)
-             and memory.screened_speedup(row) and all(CATALOGUE[name].frees_capture for name in _own(row.passes) - {GRAPH})]
+    found = [row for row in view.rows if GRAPH in row.passes and bare(row.passes) != {GRAPH} and not _is_bad(row)
+             and memory.screened_speedup(row) and all(CATALOGUE[name].frees_capture for name in bare(row.passes) - {GRAPH})]
     return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
 
 
@@ -240,7 +240,7 @@ def _capture(view: View) -> tuple[str, ...]:
     if not _refuted(view, GRAPH):
         return (GRAPH,)
     freed = _freed(view)
-    return tuple(sorted(_own(freed.passes))) if freed is not None else ()
+    return tuple(sorted(bare(freed.passes))) if freed is not None else ()
 
 
 def _captured(view: View, passes: Iterable[str]) -> list[str]:
@@ -256,7 +256,7 @@ def _casts_in_graph(view: View) -> list[Candidate]:
     before anything is compiled. Without a graph they show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on
     an H200; tf32 1.3x and 4.2x on an H100). Of those the one that is ahead comes first."""
     best = fastest(view)
-    hidden = best is not None and set() < _own(best.passes) <= CASTS and launches_hide(view, best)
+    hidden = best is not None and set() < bare(best.passes) <= CASTS and launches_hide(view, best)
     if best is None or not (hidden or GRAPH in best.passes) or not _is_graph_usable(view):
         return []
     casts = sorted((item for item in _usable(view) if item.name in CASTS), key=lambda item: item.name not in best.passes)
@@ -295,7 +295,7 @@ def _brought_loss(view: View, item: Pass, level: Precision) -> bool:
         without = set(row.passes) - {item.name, *item.better_beside}
         plain = next((memory.screened_speedup(other) for other in view.rows if set(other.passes) == without), None)
         own = memory.screened_speedup(row)
-        if (_is_bad(row) and _own(without) <= {*CASTS, CARRIER, GRAPH}) or (own is not None and plain is not None and own <= plain):
+        if (_is_bad(row) and bare(without) <= {*CASTS, CARRIER, GRAPH}) or (own is not None and plain is not None and own <= plain):
             return True
     return False
 
@@ -305,10 +305,10 @@ def _weights_alike(view: View) -> Experiment | None:
     casts nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the weights 7.40x, compiled 9.9x).
     None where it was compiled, without success."""
     best = fastest(view)
-    if best is None or _own(best.passes) - {GRAPH} != {AUTOCAST} or _refuted(view, WEIGHTS):
+    if best is None or bare(best.passes) - {GRAPH} != {AUTOCAST} or _refuted(view, WEIGHTS):
         return None
-    own, least = _own(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
-    alike = [row for row in view.rows if _own(row.passes) == own and not _is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
+    own, least = bare(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
+    alike = [row for row in view.rows if bare(row.passes) == own and not _is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
     compiled = [candidate([*row.passes, CARRIER], view.context) for row in alike[:1]]
     return alike[0] if still_open(view, compiled) else None
 
@@ -327,7 +327,7 @@ def _casts_on_fastest(view: View) -> list[Candidate]:
     if mode is not None:
         rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
     seen = [(name, memory.screened_speedup(row) or 1.0) for row in view.rows if row.screen is not None
-            for name in CASTS & set(row.passes) if _own(row.passes) <= {name, GRAPH, *_capture(view)}]
+            for name in CASTS & set(row.passes) if bare(row.passes) <= {name, GRAPH, *_capture(view)}]
     casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
     usable = [item for item in _usable(view) if item.name in casts and item.precision == view.precision]
     # That a cast gained nothing in a graph alone says little of what it gains beside a kernel of one's own.
@@ -340,7 +340,8 @@ def _kind(view: View, item: Candidate) -> str:
     return kind(item.passes, has_products=once(view.context, has_products))
 
 
-def _own(passes: Iterable[str]) -> set[str]:
+def bare(passes: Iterable[str]) -> set[str]:
+    """These passes without those that are a condition of others."""
     return set(passes) - {"no_grad", UNWRAP}
 
 
@@ -583,8 +584,8 @@ def joined(passes: Iterable[str], new: str) -> list[str]:
     """These passes with one more, less those that it excludes; a compile mode takes the place of another, and a CUDA graph of one's own
     that of the compiler's: what was compiled stays compiled."""
     kept = [name for name in passes if compatible([name, new])]
-    bare = [GRAPHLESS[name] for name in passes if name not in kept and name in GRAPHLESS] if new == GRAPH else []
-    return [*kept, *bare, new]
+    without_graphs = [GRAPHLESS[name] for name in passes if name not in kept and name in GRAPHLESS] if new == GRAPH else []
+    return [*kept, *without_graphs, new]
 
 
 def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:

@@ -9,7 +9,7 @@ from ..model.base import Record
 from ..model.files import write_json_atomic
 from . import strategy
 from .expected import hoped
-from .plan import UNWRAP, Candidate, carrier_of
+from .plan import Candidate, carrier_of
 from .view import View
 
 NEXT_FILE = "next.json"
@@ -46,7 +46,7 @@ def not_tried(view: View, singles: Iterable[Candidate]) -> list[Candidate]:
 
 def _own(item: Candidate) -> set[str]:
     """Its passes without what carries them; of a compile mode that mode."""
-    passes = set(item.passes) - {"no_grad", UNWRAP}
+    passes = strategy.bare(item.passes)
     return passes - {carrier_of(item.passes)} or passes
 
 

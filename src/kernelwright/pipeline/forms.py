@@ -28,9 +28,13 @@ def is_script(file: Path) -> bool:
 
 
 def syntax_fault(file: Path) -> tuple[int, str] | None:
-    """(line, what is wrong there) of a file that this interpreter can't parse; None where it can, or can't read it."""
+    """(line, what is wrong there) of a file that this interpreter can't parse; None where it can, can't read it, or it is too long to be
+    read whole."""
     try:
-        ast.parse(file.read_bytes()[:MAX_SOURCE_BYTES])
+        with file.open("rb") as opened:
+            source = opened.read(MAX_SOURCE_BYTES + 1)
+        if len(source) <= MAX_SOURCE_BYTES:
+            ast.parse(source)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
     except (OSError, ValueError, RecursionError, MemoryError):

@@ -84,7 +84,7 @@ def refuse_script(workload: WorkloadRef, verb: str) -> None:
     if workload.script is not None:
         if (fault := syntax_fault(workload.path)) is not None:
             raise BadInput("syntax_error", f"SyntaxError: {fault[1]}, and no entry point is seen", where=f"{workload.path}:{fault[0]}",
-                           fix="correct the file")
+                           fix="correct the file, or run this with the Python that it is written for")
         raise BadInput("script_not_taken", f"the file has no entry point, so it is a script, and {verb} takes no scripts",
                        where=str(workload.path),
                        fix="define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); or VERSIONS "
