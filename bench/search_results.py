@@ -209,9 +209,12 @@ def _of(some: Sequence[Any], all_of_them: Sequence[Any]) -> str:
 
 
 def _shares(runs: Iterable[Row]) -> str:
-    known = list(runs)
+    """The means of those that reached it, and of how many that were made and had something to reach."""
+    known = [one for one in runs if one.get("cold_s") is not None]
     found = [[one[key] for one in known if one.get(key) is not None] for key in ("share", "whole_share")]
-    return "n/a" if not found[0] else ", ".join(f"{page.geometric_mean(values):.2f}" if values else "n/a" for values in found)
+    if not found[0]:
+        return "not reached" if known else "n/a"
+    return ", ".join(f"{page.geometric_mean(values):.2f}" if values else "n/a" for values in found) + _of(found[0], known)
 
 
 def _mean_and_least(values: Sequence[float]) -> str:

@@ -108,8 +108,8 @@ def test_the_recorded_searches_reach_what_optimize_is_for():
         names = rows_of("kernelbench-h200", precision, budget_s)
         assert [sum(name.startswith(f"level{level}_") for name in names) for level in (1, 2, 3)] == [10, 5, 5]
     problems = rows_of("kernelbench-h200", "equal", 120.0).values()
-    again = [row["warm"] for row in problems if row["kept"] != "nothing"]
-    assert all(row["speedup"] >= 1.0 for row in problems)
+    again = [row["warm"] for row in problems if row["kept"] != "nothing" and row["warm"]["share"] is not None]
+    assert all(row["speedup"] >= 1.0 for row in problems) and len(again) == 16
     assert max(pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share")) < 1 / 3
     for runs in ("cpu", "cpu-xeon"):
         assert len(found := rows_of(runs, "equal", 60.0).values()) == 7 and min(row["speedup"] for row in found) >= 1.0
@@ -214,17 +214,17 @@ def test_what_is_said_of_counters_on_an_h200_is_what_was_measured(tmp_path):
 def test_what_is_said_of_the_workloads_beside_the_examples_is_what_was_measured(tmp_path):
     known = {row["workload"]: row for row in results.recorded("beside-h200")}
     assert set(known) == {*(file.stem for file in (ROOT / "bench" / "workloads").glob("*.py")), "train_mlp_step"}
-    for name, passes in (("towers", "side_streams+cuda_graph"), ("streamed_weights", "resident_constants"), ("odd_sizes", "wide_outputs")):
+    for name, passes in (("towers", "side_streams+cuda_graph"), ("streamed_weights", "resident_constants"), ("odd_sizes", "wide_outputs"),
+                         ("waits", "remove_syncs+resident_constants"), ("own_loader", "loader_workers")):
         assert passes in known[name]["kept"] and known[name]["speedup"] > 3, name
-    assert [name for name, row in sorted(known.items()) if row["kept"] == "nothing"] == ["own_loader", "train_mlp_step", "waits"]
-    assert [name for name, row in known.items() if row["over"] < 1] == ["pointwise", "waits"]
-    assert "(errs as bf16)" in known["pointwise"]["rung"]
+    assert [name for name, row in sorted(known.items()) if row["kept"] == "nothing"] == ["train_mlp_step"]
+    assert [name for name, row in known.items() if row["over"] < 1] == ["pointwise"] and "(errs as bf16)" in known["pointwise"]["rung"]
     assert f"runs at {float(known['train_mlp_step']['bound'].split('%')[0]):.0f}% of its float32 bound" in said()
+    assert not known["own_loader"]["confirmed"] and 4e5 < known["own_loader"]["before_us"] < 6e5 and "half a second a call left" in said()
     unpack(LEDGERS, tmp_path)
-    tried = {name: Ledger(tmp_path / "ledgers" / f"h200zp_{name}_equal-60s" / "ledger.jsonl").rows
-             for name in ("waits", "own_loader", "streamed_weights")}
-    assert not any(row.screen for row in tried["waits"] if {"remove_syncs", "resident_constants"} & set(row.passes))
-    assert not any(row.screen for row in tried["own_loader"] if "loader_workers" in row.passes)
+    tried = {name: Ledger(tmp_path / "ledgers" / f"h200zr_{name}_equal-60s" / "ledger.jsonl").rows
+             for name in ("waits", "streamed_weights")}
+    assert "the call can't be captured" in next(row.reason for row in tried["waits"] if row.name == "cuda_graph")
     pinned = next(row.screen.speedup for row in tried["streamed_weights"] if row.name == "pinned_copies")
     assert f"`pinned_copies` {pinned:.2f}x by its screen" in said()
 
@@ -292,17 +292,21 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     assert f"Of all {len(every)} searches on that card (18 of 60 s at equal precision among them) " \
         f"{len(below)} are below the ladder by half a percent or more, eight of" in said()
     assert sum("max_autotune" in row["rung"] for row in below) == 8 and len(results.groups("kernelbench-h200")["equal", 60.0]) == 18
-    slow = {name: row["warm"]["share"] for name, row in equal.items() if row["kept"] != "nothing" and row["warm"]["share"] > 1 / 3}
-    assert len(slow) == 4 and ("four take more than a third: the depthwise separable convolution ({:.2f}), the convolution with ReLU and "
-                               "bias ({:.2f}), the product of 32768 x 64 ({:.2f}) and the one with bias and ReLU ({:.2f}).").format(
-        *(next(slow[one] for one in slow if name in one) for name in ("level1_86_", "level2_1_", "level1_7_", "level2_76_"))) in said()
-    shares, whole = (pages.geometric_mean(row["warm"][key] for row in equal.values() if row["kept"] != "nothing")
-                     for key in ("share", "whole_share"))
+    again = {name: row["warm"] for name, row in equal.items() if row["kept"] != "nothing"}
+    late = [name for name in again if again[name]["share"] is None]
+    slow = {name: one["share"] for name, one in again.items() if one["share"] and one["share"] > 1 / 3}
+    assert len(slow) == 3 and ("three take more than a third: the depthwise separable convolution ({:.2f}), the convolution with ReLU and "
+                               "bias ({:.2f}) and the product with bias and ReLU ({:.2f}).").format(
+        *(next(slow[one] for one in slow if name in one) for name in ("level1_86_", "level2_1_", "level2_76_"))) in said()
+    shares, whole = (pages.geometric_mean(one[key] for one in again.values() if one[key]) for key in ("share", "whole_share"))
     assert f"In the mean it takes {shares:.2f} of it" in said() and f"which the second run makes again, it is {whole:.2f}." in said()
     least = min(every, key=lambda row: row["over"] or 1.0)
     assert least == tf32["level3_5_AlexNet"] and least["kept"] == "nothing" and f"kept, {least['over']:.2f}x of the ladder" in said()
     assert not any("MobileNet" in row["workload"] for row in every)
     unpack(LEDGERS, tmp_path)
+    first = [one.speedup for one in judged(tmp_path, "h200zr_kb_level1_7_Matmul_with_small_K_dimension__equal-120s")]
+    assert [name.split("_")[1] for name in late] == ["7"] and f"judged the same passes at {again[late[0]]['speedup']:.2f}x at once, " \
+        f"where the first run's judgements said {first[0]:.2f}x and {first[1]:.2f}x." in said() and len(first) == 2
     cut = next(row for row in Ledger(tmp_path / "ledgers" / "h200zk_kb_level3_5_tf32-60s" / "ledger.jsonl").rows
                if row.reason.startswith("not judged: the time was up"))
     assert f"was ended after {cut.elapsed_s:.0f} s" in said() and "make inputs" in cut.reason
@@ -315,7 +319,7 @@ def narrower(name: str) -> bool:
 def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw():
     shown = [row for key in results.SHOWN for row in results.groups("h200")[key]]
     idle = {(row["workload"], row["asked"]): row["idle"] for row in shown if row["idle"]}
-    assert len(shown) == 21 and len(idle) == 9 and "Nine of these 21 keep a pass that earned nothing" in said()
+    assert len(shown) == 21 and len(idle) == 8 and "Eight of these 21 keep a pass that earned nothing" in said()
     assert not any(narrower(one) for names in idle.values() for one in names) and "No lower precision is among them" in said()
     wide = {row["workload"] for row in shown if row["asked"] == "tf32" and not any(map(narrower, row["kept"].split("+")))}
     assert wide == {"conv_block", "depthwise_separable_conv", "lstm_sequence_encoder"}

@@ -123,8 +123,10 @@ def test_the_tables_line_by_line(folder):
                 row("conv_block", 5.0, None, kept="nothing", timings=both),
                 row("conv_block", 2.5, budget_s=480.0, bought=[{"minutes": "1", "gain": "1.10x"}, {"minutes": "3", "gain": "3.30x"}]),
                 row("mlp", 99.0, 99.0, asked="bf16")]
-    problems = [*searches("level1_12_Two__words_", theirs, warm={"share": 0.25, "whole_share": 0.5}),
-                *searches("level1_6_One", theirs, warm={"share": None, "whole_share": None}), row("level1_6_One", 99.0, budget_s=60.0)]
+    problems = [*searches("level1_12_Two__words_", theirs, warm={"cold_s": 8.0, "share": 0.25, "whole_share": 0.5}),
+                *searches("level1_6_One", theirs, warm={"cold_s": None, "share": None, "whole_share": None}),
+                *searches("level1_7_Late", theirs, warm={"cold_s": 8.0, "share": None, "whole_share": None}),
+                row("level1_6_One", 99.0, budget_s=60.0)]
     for name, rows in (("h200", examples), ("kernelbench-h200", problems), ("cpu", [row("mlp", 1.5, 1.25, budget_s=60.0)]),
                        ("cpu-xeon", [row("mlp", 1.125, 1.0, budget_s=60.0)])):
         (folder / f"{name}.json").write_text(json.dumps({"device": "x", "rows": rows}))
@@ -134,8 +136,9 @@ def test_the_tables_line_by_line(folder):
         "| geometric mean | 2.71x (1.50x (of 2)) | 3.00x (1.25x) | 8.00x (4.00x) |"]
     assert results.TABLES["kernelbench"]()[2:] == [
         "| level1/6 One | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | n/a |",
+        "| level1/7 Late | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | not reached |",
         "| level1/12 Two words | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 |",
-        "| geometric mean | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 |"]
+        "| geometric mean | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 (of 1) |"]
     assert results.TABLES["cpu"]() == ["| Small example | EPYC | Xeon |", "|---|---|---|", "| mlp | 1.50x (1.25x) | 1.12x (1.00x) |",
                                        "| geometric mean | 1.50x (1.25x) | 1.12x (1.00x) |"]
     assert results.TABLES["minutes"]()[2:] == ["| 120 | 100 | 5.00x [5.00, 5.00] | n/a | n/a | n/a | 7 | 4.0 |",
