@@ -45,6 +45,8 @@ FACTS = {
         (r"the largest expectation first, (\d+) at most", (waiting.MOST_WAITING,)),
     ],
     "docs/search.md": [
+        (r"such a gain of (\d+)% leaves that one's judgement whole, and (\d+) s for both", (
+            100 * (strategy.OPENING - 1), 2 * budget.ENDING_S)),
         (r"From a budget of (\d+) s on, on a GPU", (COUNTED_BUDGET_S,)),
         (r"\(at least (\d+) s, and (\d+) of the original", (timed.LEAST_LIMIT_S, timed.LEAST_CALLS)),
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),

@@ -253,6 +253,19 @@ def test_a_screen_of_a_workload_whose_calls_are_long_may_take_as_many_as_a_scree
     assert limit_s(3.0, 60.0) < 60.0, "the budget goes before it"
 
 
+@pytest.mark.parametrize(("speedup", "limit_s"), [(1.16, 21.0), (1.01, 39.0 - 0.75 * 17.0), (None, 39.0 - 0.75 * 17.0)])
+def test_a_compilation_that_may_outlast_its_share_leaves_the_judgement_of_a_large_gain_whole(workload, tmp_path, speedup, limit_s):
+    """39 s are left on a CPU, 11 of them for screens; compiling is expected to take 12, a judgement 14 (with a set-up 17), its end 4."""
+    ledger = Ledger(tmp_path / "l.jsonl")
+    if speedup is not None:
+        ledger.append(Experiment(
+            index=1, name="no_grad", passes=("no_grad",), precision="equal", candidate_file="a.py", status="screened", started_utc="x",
+            screen=Screen(status="timed", speedup=speedup, interval=(speedup, speedup), elapsed_s=2.0)))
+    search = ScreenedSearch(workload=workload, context=context("cpu"), precision="equal", folder=tmp_path, ledger=ledger,
+                            budget=Budget(60.0, clock=iter([0.0, *[21.0] * 99]).__next__), judge=lambda *_: verdict("SAME"), say=print)
+    assert search._limit_s(("compile_default",)) == pytest.approx(limit_s)
+
+
 @pytest.mark.parametrize("budget", [30.0, 60.0, 120.0, 240.0, 600.0])
 def test_the_budget_is_kept_and_a_longer_one_is_never_worse(workload, budget):
     stages = Stages(seconds={"cheap": 12.0, "compile": 14.0, "autotune": 16.0})

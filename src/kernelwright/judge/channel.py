@@ -227,7 +227,7 @@ class Worker:
         while b"\n" not in self._buffer:
             now = time.monotonic()
             if now > give_up:
-                raise WorkerFailed("timeout", f"did not finish its {_words(op)} within {timeout_s:g} s")
+                raise WorkerFailed("timeout", f"did not finish its {_words(op)} within {round(timeout_s, 1):g} s")
             if deadline is not None and deadline.left_s() <= 0:
                 raise OutOfTime(f"the {self.role} was at its {_words(op)}")
             if self._log_bytes() > MAX_LOG_BYTES:
@@ -334,7 +334,7 @@ def _parse(line: bytes, identity: str, key: bytes) -> dict[str, Any]:
 
 _WORDS = {
     "admit": "start", "load": "start and load", "build": "import and build",
-    "prepare_timing": "warm-up", **dict.fromkeys(
+    "prepare": "build and first calls", "prepare_timing": "warm-up", **dict.fromkeys(
         ("time", "lead_in", "prepare_condition", "time_condition", "end_conditions", "renew", "time_single"), "timed calls"),
     "churn": "many calls in turn", "forget": "clearing of inputs", "export": "copying of outputs", "dump_state": "copying of its weights",
     "oracle": "call in float64", "yardstick": "call in lower precision", "perturbed": "call on moved inputs",

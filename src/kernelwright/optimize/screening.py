@@ -296,10 +296,6 @@ class ScreenedSearch(TimedSearch):
             item = self._affordable(view, self._but_one_judgement_s())
         return item
 
-    def _is_large(self, row: Experiment) -> bool:
-        """Whether the screen shows, or the judge has shown of another, a gain that time is held back for."""
-        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= strategy.OPENING
-
     def _affordable(self, view: View, left: float, longer_s: float = 0.0) -> Candidate | None:
         """The next candidate whose screen fits into `left` seconds; longer_s: what one that compiles needs beside that."""
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..model.verdict import Experiment
-from . import ablation, finalists
+from . import ablation, finalists, memory, strategy
 from .ahead import Ahead
 from .budget import (
     ABLATION_SHARE,
+    ENDING_S,
     JUDGEMENT,
     JUDGING_SHARE,
     LAST_TRY_SHARE,
@@ -188,12 +189,21 @@ class TimedSearch(Search):
         left = self.left_s()
         return next((row for row in self._queue(self.view()) if left >= LAST_TRY_SHARE * self._judgement_s(row)), None)
 
+    def _is_large(self, row: Experiment) -> bool:
+        """Whether the screen shows, or the judge has shown of another, a gain that time is held back for."""
+        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= strategy.OPENING
+
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False, left_s: float | None = None) -> float:
         """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's
-        seconds are its own too; left_s: so much is its own, since it is no candidate's."""
+        seconds are its own too; where a large gain is, they are as far as that one's judgement is left (a decoder on two cores, 60 s: 1.16x
+        by the screen, and a compilation took all but the 7 s in which its judgement did not end). left_s: so much is its own, since it
+        is no candidate's."""
         expected_s, _ = self._usual_s(passes, self.rows())
         left = self._screening_left_s() if left_s is None else left_s
-        if left_s is None and (left < expected_s or not self._queue(self.view())):
+        queue = self._queue(self.view()) if left_s is None else []
+        if left_s is None and left < expected_s and queue and self._is_large(queue[0]):
+            left = max(left, self.left_s() - self._judgement_s(queue[0]) - 2 * ENDING_S)
+        elif left_s is None and (left < expected_s or not queue):
             left = max(left, self._but_one_judgement_s())
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
