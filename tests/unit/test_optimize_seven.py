@@ -21,7 +21,7 @@ from kernelwright.model.activity import Activity
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.model.workload import TensorSpec
-from kernelwright.optimize import explain, strategy
+from kernelwright.optimize import captures, explain, lower_precision, ruled_out, strategy
 from kernelwright.optimize.audits import CLOSING_S
 from kernelwright.optimize.budget import JUDGEMENT, costs_of, screens_s
 from kernelwright.optimize.confirm import USUAL, is_audit
@@ -328,7 +328,7 @@ def test_a_cast_is_tried_in_a_graph_where_one_of_equal_precision_is_ahead_in_one
     assert strategy.next_candidate(strategy.View(context, "tf32", known), lambda _: True).name == "tf32+cuda_graph"
     assert strategy.next_candidate(strategy.View(context, "equal", known[1:]), lambda _: True).precision == "equal"
     without = [known[0], a_screen(context, 1, "split_products", 1.9)]
-    assert "tf32+cuda_graph" not in {item.name for item in strategy._casts_in_graph(strategy.View(context, "tf32", without))}
+    assert "tf32+cuda_graph" not in {item.name for item in lower_precision.casts_in_graph(strategy.View(context, "tf32", without))}
 
 
 def test_a_cast_whose_launches_hide_what_it_gains_is_tried_in_a_graph_next():
@@ -343,10 +343,10 @@ def test_a_cast_whose_launches_hide_what_it_gains_is_tried_in_a_graph_next():
     assert after(1.25) == "tf32+cuda_graph"
     casts = [a_screen(context, index, name, speed, precision=precision) for index, (name, speed, precision) in enumerate((
         ("tf32", 1.25, "tf32"), ("bf16", 0.3, "bf16"), ("bf16_autocast", 0.3, "bf16")))]
-    in_graph = [item.name for item in strategy._casts_in_graph(strategy.View(context, "bf16", casts))]
+    in_graph = [item.name for item in lower_precision.casts_in_graph(strategy.View(context, "bf16", casts))]
     assert in_graph[0] == "tf32+cuda_graph" and len(in_graph) == 3, "the one that is ahead comes first"
     no_cast = strategy.View(context, "bf16", [a_screen(context, 0, "no_grad", 1.005)])
-    assert strategy._casts_in_graph(no_cast) == []
+    assert lower_precision.casts_in_graph(no_cast) == []
     assert after(2.6) != "tf32+cuda_graph", "what was expected"
     assert after(1.25, context_of(replace(SEVEN["gpt2"], idle_pct=1.0, original_us=60000.0))) != "tf32+cuda_graph", "long kernels"
 
@@ -404,10 +404,10 @@ def test_what_no_compiler_does_is_in_the_first_compilation(precision, seen, cast
     assert compiled_next(known) == whole
     first = candidate(whole, context)
     row = a_screen(context, len(known), first.name, 1.0, parents=(known[0].name,), precision=precision)
-    idle = row.model_copy(update={"screen": None, "status": "not_applicable", "reason": f"{strategy.IDLE}: sdpa_substitution"})
+    idle = row.model_copy(update={"screen": None, "status": "not_applicable", "reason": f"{ruled_out.IDLE}: sdpa_substitution"})
     assert compiled_next([*known, idle]) == {"compile_default", *cast}, "nothing was found to change"
     if "tf32" in cast:
-        slow = idle.model_copy(update={"reason": f"{strategy.IDLE}: scaled_fp16_attention_by_hand"})
+        slow = idle.model_copy(update={"reason": f"{ruled_out.IDLE}: scaled_fp16_attention_by_hand"})
         assert compiled_next([*known, slow]) == {*WITH_ONE_CALL, *cast}, "torch's own kernel may pay"
     bare = candidate(["compile_default", *cast], context)
     bare_row = a_screen(context, len(known) + 1, bare.name, 20.0, parents=(known[0].name,), precision=precision)
@@ -453,7 +453,7 @@ def test_a_cast_that_is_ahead_by_noise_is_compiled_after_what_is_expected_to_gai
     known = [a_screen(compiled, index, name, speed, precision=precision) for index, (name, speed, precision) in enumerate((
         ("bf16", 0.4, "bf16"), ("bf16_autocast", 0.3, "bf16"), ("compile_default", 1.3, "equal")))]
     view = strategy.View(compiled, "bf16", known)
-    assert strategy._casts_on_fastest(view) == [], "no hardware for it: a cast that halves the speed"
+    assert lower_precision.casts_on_fastest(view) == [], "no hardware for it: a cast that halves the speed"
 
 
 def test_what_a_kernel_of_ones_own_gains_in_a_graph_is_tried_with_the_lowest_cast():
@@ -471,13 +471,13 @@ def test_what_a_kernel_of_ones_own_gains_in_a_graph_is_tried_with_the_lowest_cas
     assert next_of("tf32", [known[0], known[3]]) == "separable_convolutions+tf32+cuda_graph"
     done = [*known, a_screen(context, 5, "separable_convolutions+bf16+cuda_graph", 3.0, precision="bf16").model_copy(
         update={"parents": (known[0].name,)})]
-    assert strategy._casts_on_fastest(strategy.View(context, "bf16", done)) == [], "once; autocast, it excludes"
+    assert lower_precision.casts_on_fastest(strategy.View(context, "bf16", done)) == [], "once; autocast, it excludes"
     graph = [a_screen(context, 5, "cuda_graph", 2.0), *known[:1], known[1].model_copy(update={"parents": ("cuda_graph",)}), *known[4:]]
-    names = [item.name for item in strategy._casts_on_fastest(strategy.View(context, "bf16", graph))]
+    names = [item.name for item in lower_precision.casts_on_fastest(strategy.View(context, "bf16", graph))]
     assert names == ["separable_convolutions+bf16+cuda_graph"], "though it gained nothing over the graph"
-    assert strategy._casts_on_fastest(strategy.View(context, "bf16", known[:1])) == [], "the casts themselves come first"
+    assert lower_precision.casts_on_fastest(strategy.View(context, "bf16", known[:1])) == [], "the casts themselves come first"
     slow = [*known[:-1], a_screen(context, 4, "bf16", 0.3, precision="bf16")]
-    assert strategy._casts_on_fastest(strategy.View(context, "bf16", slow)) == [], "a cast that halves the speed"
+    assert lower_precision.casts_on_fastest(strategy.View(context, "bf16", slow)) == [], "a cast that halves the speed"
 
 
 def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
@@ -488,7 +488,7 @@ def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
 
     def next_of(precision: str, known: list) -> list[str]:
         view = strategy.View(context, precision, known)
-        return [item.name for item in strategy._casts_on_fastest(view)]
+        return [item.name for item in lower_precision.casts_on_fastest(view)]
 
     assert next_of("bf16", known)[0] == "bf16+compile_default"
     assert next_of("tf32", known[2:]) == ["compile_default+tf32"]
@@ -502,7 +502,7 @@ def test_where_compiled_code_is_ahead_the_lowest_cast_is_tried_in_it():
     assert next_of("bf16", [*known, tuned])[0] == "bf16+compile_default", "not what is still to be tuned"
     norm = replace(SEVEN["mlp"], operators={"aten::native_layer_norm": (1.0, 1)})
     light = strategy.View(context_of(norm), "bf16", [*known, tuned])
-    names = [item.name for item in strategy._casts_on_fastest(light)]
+    names = [item.name for item in lower_precision.casts_on_fastest(light)]
     assert "bf16+compile_max_autotune_no_cudagraphs" in names, "there is little to tune"
     assert {"compile_max_autotune", "compile_max_autotune_no_cudagraphs"} <= {
         part for view in (light, strategy.View(context, "equal", known[3:])) for item in strategy.tuning(view) for part in item.passes}
@@ -528,11 +528,11 @@ def test_below_equal_precision_the_ladder_is_that_of_the_cast_that_pays(workload
 
 def test_a_graph_of_ones_own_takes_the_place_of_the_compilers_and_what_was_compiled_stays_so():
     """Where a call's kernels take less than replaying the compiler's costs the host, one's own is expected to be faster."""
-    assert strategy.joined(["fold_conv_bn", "compile_reduce_overhead"], "cuda_graph") == ["fold_conv_bn", "compile_default", "cuda_graph"]
-    tuned = strategy.joined(["compile_max_autotune", "freeze_weights"], "cuda_graph")
+    assert captures.joined(["fold_conv_bn", "compile_reduce_overhead"], "cuda_graph") == ["fold_conv_bn", "compile_default", "cuda_graph"]
+    tuned = captures.joined(["compile_max_autotune", "freeze_weights"], "cuda_graph")
     assert tuned == ["freeze_weights", "compile_max_autotune_no_cudagraphs", "cuda_graph"]
-    assert strategy.joined(["bf16"], "cuda_graph") == ["bf16", "cuda_graph"]
-    assert strategy.joined(["compile_reduce_overhead"], "compile_default") == ["compile_default"]
+    assert captures.joined(["bf16"], "cuda_graph") == ["bf16", "cuda_graph"]
+    assert captures.joined(["compile_reduce_overhead"], "compile_default") == ["compile_default"]
     short, long = context_of(SEVEN["mlp"]), context_of(SEVEN["gpt2"])
     for context in (short, long):
         own, theirs = (modelled(context, names, {"bf16": 9.0}.get) for names in (
@@ -556,9 +556,9 @@ def test_where_the_compilers_graphs_are_ahead_and_the_call_is_short_ones_own_com
     assert not strategy._steps(strategy.View(context, "equal", known), "equal", [CATALOGUE["cuda_graph"]]), "it lost once"
     assert own not in {item.name for item in again}
     slow = context_of(replace(SEVEN["depthwise"], original_us=4000.0))
-    assert strategy._own_graphs(strategy.View(slow, "equal", known[:5])) == [], "its kernels take longer than the host"
+    assert captures.own_graphs(strategy.View(slow, "equal", known[:5])) == [], "its kernels take longer than the host"
     measured = [row.model_copy(update={"screen": row.screen.model_copy(update={"candidate_ns": 330e3})}) for row in known[:5]]
-    assert strategy._own_graphs(strategy.View(slow, "equal", measured)), "the screen's own time, not the profile's over the speed-up"
+    assert captures.own_graphs(strategy.View(slow, "equal", measured)), "the screen's own time, not the profile's over the speed-up"
 
 
 def test_a_short_compiled_call_that_no_graph_makes_faster_is_called_directly_next():
@@ -566,19 +566,19 @@ def test_a_short_compiled_call_that_no_graph_makes_faster_is_called_directly_nex
     context = context_of(SEVEN["depthwise"])
     known = [a_screen(context, index, name, speedup) for index, (name, speedup) in enumerate((
         ("no_grad", 1.0), ("cuda_graph", 1.0), ("compile_default", 2.0), ("compile_reduce_overhead", 1.5)))]
-    assert strategy._called_directly(strategy.View(context, "equal", known)) == [], "a graph of it was not tried"
+    assert captures.called_directly(strategy.View(context, "equal", known)) == [], "a graph of it was not tried"
     known.append(a_screen(context, 4, "compile_default+cuda_graph", 1.6, ("compile_default",)))
     found = strategy.next_candidate(strategy.View(context, "equal", known), lambda _: True)
     assert found.name == "direct_calls+compile_default" and found.parents == ("compile_default",)
     long = [row.model_copy(update={"screen": row.screen.model_copy(update={"candidate_ns": 5e6})}) for row in known]
-    assert strategy._called_directly(strategy.View(context, "equal", long)) == [], "the kernels take so long that nobody sees the host"
+    assert captures.called_directly(strategy.View(context, "equal", long)) == [], "the kernels take so long that nobody sees the host"
     ahead = [*known, a_screen(context, 5, "fold_conv_bn+compile_default+cuda_graph", 2.2)]
-    assert strategy._called_directly(strategy.View(context, "equal", ahead)) == [], "in a graph Dynamo is not asked"
+    assert captures.called_directly(strategy.View(context, "equal", ahead)) == [], "in a graph Dynamo is not asked"
     known.append(a_screen(context, 5, found.name, 2.4, found.parents))
-    assert strategy._called_directly(strategy.View(context, "equal", known)) == [], "once"
+    assert captures.called_directly(strategy.View(context, "equal", known)) == [], "once"
     without = replace(context, environment=environment("cpu"))
     one = [a_screen(without, 0, "no_grad", 1.0), a_screen(without, 1, "compile_default", 1.5)]
-    assert [item.name for item in strategy._called_directly(strategy.View(without, "equal", one))] == ["direct_calls+compile_default"]
+    assert [item.name for item in captures.called_directly(strategy.View(without, "equal", one))] == ["direct_calls+compile_default"]
 
 
 def test_what_the_host_hid_is_no_evidence_against_a_pass():

@@ -10,7 +10,7 @@ import pytest
 from kernelwright.model.activity import Activity, HostCopy
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import strategy
+from kernelwright.optimize import lower_precision, ruled_out, strategy
 from kernelwright.optimize.expected import hope
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.passes.base import Prediction
@@ -51,7 +51,7 @@ def test_what_found_nothing_to_change_is_not_tried_again_under_another_compile_m
 
 
 def test_the_words_are_those_of_the_rewrite():
-    assert f"not applicable: {strategy.IDLE}" in Path(graphs.__file__).read_text()
+    assert f"not applicable: {ruled_out.IDLE}" in Path(graphs.__file__).read_text()
 
 
 def test_no_pass_for_the_hosts_launches_is_put_on_a_cuda_graph_or_in_its_place():
@@ -82,7 +82,7 @@ def test_what_found_nothing_in_the_graphs_of_the_best_is_put_there_by_the_rescue
     best, mode = ("compile_default", "cuda_graph"), "compile_reduce_overhead"
     done = [seen(1, *best, speedup=3.0), seen(2, mode, speedup=1.5), seen(3, "fuse_conv_relu", mode, speedup=1.7, parents=(mode,)),
             seen(4, "fold_conv_bn", speedup=1.2), seen(5, *best, "fuse_conv_relu", speedup=None, parents=("+".join(best),),
-                                                       reason=f"{strategy.IDLE}: fuse_conv_relu")]
+                                                       reason=f"{ruled_out.IDLE}: fuse_conv_relu")]
     found = strategy._rescues(strategy.View(HERE, "equal", done))
     assert {*best, "fold_conv_bn", "fuse_conv_relu", "no_grad"} in [set(item.passes) for item in found]
 
@@ -93,10 +93,10 @@ def test_another_capture_may_take_the_place_of_the_compilers_cuda_graphs():
 
 
 def test_settings_that_a_rewrite_is_measured_against_make_it_another_trial():
-    done = [seen(1, "fuse_conv_relu", "compile_default", speedup=None, reason=f"{strategy.IDLE}: fuse_conv_relu")]
+    done = [seen(1, "fuse_conv_relu", "compile_default", speedup=None, reason=f"{ruled_out.IDLE}: fuse_conv_relu")]
 
     def is_open(*names: str) -> bool:
-        return bool(strategy.still_open(strategy.View(HERE, "equal", done), [candidate(["fuse_conv_relu", *names], HERE)]))
+        return bool(ruled_out.still_open(strategy.View(HERE, "equal", done), [candidate(["fuse_conv_relu", *names], HERE)]))
 
     assert not is_open("compile_default", "cuda_graph") and not is_open("inductor_memory_planning", "compile_reduce_overhead")
     assert is_open("compile_default", "cudnn_benchmark") and is_open("compile_default", "fold_conv_bn")
@@ -107,7 +107,7 @@ OPENED = [(name, opener) for name in ("fuse_conv_relu", "fuse_linear_activation"
 
 
 def idle_row(index: int, *passes: str, idle: str, parents: tuple[str, ...] = ()) -> Experiment:
-    return seen(index, *passes, speedup=None, parents=parents, reason=f"{strategy.IDLE}: {idle}")
+    return seen(index, *passes, speedup=None, parents=parents, reason=f"{ruled_out.IDLE}: {idle}")
 
 
 @pytest.mark.parametrize("base", ["compile_default", "compile_reduce_overhead", "compile_default+cuda_graph",
@@ -140,7 +140,7 @@ def test_what_was_idle_alone_or_in_a_graph_is_not_given_up_before_its_openers_we
 @pytest.mark.parametrize("gone", ["wrong", "not_applicable"])
 def test_what_has_nothing_to_bring_it_together_is_refuted(gone):
     opener = seen(3, "fold_linear_bn", "compile_default", "cuda_graph", speedup=None, parents=("cuda_graph",),
-                  reason=f"{strategy.IDLE}: fold_linear_bn")
+                  reason=f"{ruled_out.IDLE}: fold_linear_bn")
     opener = opener.model_copy(update={"status": "screened" if gone == "wrong" else gone, "screen": Screen(status=gone)})
     other = opener.model_copy(update={"name": "fold_linear_bn+compile_default", "passes": ("fold_linear_bn", "compile_default", "no_grad"),
                                       "parents": ("compile_default",)})
@@ -228,12 +228,12 @@ def test_casts_are_tried_in_the_graph_that_was_captured_without_what_was_in_the_
         view = replace(after(REFUSED, freed), precision=level)
         found = strategy.next_candidate(view, lambda item: True)
         assert {"remove_syncs", "resident_constants", "cuda_graph"} < set(found.passes) and found.precision == level, found.name
-    assert not strategy._casts_in_graph(replace(after(REFUSED), precision="bf16"))
+    assert not lower_precision.casts_in_graph(replace(after(REFUSED), precision="bf16"))
 
 
 def test_a_graph_that_something_else_kept_from_being_captured_is_given_up():
     odd = seen(1, "cuda_graph", speedup=None, reason="not applicable: the call changes its inputs in place")
-    assert captures(after(odd)) == [] and strategy.UNCAPTURED in Path(cuda_graph.__file__).read_text()
+    assert captures(after(odd)) == [] and ruled_out.UNCAPTURED in Path(cuda_graph.__file__).read_text()
 
 
 def test_a_capture_without_obstacles_is_held_against_the_best_so_far():
@@ -253,7 +253,7 @@ def test_no_obstacle_is_looked_for_where_the_call_is_captured_or_none_is_in_the_
 def test_a_pass_that_was_tried_on_top_of_another_was_begun():
     """A search that ended by itself after a quarter of its budget said of five passes that a screen takes 6 s, and that 418 s are left."""
     late = seen(3, "freeze_weights", "inductor_fuse_more", "compile_default", speedup=1.2).model_copy(update={"status": "out_of_budget"})
-    idle = seen(4, "freeze_weights", "fuse_linear_activation", "compile_default", speedup=None, reason=strategy.IDLE)
+    idle = seen(4, "freeze_weights", "fuse_linear_activation", "compile_default", speedup=None, reason=ruled_out.IDLE)
     view = strategy.View(HERE, "equal", [seen(1, "freeze_weights", "direct_calls", "compile_default", speedup=1.3), late, idle,
                                          seen(5, "compile_reduce_overhead", speedup=1.1)])
     left = {item.name for item in not_tried(view, first_round(HERE, "equal"))}

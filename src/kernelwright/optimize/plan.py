@@ -18,7 +18,8 @@ LADDER = ("no_grad", "compile_default", "compile_reduce_overhead", "compile_max_
 """The rows every user knows: the model itself without gradients, and torch.compile's modes."""
 GRAPHLESS = {"compile_reduce_overhead": "compile_default", "compile_max_autotune": "compile_max_autotune_no_cudagraphs"}
 """A compile mode with CUDA graphs of its own -> the same without."""
-CASTS = frozenset({"tf32", "bf16", "bf16_autocast"})
+AUTOCAST = "bf16_autocast"
+CASTS = frozenset({"tf32", "bf16", AUTOCAST})
 """Lower precision as every user can have it: a flag, a cast of the model, autocast."""
 HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""

@@ -20,6 +20,7 @@ from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .passes import CATALOGUE
 from .passes.base import Pass
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
+from .ruled_out import still_open
 from .screen import TIMING_LIMIT_S, Ask, Unusable
 from .search import NO_COMPILER, Status, file_name, line_of
 from .state import utc_now
@@ -155,7 +156,7 @@ class ScreenedSearch(TimedSearch):
         own doing."""
         view, done = self.view(), self._finished()
         proposed = strategy.proposals(view, whole=True) if self._screens() else self._combinations(done)
-        singles = strategy.still_open(view, not_tried(view, first_round(self.context, self.precision)))
+        singles = still_open(view, not_tried(view, first_round(self.context, self.precision)))
         items = {item.name: item for item in (*singles, *proposed) if item.name not in done and self.why_not(item) is None}
         why = ended or self.stopped or looked_no_further(view)
         looked_for = {item.name for item in strategy.proposals(view)} if self._screens() else items.keys()

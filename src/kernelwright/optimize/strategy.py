@@ -14,58 +14,49 @@ that brought nothing, and a share of the budget with them, end the screening.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import combinations
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import Experiment
 from ..model.workload import Precision
 from . import bandit, memory
 from .budget import LIGHT, TUNING, is_cheap, kind
-from .expected import (
-    evidence,
-    fastest,
-    hope,
-    is_graphed,
-    launches_hide,
-    modelled,
-    once,
-    shown_by,
-    stays_out,
-    waits_for_guards,
-    waits_for_host,
-)
+from .captures import called_directly, freed_captures, joined, own_graphs, pays_in_graph, shortens, with_graph
+from .expected import evidence, fastest, hope, modelled, once, shown_by
+from .lower_precision import best_cast, casts_in_graph, casts_on_fastest, first_compiled, lower_ahead
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import has_products
-from .plan import CASTS, GRAPH, GRAPHLESS, HOPELESS, LADDER, UNWRAP, WARM, Candidate, candidate, carrier_of, compatible, refusal
-from .view import STEP, View, always, incumbent, refused
+from .plan import GRAPH, LADDER, WARM, Candidate, candidate, carrier_of, compatible
+from .ruled_out import (
+    IDLE,
+    added_by,
+    by_itself,
+    can_capture,
+    capture_passes,
+    idle_rewrites,
+    is_bad,
+    openers_of,
+    rewrites_of,
+    still_open,
+    usable_passes,
+    was_tried_on,
+    whole_graph,
+)
+from .view import OPENING, STEP, View, always, incumbent
 
 PATIENCE = 12
 """So many trials without a gain of STEP end the screening: by then each dimension had its turn, and most had several."""
 PATIENCE_SHARE = 0.25
 """And so much of the budget, spent on them: twelve trials of a short call take 15 s, and a long budget was given to look further."""
-WEIGHTS, AUTOCAST = "bf16", "bf16_autocast"
-ALIKE = 1.1
-"""Casts whose screens differ by less are as good as each other."""
-OPENING = 1.05
-"""A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
 CHEAPEST = LADDER[0]
 """Its screen takes a second or two once the workload is loaded. First without a GPU: a short budget then has a result before the first
 compilation, which takes 30 s on two cold cores."""
 AS_GOOD = 0.85
 """A warm start has what it wants once a former winner's screen shows this share of what it was judged to gain: a screen is rougher."""
-DIRECT = "direct_calls"
 RESCUE = "rescue"
-FOR_REWRITES = ("freeze_weights", "cudnn_benchmark", "blas_library")
-"""Settings that change what later rewrites see (frozen weights are constants), or which kernels they are measured against."""
-UNCAPTURED = "the call can't be captured"
-"""In the reason of such a candidate (probe/rewrites/cuda_graph.py)."""
-IDLE = "found nothing to change in the compiled graphs"
-"""In the reason of such a candidate (probe/rewrites/graphs.py)."""
 NO_PRIOR = 1e-6
 """A dimension of which similar workloads say nothing: after what paid there, before what gained nothing."""
 MOST_SWAPS = 3
 _COSTS = ("cheap", "compile", *TUNING)
-_BAD = ("wrong", "failed", "not_applicable")
 
 
 def untried_ladder(view: View) -> list[Candidate]:
@@ -73,7 +64,7 @@ def untried_ladder(view: View) -> list[Candidate]:
     it, before those at the workload's own, which can't be kept where a cast pays."""
     names = sorted((name for name in LADDER if not (name == "no_grad" and view.context.facts.needs_gradients)),
                    key=lambda name: (name == CHEAPEST and _compiles_anew(view), _COSTS.index(CATALOGUE[name].cost)))
-    cast = _best_cast(view)
+    cast = best_cast(view)
     return still_open(view, [candidate([name, *also], view.context, ladder_row=True, origin="ladder", dimension=CATALOGUE[name].dimension)
                              for also in ([[cast], []] if cast is not None else [[]]) for name in names])
 
@@ -81,14 +72,6 @@ def untried_ladder(view: View) -> list[Candidate]:
 def _compiles_anew(view: View) -> bool:
     """Whether a call without gradients may have the workload's own torch.compile make other code of it first."""
     return view.context.facts.already_compiled
-
-
-def _best_cast(view: View) -> str | None:
-    """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained."""
-    found = {name: max((memory.screened_speedup(row) or 0.0 for row in view.rows if name in row.passes and not _is_bad(row)
-                        and bare(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
-    best = max(found, key=lambda name: found[name])
-    return best if found[best] > STEP else None
 
 
 def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
@@ -99,12 +82,12 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     found += ladder
     if not whole and (settled(view) or exhausted(view)):
         return _distinct(found)
-    passes = _usable(view)
-    found += still_open(view, [_single(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
-    found += still_open(view, [_graphed(view, item) for item in passes if _pays_in_graph(view, item) and _is_graph_usable(view)])
-    found += still_open(view, [*_casts_in_graph(view), *_own_graphs(view), *_called_directly(view)])
-    found += _freed_captures(view, passes)
-    found += _casts_on_fastest(view) + _first_compiled(view)
+    passes = usable_passes(view)
+    found += still_open(view, [by_itself(view, item) for item in passes if item.name not in LADDER and _alone_first(view, item)])
+    found += still_open(view, [with_graph(view, item) for item in passes if pays_in_graph(view, item) and can_capture(view)])
+    found += still_open(view, [*casts_in_graph(view), *own_graphs(view), *called_directly(view)])
+    found += freed_captures(view, passes)
+    found += casts_on_fastest(view) + first_compiled(view)
     for level in view.allowed:
         found += _steps(view, level, passes)
     found += _rescues(view)
@@ -154,8 +137,8 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     hopes = {item.name: hope(view, item) for item in waiting}
     best = sorted(waiting, key=lambda item: (-hopes[item.name].rate, len(item.passes), item.name))
     openings = [item for item in best if hopes[item.name].ratio >= OPENING and _kind(view, item) != "autotune"]
-    graphs = [item.name for item in (*_casts_in_graph(view), *_own_graphs(view), *_called_directly(view))]
-    lower, deep = _lower_compiled(view, waiting), [item.name for item in _casts_on_fastest(view)]
+    graphs = [item.name for item in (*casts_in_graph(view), *own_graphs(view), *called_directly(view))]
+    lower, deep = _lower_compiled(view, waiting), [item.name for item in casts_on_fastest(view)]
     casts = [item for item in waiting if item.name in deep]
     is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
     first = [item for item in waiting if item.origin == WARM] \
@@ -166,7 +149,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
         or openings \
         or lower \
         or casts \
-        or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and _ahead(view) is not None)
+        or [item for item in waiting if item.name in LADDER[:2] and not (item.name == CARRIER and lower_ahead(view) is not None)
             and not (item.name == CHEAPEST and _compiles_anew(view))]
     if first:
         return first[0]
@@ -181,168 +164,14 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
                                                        len(item.passes), item.name))
 
 
-def _ahead(view: View) -> Experiment | None:
-    """The fastest candidate so far, where it computes at lower precision."""
-    best = fastest(view)
-    return best if best is not None and best.precision != "equal" else None
-
-
-def _own_graphs(view: View) -> list[Candidate]:
-    """Where the fastest candidate has the compiler's CUDA graphs and its call is short: one's own graph in their place. What was compiled
-    is in the caches, so that it takes seconds."""
-    best = fastest(view)
-    if best is None or not waits_for_host(view, best) or stays_out(view.context, best.passes) or not _is_graph_usable(view):
-        return []
-    return [candidate(_captured(view, best.passes), view.context, origin="step", parents=(best.name,),
-                      dimension=CATALOGUE[GRAPH].dimension)]
-
-
-def _called_directly(view: View) -> list[Candidate]:
-    """Where the fastest candidate is compiled, its call is short, and a CUDA graph of it was tried or can't be: the same without Dynamo's
-    guards. What was compiled is in the caches, so that it takes seconds."""
-    best = fastest(view)
-    if best is None or carrier_of(best.passes) is None or {DIRECT, AUTOCAST} & set(best.passes) or not waits_for_guards(view, best) \
-            or not any(item.name == DIRECT for item in _usable(view)) or not compatible([*best.passes, DIRECT]):
-        return []
-    in_graph = candidate(_captured(view, best.passes), view.context).name
-    if _is_graph_usable(view) and compatible([*best.passes, GRAPH]) and view.row(in_graph) is None:
-        return []
-    return [candidate([*best.passes, DIRECT], view.context, origin="step", parents=(best.name,),
-                      dimension=CATALOGUE[DIRECT].dimension)]
-
-
-def _freed_captures(view: View, passes: Iterable[Pass]) -> list[Candidate]:
-    """Where the call can't be captured as it is: the CUDA graph with what takes such obstacles out, all of it first, then with one less
-    after another, until one can be captured."""
-    graph = view.row(GRAPH)
-    if graph is None or UNCAPTURED not in graph.reason or _freed(view) is not None:
-        return []
-    free = sorted(item.name for item in passes if item.frees_capture)
-    for count in range(len(free), 0, -1):
-        if left := still_open(view, [candidate([*some, GRAPH], view.context, origin="step", dimension=CATALOGUE[GRAPH].dimension)
-                                     for some in combinations(free, count)]):
-            return left
-    return []
-
-
-def _freed(view: View) -> Experiment | None:
-    """The CUDA graph that needs no more than some of them, and that was captured."""
-    found = [row for row in view.rows if GRAPH in row.passes and bare(row.passes) != {GRAPH} and not _is_bad(row)
-             and memory.screened_speedup(row) and all(CATALOGUE[name].frees_capture for name in bare(row.passes) - {GRAPH})]
-    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
-
-
-def _capture(view: View) -> tuple[str, ...]:
-    """What a CUDA graph of the whole call is made of: itself, with what took the obstacles out where it was captured so. () where it can't
-    be had."""
-    if CATALOGUE[GRAPH].refusal(view.context) is not None:
-        return ()
-    if not _refuted(view, GRAPH):
-        return (GRAPH,)
-    freed = _freed(view)
-    return tuple(sorted(bare(freed.passes))) if freed is not None else ()
-
-
-def _captured(view: View, passes: Iterable[str]) -> list[str]:
-    """These passes in that graph."""
-    found = list(passes)
-    for name in _capture(view):
-        found = found if name in found else joined(found, name)
-    return found
-
-
-def _casts_in_graph(view: View) -> list[Candidate]:
-    """Where a candidate in a CUDA graph is ahead, or a cast whose launches may hide what it gains: the casts that are allowed in one too,
-    before anything is compiled. Without a graph they show the host's launches, not what they shorten (GPT-2: bf16 1.2x, in a graph 4.7x on
-    an H200; tf32 1.3x and 4.2x on an H100). Of those the one that is ahead comes first."""
-    best = fastest(view)
-    hidden = best is not None and set() < bare(best.passes) <= CASTS and launches_hide(view, best)
-    if best is None or not (hidden or GRAPH in best.passes) or not _is_graph_usable(view):
-        return []
-    casts = sorted((item for item in _usable(view) if item.name in CASTS), key=lambda item: item.name not in best.passes)
-    return [_graphed(view, item) for item in casts]
-
-
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up."""
     by_name = {item.name: item for item in waiting}
-    return [by_name[item.name] for item in _first_compiled(view) if item.name in by_name]
-
-
-def _first_compiled(view: View) -> list[Candidate]:
-    """The fastest candidate compiled, where it is of lower precision and was not: first with the passes that are early, where they are
-    expected to gain (a budget of a minute has no second compilation for them), then without."""
-    base = _weights_alike(view) or _ahead(view)
-    if base is None or carrier_of(base.passes) is not None:
-        return []
-    usable, shown = _usable(view), shown_by(evidence(view), is_graphed(base.passes))
-    early = [item for item in usable if item.early and compatible([*base.passes, item.name])
-             and not _brought_loss(view, item, base.precision)
-             and modelled(view.context, [item.name, *sorted(item.partners)], shown) >= OPENING]
-    more = sorted({item.name for item in early} | {item.name for item in usable if any(item.name in one.better_beside for one in early)})
-    compiled = candidate([*base.passes, CARRIER], view.context, ladder_row=base.name in CASTS, origin="step", parents=(base.name,),
-                         dimension=CATALOGUE[CARRIER].dimension)
-    whole = candidate([*compiled.passes, *more], view.context, origin="step", parents=(base.name,))
-    return still_open(view, [whole, compiled] if more else [compiled])
-
-
-def _brought_loss(view: View, item: Pass, level: Precision) -> bool:
-    """Whether a candidate of this precision with this pass, and with what shows it more, was bad with little else in it, or no faster than
-    the same without them."""
-    for row in view.rows:
-        if item.name not in row.passes or row.precision != level:
-            continue
-        without = set(row.passes) - {item.name, *item.better_beside}
-        plain = next((memory.screened_speedup(other) for other in view.rows if set(other.passes) == without), None)
-        own = memory.screened_speedup(row)
-        if (_is_bad(row) and bare(without) <= {*CASTS, CARRIER, GRAPH}) or (own is not None and plain is not None and own <= plain):
-            return True
-    return False
-
-
-def _weights_alike(view: View) -> Experiment | None:
-    """The weights' cast, where autocast is ahead, alone or in a CUDA graph, and that is as good: it is the one to compile, since then it
-    casts nothing but inputs (a product with a batch norm at bf16, H200: autocast 7.44x, compiled 9.2x; the weights 7.40x, compiled 9.9x).
-    None where it was compiled, without success."""
-    best = fastest(view)
-    if best is None or bare(best.passes) - {GRAPH} != {AUTOCAST} or _refuted(view, WEIGHTS):
-        return None
-    own, least = bare(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
-    alike = [row for row in view.rows if bare(row.passes) == own and not _is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
-    compiled = [candidate([*row.passes, CARRIER], view.context) for row in alike[:1]]
-    return alike[0] if still_open(view, compiled) else None
-
-
-def _casts_on_fastest(view: View) -> list[Candidate]:
-    """Where the fastest candidate is compiled, or in a CUDA graph of one's own, at a higher precision than the lowest allowed: the casts of
-    that one in it, under the default mode where its own measures kernels, once they were seen alone or in a graph and did not halve the
-    speed. By itself a cast is a kernel more, in compiled code none (a LayerNorm over 4 M elements at bf16, H200: 1.01x alone, 22.7x
-    compiled, 20.3x without it); and what a kernel of one's own gains, the fastest with the cast may not have (depthwise convolutions at
-    bf16, H200: 1.65x in a graph, 6.51x with `separable_convolutions` too)."""
-    best = fastest(view)
-    if best is None or best.precision == view.precision or not (carrier_of(best.passes) is not None or GRAPH in best.passes):
-        return []
-    mode = carrier_of(best.passes)
-    rest = [name for name in best.passes if name not in CASTS and name != mode]
-    if mode is not None:
-        rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
-    seen = [(name, memory.screened_speedup(row) or 1.0) for row in view.rows if row.screen is not None
-            for name in CASTS & set(row.passes) if bare(row.passes) <= {name, GRAPH, *_capture(view)}]
-    casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
-    usable = [item for item in _usable(view) if item.name in casts and item.precision == view.precision]
-    # That a cast gained nothing in a graph alone says little of what it gains beside a kernel of one's own.
-    tried = {item.name for item in usable if mode is not None and _tried_on(view, item.name, [*rest, item.name], view.precision)}
-    return still_open(view, [candidate([*rest, item.name], view.context, origin="step", parents=(best.name,), dimension=item.dimension)
-                             for item in usable if item.name not in tried])
+    return [by_name[item.name] for item in first_compiled(view) if item.name in by_name]
 
 
 def _kind(view: View, item: Candidate) -> str:
     return kind(item.passes, has_products=once(view.context, has_products))
-
-
-def bare(passes: Iterable[str]) -> set[str]:
-    """These passes without those that are a condition of others."""
-    return set(passes) - {"no_grad", UNWRAP}
 
 
 def upcoming(view: View, count: int) -> list[Candidate]:
@@ -376,87 +205,11 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
     return unplayed + [name for name in order if name not in unplayed]
 
 
-def _usable(view: View) -> list[Pass]:
-    """Passes that apply, are allowed and were not refuted, as those that they need beside them."""
-    found = [item for item in CATALOGUE.values() if item.precision in view.allowed and item.refusal(view.context) is None
-             and not _refuted(view, item.name) and not (item.name == "no_grad" and view.context.facts.needs_gradients)]
-    names = {item.name for item in found}
-    return [item for item in found if item.partners <= names]
-
-
-def _refuted(view: View, name: str) -> bool:
-    """Alone it was wrong, failed or found nothing to do; or it was so in a CUDA graph that works without it, or on top of two different
-    candidates. That it found nothing says little while what may bring together what it looks for was not beside it."""
-    unopened, beside = _openers(view, CATALOGUE[name]), CATALOGUE[name].better_beside
-    after = {item.name for item in CATALOGUE.values() if name in item.partners}
-    if beside and any(name in _found_nothing(row) and _rewrites(row.passes) - beside - after - {"tf32"} == {name} for row in view.rows):
-        return True  # what shows a pass more does not decide whether it finds anything; types do
-
-    def says_little(row: Experiment) -> bool:
-        return bool(unopened) and IDLE in row.reason and not CATALOGUE[name].opened_by & set(row.passes)
-
-    alone = view.row(_single(view, CATALOGUE[name]).name)
-    if alone is not None and not says_little(alone):
-        return _is_bad(alone)
-    graph, both = view.row(GRAPH), view.row(candidate([name, GRAPH], view.context).name) if name != GRAPH else None
-    if both is not None and graph is not None and not _is_bad(graph) and both.status == "not_applicable" and not says_little(both):
-        return True
-    tried = [row for row in view.rows if row.parents and name in _added(view, row) <= {name, *CATALOGUE[name].opened_by}
-             and not says_little(row)]
-    return sum(_is_bad(row) for row in tried) >= 2 and all(_is_bad(row) for row in tried)
-
-
-def _found_nothing(row: Experiment) -> list[str]:
-    """Passes that found nothing to change in this candidate."""
-    return row.reason.partition(f"{IDLE}: ")[2].split(", ")
-
-
-def _openers(view: View, item: Pass) -> list[str]:
-    """Passes that may bring together what this one looks for: those that apply and were not refuted."""
-    return sorted(name for name in item.opened_by if CATALOGUE[name].precision in view.allowed
-                  and CATALOGUE[name].refusal(view.context) is None and not _refuted(view, name))
-
-
-def _is_bad(row: Experiment) -> bool:
-    return row.status in ("failed", "not_applicable") or (row.screen is not None and row.screen.status in _BAD) or refused(row)
-
-
-def _single(view: View, item: Pass) -> Candidate:
-    return candidate([item.name], view.context, ladder_row=item.name in LADDER, origin="single", dimension=item.dimension)
-
-
-def _graphed(view: View, item: Pass) -> Candidate:
-    """The pass in a CUDA graph of the whole call."""
-    graph = _graph(view)
-    return candidate([item.name, *graph.passes], view.context, origin="step", parents=(graph.name,) if view.row(graph.name) else (),
-                     dimension=item.dimension)
-
-
-def _graph(view: View) -> Candidate:
-    """A CUDA graph of the whole call and nothing else."""
-    return candidate(_capture(view) or (GRAPH,), view.context)
-
-
-def _is_graph_usable(view: View) -> bool:
-    return bool(_capture(view))
-
-
-def _pays_in_graph(view: View, item: Pass) -> bool:
-    """Whether a pass works without the compiler, and shortens the device's work so much that the host's launches may be what is left."""
-    if item.one_launch or item.carrier or item.in_graph or item.cost == "cheap" or not compatible([item.name, GRAPH]):
-        return False
-    return _shortens(view, item)
-
-
-def _shortens(view: View, item: Pass) -> bool:
-    return modelled(view.context, [item.name], shown_by(evidence(view), graphed=True)) >= OPENING
-
-
 def _alone_first(view: View, item: Pass) -> bool:
     """Whether a pass is tried alone: where that is cheap, or nothing is there to put it on. What it needs beside it comes first."""
-    needed = {*item.partners, *({CARRIER} & set(_single(view, item).passes))} - {item.name}
+    needed = {*item.partners, *({CARRIER} & set(by_itself(view, item).passes))} - {item.name}
     unseen = {name for name in needed if CATALOGUE[name].refusal(view.context) is None
-              and view.row(_single(view, CATALOGUE[name]).name) is None}
+              and view.row(by_itself(view, CATALOGUE[name]).name) is None}
     if unseen:
         return unseen == {CARRIER} and _outdoes_compiler(view, item)
     if item.cost == "cheap" and item.level in ("module", "runtime"):
@@ -481,13 +234,13 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
     the pass shortens the device's work; and the CUDA graph of the whole call with one pass more."""
     best = incumbent(view, level)
     base = best or (incumbent(view, "equal") if level != "equal" else None)
-    graph = view.row(_graph(view).name)
-    on_graph = graph if graph is not None and base is not graph and _is_graph_usable(view) and memory.screened_speedup(graph) else None
+    graph = view.row(whole_graph(view).name)
+    on_graph = graph if graph is not None and base is not graph and can_capture(view) and memory.screened_speedup(graph) else None
     found = []
     for item in passes:
         if PRECISION_ORDER.index(item.precision) > PRECISION_ORDER.index(level):
             continue
-        if item.cost == "cheap" and item.level in ("module", "runtime") and view.row(_single(view, item).name) is None:
+        if item.cost == "cheap" and item.level in ("module", "runtime") and view.row(by_itself(view, item).name) is None:
             continue  # alone first
         if base is not None and not (best is None and item.precision != level):
             found += _step(view, base, item, level)
@@ -504,43 +257,20 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
         if compatible([*base.passes, CARRIER]) and view.row(compiled) is None:
             return []  # what only compiling does comes first
     ways = [joined(base.passes, item.name)]
-    if item.opened_by and _rewrites(ways[0]) in _idle(view):
-        opened = [joined(base.passes, opener) for opener in _openers(view, item)]
-        ways = [joined(names, item.name) for names in opened if _rewrites(names) not in _idle(view)]  # one that is idle opens nothing
-    capture = _capture(view)
+    if item.opened_by and rewrites_of(ways[0]) in (idle := idle_rewrites(view)):
+        opened = [joined(base.passes, opener) for opener in openers_of(view, item)]
+        ways = [joined(names, item.name) for names in opened if rewrites_of(names) not in idle]  # one that is idle opens nothing
+    capture = capture_passes(view)
     graphed = [[*{*names, *capture}] for names in ways if GRAPH not in names and compatible([*names, *capture])]
-    if graphed and capture and _shortens(view, item):
+    if graphed and capture and shortens(view, item):
         ways += graphed
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
-            if set(way) != {item.name} and not _tried_on(view, item.name, way, level)]
+            if set(way) != {item.name} and not was_tried_on(view, item.name, way, level)]
 
 
 def _gives_up_graph(passes: Iterable[str], name: str) -> bool:
     """Whether a pass that only spares the host would take the place of the call's CUDA graph, which spares it all of the launches."""
     return CATALOGUE[name].dimension == "host" and any(CATALOGUE[one].one_launch and not compatible([one, name]) for one in passes)
-
-
-def _tried_on(view: View, name: str, passes: Sequence[str], level: Precision) -> bool:
-    """Whether this pass was added to another candidate of this precision under the same compile mode, in a CUDA graph or not as here, and
-    gained nothing: it would hardly here. That it found nothing says nothing of it beside what brings together what it looks for."""
-    runs, openers = (carrier_of(passes), is_graphed(passes)), CATALOGUE[name].opened_by & set(passes)
-    beside = {GRAPH, *_capture(view)} - {name}
-    for row in view.rows:
-        if IDLE in row.reason and openers - set(row.passes):
-            continue
-        if row.parents and row.precision == level and name in row.passes and _added(view, row) - beside == {name} \
-                and (carrier_of(row.passes), is_graphed(row.passes)) == runs and row.screen is not None:
-            parent = view.row(row.parents[0])
-            own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else None
-            if own is None or before is None or own <= before:
-                return True
-    return False
-
-
-def _added(view: View, row: Experiment) -> set[str]:
-    parent = view.row(row.parents[0]) if row.parents else None
-    before = set(parent.passes) if parent is not None else set()
-    return set(row.passes) - before - {GRAPHLESS[name] for name in before & GRAPHLESS.keys() if GRAPH in row.passes}
 
 
 def _rescues(view: View) -> list[Candidate]:
@@ -556,8 +286,8 @@ def _rescues(view: View) -> list[Candidate]:
         best = incumbent(view, level)
         if best is None:
             continue
-        refused_by_best = {frozenset(_added(view, row)) for row in view.rows
-                           if row.parents[:1] == (best.name,) and _is_bad(row) and IDLE not in row.reason}
+        refused_by_best = {frozenset(added_by(view, row)) for row in view.rows
+                           if row.parents[:1] == (best.name,) and is_bad(row) and IDLE not in row.reason}
         missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes
                           and frozenset({name}) not in refused_by_best
                           and PRECISION_ORDER.index(CATALOGUE[name].precision) <= PRECISION_ORDER.index(level)),
@@ -578,36 +308,6 @@ def _rescues(view: View) -> list[Candidate]:
 
 def _rescue(view: View, names: Iterable[str], best: Experiment) -> Candidate:
     return candidate(names, view.context, origin="rescue", parents=(best.name,), dimension=RESCUE)
-
-
-def joined(passes: Iterable[str], new: str) -> list[str]:
-    """These passes with one more, less those that it excludes; a compile mode takes the place of another, and a CUDA graph of one's own
-    that of the compiler's: what was compiled stays compiled."""
-    kept = [name for name in passes if compatible([name, new])]
-    without_graphs = [GRAPHLESS[name] for name in passes if name not in kept and name in GRAPHLESS] if new == GRAPH else []
-    return [*kept, *without_graphs, new]
-
-
-def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
-    """Those that were not measured, can be put together and apply."""
-    done = {row.name for row in view.rows if row.status != "out_of_budget"}
-    idle = _idle(view)
-    return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
-            and refusal(item, view.context) is None and _rewrites(item.passes) not in idle]
-
-
-def _idle(view: View) -> set[frozenset[str]]:
-    """Sets of rewrites of which one found nothing to change."""
-    return {_rewrites(row.passes) for row in view.rows if row.status == "not_applicable" and IDLE in row.reason} - {frozenset()}
-
-
-def _rewrites(passes: Iterable[str]) -> frozenset[str]:
-    """The passes that decide what a rewrite is given, and what its measurements are. Where one of them found nothing to change, it finds
-    nothing under another compile mode or other settings of Inductor either; beside another rewrite it may (batch norms that are folded
-    away bring a convolution and its ReLU together)."""
-    items = [CATALOGUE[name] for name in passes if name in CATALOGUE and name != UNWRAP]
-    return frozenset(item.name for item in items if not item.carrier and (
-        item.level in ("module", "functional", "aten") or item.precision != "equal" or item.name in FOR_REWRITES))
 
 
 def _distinct(items: Iterable[Candidate]) -> list[Candidate]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..model.verdict import Experiment
-from . import ablation, finalists, memory, strategy
+from . import ablation, finalists, memory
 from .ahead import Ahead
 from .budget import (
     ABLATION_SHARE,
@@ -28,7 +28,7 @@ from .ledger import CAUSE, ORIGINAL
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate
 from .search import Search
-from .view import View
+from .view import OPENING, View
 
 LEAST_LIMIT_S = 30.0
 LEAST_WARM_S = 10.0
@@ -191,7 +191,7 @@ class TimedSearch(Search):
 
     def _is_large(self, row: Experiment) -> bool:
         """Whether the screen shows, or the judge has shown of another, a gain that time is held back for."""
-        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= strategy.OPENING
+        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= OPENING
 
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False, left_s: float | None = None) -> float:
         """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's

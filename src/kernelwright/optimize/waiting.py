@@ -10,6 +10,7 @@ from ..model.files import write_json_atomic
 from . import strategy
 from .expected import hoped
 from .plan import Candidate, carrier_of
+from .ruled_out import bare
 from .view import View
 
 NEXT_FILE = "next.json"
@@ -46,7 +47,7 @@ def not_tried(view: View, singles: Iterable[Candidate]) -> list[Candidate]:
 
 def _own(item: Candidate) -> set[str]:
     """Its passes without what carries them; of a compile mode that mode."""
-    passes = strategy.bare(item.passes)
+    passes = bare(item.passes)
     return passes - {carrier_of(item.passes)} or passes
 
 
