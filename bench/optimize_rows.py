@@ -398,8 +398,10 @@ def idle_passes(ledger: Sequence[Experiment], kept: Kept | None) -> list[str]:
 
 
 def _is_seen(row: Experiment | None) -> bool:
-    """Whether it was judged or screened with a figure."""
-    return row is not None and any(one is not None and one.speedup is not None for one in (row.verdict, row.screen))
+    """Whether there is a figure of it that counts: the judge's, else the screen's. One that the search's judge refused (it errs as a lower
+    precision does, say) has none yet: it is what torch gives for its flags all the same."""
+    said = None if row is None else row.verdict or row.screen
+    return said is not None and said.speedup is not None
 
 
 def _ladder_with(casts: tuple[str, ...], context: Context) -> list[Candidate]:

@@ -12,7 +12,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +26,7 @@ from kernelwright.optimize import state as states  # noqa: E402
 from kernelwright.optimize.confirm import OF, ROLE  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
+from kernelwright.optimize.plan import GRAPH, LADDER  # noqa: E402
 from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
 from kernelwright.report.text import cell, plain  # noqa: E402
 
@@ -40,7 +41,8 @@ The *error* is the factor between the middle of the range (geometric) and what c
 outcomes within the range. A pass is seen *alone* (a candidate of that pass only), *in the whole* (the winner against the winner without
 it, the ablation; what takes idle time away may give the more there, the less work the others leave the device), and a *combination* is
 held against the product of its passes' ranges. What two passes say of the same time counts once. What came is the judge's figure where
-it judged, else the screen's.
+it judged, else the screen's. *Guess* is the error of one who always says 1.00x. The ladder's passes (torch.compile's modes, a CUDA graph,
+no gradients) are much of what is alone, and move little: what is left without them is told apart.
 """
 
 
@@ -96,11 +98,14 @@ def render(runs: Sequence[Run]) -> str | None:
 
 
 def _totals(found: Sequence[Realised]) -> list[str]:
-    lines = ["## All predictions", "", "| Seen | Predictions | Inside the range | Median error |", "|---|---|---|---|"]
+    lines = ["## All predictions", "", "| Seen | Predictions | Inside the range | Median error | Guess: median error |",
+             "|---|---|---|---|---|"]
     groups = [(context, [one for one in found if one.context == context]) for context in CONTEXTS]
-    for name, rows in [*groups, ("all", list(found))]:
+    own = [one for one in groups[0][1] if one.name not in (*LADDER, GRAPH)]
+    for name, rows in [groups[0], ("alone, but the ladder's and a CUDA graph", own), *groups[1:], ("all", list(found))]:
         if rows:
-            lines.append(f"| {name} | {len(rows)} | {_inside(rows)} | {median_error_pct(rows):.0f}% |")
+            guessed = [replace(one, predicted=(1.0, 1.0)) for one in rows]
+            lines.append(f"| {name} | {len(rows)} | {_inside(rows)} | {median_error_pct(rows):.0f}% | {median_error_pct(guessed):.0f}% |")
     return [*lines, ""]
 
 

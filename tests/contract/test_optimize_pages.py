@@ -46,7 +46,7 @@ FACTS = {
         (r"the largest expectation first, (\d+) at most", (waiting.MOST_WAITING,)),
     ],
     "docs/search.md": [
-        (r"such a gain of (\d+)% leaves that one's judgement whole, and (\d+) s for both", (
+        (r"such a gain of (\d+)% waits for its judgement, .* this judgement and (\d+) s for both", (
             100 * (strategy.OPENING - 1), 2 * budget.ENDING_S)),
         (r"From a budget of (\d+) s on, on a GPU", (COUNTED_BUDGET_S,)),
         (r"\(at least (\d+) s, and (\d+) of the original", (timed.LEAST_LIMIT_S, timed.LEAST_CALLS)),

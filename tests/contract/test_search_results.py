@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -115,6 +116,12 @@ def test_the_recorded_searches_reach_what_optimize_is_for():
         assert len(found := rows_of(runs, "equal", 60.0).values()) == 7 and min(row["speedup"] for row in found) >= 1.0
     every = [row for name in results.SETS for row in results.recorded(name)]
     assert len(every) > 150 and all(row["used_s"] <= row["budget_s"] for row in every)
+
+
+def test_what_is_said_of_the_time_after_a_budget_is_what_was_measured():
+    late = {name: sorted(row["wall_s"] - row["budget_s"] for row in results.recorded(name)) for name in ("h200", "h100")}
+    words = "ended {:.0f} s after their budget in the median, at worst {:.0f} s, those on an H100 at worst {:.0f} s."
+    assert words.format(statistics.median(late["h200"]), late["h200"][-1], late["h100"][-1]) in said()
 
 
 def test_a_row_is_of_the_day_that_its_ledger_says(tmp_path):
@@ -253,6 +260,13 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
         for key, word in (("ladder_lower", "bf16"), ("ladder_missing", "WRONG")))
     assert lower == {(card, name) for card in ("H200", "H100") for name in ("mlp_activations", "sdpa_attention")}
     assert "as bfloat16 for the MLP and for attention, on both cards" in said()
+    lstm = [rows_of("h200", level, 120.0)["lstm_sequence_encoder"] for level in ("equal", "tf32", "bf16")]
+    kept_ms = sorted(row["after_us"] / 1e3 for row in lstm)
+    assert "{:.1f} ms a call at equal precision, {:.1f} and {:.1f} ms at tf32 and bf16; what was kept took {:.2f} to {:.2f} ms.".format(
+        *(row["before_us"] / 1e3 for row in lstm), kept_ms[0], kept_ms[-1]) in said()
+    before = [min(verdict.speedup for verdict in judged(tmp_path, f"h200zl_{name}_equal-120s") if verdict.speedup > 2)
+              for name in ("lstm_sequence_encoder", "mlp_activations")]
+    assert "(the day before: {:.2f}x, judged once, and {:.2f}x)".format(*before) in said()
     assert refused == {("H200", "depthwise_separable_conv")} and "For the depthwise example on the H200 it was WRONG" in said()
 
 
@@ -300,6 +314,10 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
         *(next(slow[one] for one in slow if name in one) for name in ("level1_86_", "level2_1_", "level2_76_"))) in said()
     shares, whole = (pages.geometric_mean(one[key] for one in again.values() if one[key]) for key in ("share", "whole_share"))
     assert f"In the mean it takes {shares:.2f} of it" in said() and f"which the second run makes again, it is {whole:.2f}." in said()
+    minute = [row["warm"] for row in rows_of("kernelbench-h200", "equal", 60.0).values() if row.get("warm") and row["warm"]["cold_s"]]
+    reached = [one["share"] for one in minute if one["share"]]
+    assert (len(reached), len(minute)) == (9, 11)
+    assert f"nine of 11 reached it in {pages.geometric_mean(reached):.2f} of the time (24 November)" in said()
     least = min(every, key=lambda row: row["over"] or 1.0)
     assert least == tf32["level3_5_AlexNet"] and least["kept"] == "nothing" and f"kept, {least['over']:.2f}x of the ladder" in said()
     assert not any("MobileNet" in row["workload"] for row in every)
@@ -337,10 +355,12 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured():
                    key=lambda row: row["budget_s"])
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
     assert all(max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1])
-               for one, next_ in pairwise(known)) and "The intervals of neighbours meet" in said()
-    two, three, eight = known[1:]
-    assert f"what two minutes found was {two['over']:.2f}x as fast, what three found {three['over']:.2f}x." in said()
-    assert two["over_interval"][1] < three["over_interval"][0] and two["over_beside"] and three["over_beside"]
+               for one, next_ in pairwise(known)) and "The intervals of neighbours overlap" in said()
+    one, two, three, eight = known
+    assert "(`{}` {:.2f}x beside the first, `{}` {:.2f}x and {:.2f}x beside the next two)".format(
+        one["rung"], one["rung_speedup"], two["rung"], two["rung_speedup"], three["rung_speedup"]) in said()
+    assert two["rung"] == three["rung"] and [row["day"][-2:] for row in known] == ["29", "28", "28", "28"]
+    assert "the first on 29 November, the others a day before" in said()
     bought = {one["minutes"]: one["gain"] for one in eight["bought"]}
     assert f"after three minutes ({bought['3']}, at 480 s)" in said() and f"was confirmed with {eight['speedup']:.2f}x" in said()
     assert f"That search ended after {eight['used_s']:.0f} s" in said()
@@ -361,13 +381,17 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
                       for number, name in ((16, "compile_default"), (19, "keep_heap")))
     again = verdicts(20, "lstm_sequence_encoder", "keep_heap")[-1].speedup
     assert "the LSTM's {}, and by its confirmation {}, which is none; on the Xeon its `keep_heap` {}, by its confirmation {}, and " \
-        "another time {:.2f}x; above it is {:.2f}x.".format(
+        "another time {:.2f}x; above it is {:.2f}x,".format(
             *compiled, *heap, again, rows_of("cpu-xeon", "equal", 60.0)["lstm_sequence_encoder"]["speedup"]) in said()
     first, second, third = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values())
                             for number in (20, 22, 23))
     assert 3.5 < (second - first).total_seconds() / 3600 < 4.5 and 2.5 < (third - second).total_seconds() / 3600 < 3.5
     shown = [row for row in results.recorded("cpu-xeon") if row["kept"] != "nothing"]
-    assert (len(shown), sum(row["confirmed"] for row in shown)) == (7, 6) and "above (all seven faster, six of them confirmed)" in said()
+    assert (len(shown), sum(row["confirmed"] for row in shown)) == (7, 6) and "(all seven faster than the original, six of them" in said()
+    level = {row["workload"] for row in shown if row["over"] < 1.01}
+    assert level == {"gpt2", "lstm_sequence_encoder"} and "GPT-2 and the LSTM no faster than the ladder" in said()
+    lstm = next(row for row in shown if row["workload"] == "lstm_sequence_encoder")
+    assert lstm["rung"] == "no_grad" and f"of which `no_grad` alone gives {lstm['rung_speedup']:.2f}x" in said()
     assert f"on another Xeon, to {pages.geometric_mean(row['speedup'] for row in shown):.2f}x above" in said()
     assert states.load(runs(23)["gpt2"]).device_name != states.load(runs(22)["gpt2"]).device_name
     rows = {(number, name): Ledger(file / "ledger.jsonl").rows for number in (20, 22) for name, file in runs(number).items()}

@@ -432,6 +432,25 @@ def test_a_ladder_row_that_errs_as_a_lower_precision_is_timed_as_one(tmp_path, l
     assert (rows.best_ladder_row(found, "tf32").name, rows.best_ladder_row(found, "tf32").speedup) == ("compile_max_autotune+tf32", 1.6)
 
 
+def test_a_ladder_row_that_the_searchs_own_judge_refused_is_looked_at_for_the_table(tmp_path, ladder_of):
+    """As one that the search did not judge: what it errs as is what torch gives for its flags."""
+    def judge(_workload, file, options, session):
+        if not file.stem.endswith("compile_reduce_overhead"):
+            return verdict("FASTER", 1.2)
+        if options.precision == "equal":
+            return verdict("WRONG", reason="undeclared precision drop: as inaccurate as bf16, but declared equal")
+        return verdict("FASTER", 3.4)
+
+    bench, workload, context = ladder_of(judge, screen=lambda _: Screen(status="timed", speedup=1.3, interval=(1.2, 1.4)))
+    known = {"compile_reduce_overhead": Experiment(
+        index=1, name="compile_reduce_overhead", passes=candidate(["compile_reduce_overhead"], context).passes, precision="equal",
+        candidate_file="c", status="judged", screen=Screen(status="timed", speedup=3.4, elapsed_s=1.0),
+        verdict=verdict("WRONG", None, reason="undeclared precision drop: as inaccurate as bf16, but declared equal"))}
+    found, missing, lower = bench._ladder(workload, "equal", tmp_path, known, {})
+    assert lower == {"compile_reduce_overhead": "bf16"} and not missing
+    assert (rows.best_ladder_row(found, "equal").name, rows.best_ladder_row(found, "equal").speedup) == ("compile_reduce_overhead", 3.4)
+
+
 def test_of_a_higher_precision_than_was_asked_for_the_fastest_is_judged_anew_though_the_search_only_screened_it(tmp_path, ladder_of):
     asked: list[str] = []
     said = {"fast": verdict("WRONG", None)} | {name: verdict("FASTER", found) for name, found in (

@@ -105,6 +105,11 @@ def test_an_undecided_ladder_row_counts_against_the_claim_with_its_estimate():
 def test_a_ladder_row_that_was_only_screened_still_counts_against_the_claim():
     found = claims.best_ladder_row([*LADDER, screened("compile_reduce_overhead", 1.9)], "equal")
     assert (found.name, found.speedup) == ("compile_reduce_overhead (screened only)", 1.9)
+    behind = screened("bf16_autocast", 1.7, precision="bf16")
+    assert behind.screen is not None
+    behind = behind.model_copy(update={"screen": behind.screen.model_copy(update={"status": "hopeless"})})
+    found = claims.best_ladder_row([*LADDER, behind], "bf16")
+    assert (found.name, found.speedup) == ("bf16_autocast (screened only)", 1.7), "though it was far behind the best candidate"
 
 
 def test_the_gain_over_a_ladder_row_takes_both_intervals_at_their_worst():

@@ -116,7 +116,8 @@ def _drift(comparison: Comparison | None) -> str:
 
 def best_ladder_row(rows: Sequence[Experiment], level: Precision) -> BestRow:
     """The best row that a user who allows `level` could have had; the original itself (1.00x) where none is faster. A row that was only
-    screened counts with the screen's estimate, one that the judge left undecided with the judge's: leaving it out could only flatter."""
+    screened, if only until it was clear that it is far behind, counts with the screen's estimate, one that the judge left undecided with
+    the judge's: leaving it out could only flatter."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(level) + 1]
     top, undecided, compiled = BestRow(ORIGINAL, 1.0, (1.0, 1.0), 0), 0, False
     for row in rows:
@@ -146,7 +147,7 @@ def _looked_at(row: Experiment) -> bool:
 def _timed(row: Experiment) -> BestRow | None:
     if row.verdict is None:
         screen = row.screen
-        if screen is None or screen.status != "timed" or screen.speedup is None:
+        if screen is None or screen.status not in ("timed", "hopeless") or screen.speedup is None:
             return None
         return BestRow(row.name + SCREENED, screen.speedup, screen.interval or (screen.speedup, screen.speedup), 0)
     speedup, comparison = row.verdict.speedup, row.verdict.comparison

@@ -195,9 +195,9 @@ class TimedSearch(Search):
 
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False, left_s: float | None = None) -> float:
         """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's
-        seconds are its own too; where a large gain is, they are as far as that one's judgement is left (a decoder on two cores, 60 s: 1.16x
-        by the screen, and a compilation took all but the 7 s in which its judgement did not end). left_s: so much is its own, since it
-        is no candidate's."""
+        seconds are its own too. Where a large gain waits for its judgement, no more than what that leaves: on two cores a decoder was
+        screened at 1.16x, a compilation took all but 7 of the 39 s that were left, and the judgement did not end. left_s: so much is its
+        own, since it is no candidate's."""
         expected_s, _ = self._usual_s(passes, self.rows())
         left = self._screening_left_s() if left_s is None else left_s
         queue = self._queue(self.view()) if left_s is None else []
@@ -207,7 +207,7 @@ class TimedSearch(Search):
             left = max(left, self._but_one_judgement_s())
         calls_s = LEAST_CALLS * (call_ns(self.context) or 0.0) / 1e9
         least = LEAST_WARM_S if warm else 1.0
-        return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0) or self.left_s()))
+        return max(least, min(max(LEAST_LIMIT_S, LIMIT_FACTOR * expected_s, calls_s), max(left, 0.0)))
 
     def _most_s(self, limit_s: float) -> float:
         """The longest that a screen with this limit may take with the loading of the workload, where a process must load it first: while
