@@ -54,6 +54,46 @@ def get_model_and_input():
     return Net().train(), torch.randn(2, 3, 8, 8)
 '''
 
+OWN_STATE = """
+import torch
+from torch import nn
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("cache", torch.zeros(64, 2, 4))
+        self.register_buffer("at", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.cache[self.at] = self.layer(x)
+        self.at += 1
+        return self.cache.sum(0) * self.at
+
+
+def get_model_and_input():
+    return Cached().eval(), torch.randn(2, 4)
+"""
+IN_PLACE = """
+import torch
+from torch import nn
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x.mul_(0.5).add_(self.layer(x))
+        return x, torch.complex(x, 1 - x)
+
+
+def get_model_and_input():
+    return Scaled().eval(), torch.randn(2, 4)
+"""
+
 
 def facts(inputs: tuple[TensorSpec, ...], **changes: object) -> WorkloadFacts:
     return WorkloadFacts.model_validate({
@@ -63,6 +103,7 @@ def facts(inputs: tuple[TensorSpec, ...], **changes: object) -> WorkloadFacts:
 
 NET = facts((TensorSpec(path="0", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),
              TensorSpec(path="1", shape=(), dtype="float32", device="cpu")), params={"b": 2})
+SMALL = facts((TensorSpec(path="", shape=(2, 4), dtype="float32", device="cpu"),))
 TRAINING = facts((TensorSpec(path="", shape=(2, 3, 8, 8), dtype="float32", device="cpu"),), training=True)
 
 
@@ -100,6 +141,17 @@ def test_it_passes_in_a_fresh_process_that_has_torch_and_the_folder_alone(tmp_pa
     code = "import sys, unittest; sys.modules['kernelwright'] = None; unittest.main('test_optimized', verbosity=2)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=bare, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0 and "Ran 7 tests" in done.stderr and "skipped" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("text", "cannot"), [
+    (OWN_STATE, set()), (IN_PLACE, {"test_outputs_require_gradients_where_the_originals_do"})], ids=["a cache", "inputs changed in place"])
+def test_a_call_that_changes_its_model_or_its_inputs_is_held_against_one_from_the_same_state(tmp_path, monkeypatch, text, cannot):
+    file = made(tmp_path, text, SMALL, "no_grad")
+    good, bad, skipped = ran(tmp_path, monkeypatch)
+    assert not bad and skipped == cannot and "test_weights_that_change_in_place_are_seen" in good
+    file.write_text(file.read_text().replace("time.perf_counter() + 3", "time.perf_counter()"))
+    done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and "relative difference of the outputs: 0.0e+00" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_training_steps_gradients_are_compared(tmp_path, monkeypatch):

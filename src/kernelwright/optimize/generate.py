@@ -27,7 +27,7 @@ from .passes.base import GRAPH_LEVELS, Pass
 
 REWRITES = Path(__file__).resolve().parents[1] / "probe" / "rewrites"
 _MARKS = re.compile(r"  # (?:type: ignore|noqa)[^\n]*")
-_STANDALONE_IMPORTS = ("import importlib.util", "import inspect", "import statistics", "import sys", "import time",
+_STANDALONE_IMPORTS = ("import copy", "import importlib.util", "import inspect", "import statistics", "import sys", "import time",
                        "from pathlib import Path", "from torch.utils._python_dispatch import _get_current_dispatch_mode")
 SMOKE_LIMITS: dict[Precision, float] = {"equal": 5e-3, "tf32": 5e-3, "bf16": 5e-2}
 """Relative difference to the original above which `python optimized.py` fails: a smoke check with room for a baseline that
@@ -98,7 +98,6 @@ def render_source(
     imports.update(_STANDALONE_IMPORTS if standalone else ())
     alters_model = facts.needs_gradients and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
-    imports.update({"import copy"} if standalone and alters_model else ())
     weights = _weights(ordered, facts)
     imports.update({"import operator"} if weights == "copied" else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)

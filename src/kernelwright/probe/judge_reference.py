@@ -47,7 +47,7 @@ def fresh_inputs(workload: LoadedWorkload, seed: int, earlier: Inputs | None) ->
 
 def oracle(workload: LoadedWorkload, inputs: Inputs, seed: int, expected: list[Leaf], written: list[str]) -> list[Leaf]:
     """The outputs of a float64 run. Raises NotApplicable, with the reason, where there is none."""
-    if not any(leaf.is_floating_point() for _, leaf in expected):
+    if not any(leaf.is_floating_point() or leaf.is_complex() for _, leaf in expected):
         raise NotApplicable("the output has no floating-point values")
     own = workload.reference if workload.form == "versions" else None
     if own is not None:
@@ -68,7 +68,7 @@ def _float64_run(
     for (path, leaf), (_, wanted) in zip(leaves, expected, strict=True):
         if leaf.shape != wanted.shape:
             raise NotApplicable(f"in float64 output {path!r} has another shape")
-        if wanted.is_floating_point() and leaf.dtype != torch.float64:
+        if (wanted.is_floating_point() or wanted.is_complex()) and leaf.dtype != dtype_in(torch.float64, wanted.dtype):
             raise NotApplicable(f"output {path!r} stays {leaf.dtype} in a float64 run")
     return leaves
 
@@ -104,6 +104,16 @@ def need_tf32(workload: LoadedWorkload) -> None:
         raise NotApplicable("the CPU has no TF32")
 
 
+def dtype_in(run: torch.dtype | None, own: torch.dtype) -> torch.dtype:
+    """What a tensor of dtype `own` is in a run in `run` (None: in its own dtypes): a complex one complex128 in a float64 run, and itself in
+    others; integers stay. Module.to would take a complex tensor's real part alone."""
+    if run is None or not (own.is_floating_point or own.is_complex):
+        return own
+    if own.is_complex:
+        return torch.complex128 if run == torch.float64 else own
+    return run
+
+
 def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[..., Any]:
     """A deep copy of a module in another dtype (None: its own); a function as it is. Both without torch.compile: a compiled part or method
     would go on with the original's weights. Raises NotApplicable."""
@@ -114,7 +124,7 @@ def copied(model: Callable[..., Any], dtype: torch.dtype | None) -> Callable[...
     try:
         duplicate = twin_of(inner)
         if dtype is not None:
-            duplicate.to(dtype)
+            duplicate._apply(lambda tensor: tensor.to(dtype_in(dtype, tensor.dtype)))  # as Module.to does, which knows one dtype for all
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise NotApplicable(f"the model cannot be copied or converted: {type(error).__name__}: {error}") from error
     call: Callable[..., Any] = duplicate
@@ -130,9 +140,10 @@ def run_copy(
     that the call ended in.
     """
     def convert(leaf: torch.Tensor) -> torch.Tensor:
-        if dtype is None or not leaf.is_floating_point():
+        wanted = dtype_in(dtype, leaf.dtype)
+        if wanted == leaf.dtype:
             return clone_like(leaf)
-        return leaf.detach().to(dtype, copy=True).requires_grad_(leaf.requires_grad)
+        return leaf.detach().to(wanted, copy=True).requires_grad_(leaf.requires_grad)
 
     try:
         if not workload.training:

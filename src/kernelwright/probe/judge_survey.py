@@ -209,6 +209,8 @@ def relative_change(before: list[Leaf], after: list[Leaf]) -> float | None:
     for (_, one), (_, two) in zip(before, after, strict=True):
         if not one.numel():
             continue
+        if one.is_complex() and two.is_complex():
+            one, two = torch.view_as_real(one), torch.view_as_real(two)
         if not one.is_floating_point():
             largest = max(largest, float((one != two).double().mean()))
             continue
