@@ -42,7 +42,7 @@ def fake_python(folder: Path, answer: str) -> Path:
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
     """No environment variable and no python3 on the PATH leads to a torch, and no GPU."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "KERNELWRIGHT_STARTED_BY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(interpreters.shutil, "which", lambda name: None)
     monkeypatch.setattr(interpreters, "gpu_visible", lambda _patience_s: False)
@@ -59,6 +59,16 @@ def test_the_first_with_torch_wins_in_the_documented_order(bare, monkeypatch):
     monkeypatch.delenv("CONDA_PREFIX")
     found = find_interpreter(None, workload, "auto")
     assert (found.source, found.torch_version, found.torch_build) == (".venv", "2.8.0", "cpu")
+
+
+def test_the_python_that_the_script_was_started_with_comes_before_the_paths_and_not_where_it_is_our_own(bare, monkeypatch):
+    on_path = fake_python(bare / "p", "TORCH 2.7.0 cpu")
+    monkeypatch.setattr(interpreters.shutil, "which", lambda name: str(on_path) if name == "python3" else None)
+    monkeypatch.setenv("KERNELWRIGHT_STARTED_BY", str(fake_python(bare / "s", "TORCH 2.8.0 cpu")))
+    found = find_interpreter(None, None, "cpu")
+    assert (found.source, found.torch_version) == ("the script's Python", "2.8.0")
+    monkeypatch.setenv("KERNELWRIGHT_STARTED_BY", interpreters.sys.executable)
+    assert find_interpreter(None, None, "cpu").source == "python3"
 
 
 def test_a_gpu_with_a_cpu_only_torch_is_refused_unless_the_cpu_was_asked_for(bare, monkeypatch):

@@ -131,8 +131,10 @@ def test_a_wrong_or_failing_candidate_is_dropped_and_its_pass_not_tried_again(wo
     assert "channels_last" not in outcome.kept
 
 
-def test_without_a_compiler_the_compile_rows_say_so_and_nothing_else_is_lost(workload):
-    reason = "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found"
+@pytest.mark.parametrize("reason", [
+    "needs a C++ compiler (torch.compile generates C++ for the CPU), and none is found",
+    "RuntimeError: torch.compile does not support compiling torch.jit.script or torch.jit.freeze models directly."])
+def test_where_nothing_can_be_compiled_the_compile_rows_say_so_and_nothing_else_is_lost(workload, reason):
     failed = Screen(status="failed", reason=reason)
     stages = Stages(screens={"compile_default": failed, "fold_conv_bn__compile_default": failed}, device="cpu")
     outcome = run(workload, stages)

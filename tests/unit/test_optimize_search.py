@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.judge.clocks import NOT_CONFIRMED
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.trial import Screen
@@ -169,6 +170,16 @@ def test_all_too_noisy_reads_as_undecided_not_as_nothing_found(workload):
     report = outcome.report.read_text()
     assert "0.99x" not in report and "can't be told from none" in report, "an estimate that decides nothing is not printed"
     assert "## Warnings" in report and "judgements were too noisy to tell (AMBIGUOUS)" in report and ", alone;" not in report
+
+
+def test_what_the_judges_own_clock_did_not_confirm_is_not_called_noise(workload):
+    reason = f"{NOT_CONFIRMED}: it reports a speed-up of 1.07x, and by the judge's own clock it is at most 0.88x [0.81, 0.959]"
+    doubted = {name: verdict("AMBIGUOUS", 0.99, spread=0.5, reason=reason) for name in CATALOGUE}
+    outcome = run(workload, FakeStages(doubted))
+    assert outcome.line.startswith("Nothing could be decided: ") and f"judged {NOT_CONFIRMED} (" in outcome.line
+    assert f"judgements were {NOT_CONFIRMED} (AMBIGUOUS)" in outcome.report.read_text()
+    both = run(workload, FakeStages({**doubted, "cuda_graph": verdict("AMBIGUOUS", 0.99, spread=0.5)})).line
+    assert f"judged too noisy to tell or {NOT_CONFIRMED} (" in both
 
 
 def test_progress_names_what_is_being_judged_now(workload):

@@ -43,7 +43,7 @@ class Interpreter:
     torch_build: str
     """CUDA or HIP version of the build, or "cpu"."""
     source: str
-    """Where it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "python3", "kernelwright"."""
+    """Where it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "the script's Python", "python3", "kernelwright"."""
     compiles_anew: bool = False
     """Each of its processes compiles torch's Python code: no byte code stands beside it, and none may be written there (a read-only folder,
     PYTHONDONTWRITEBYTECODE). False also where all files have one made-up date, by which byte code could not be told to be stale."""
@@ -55,8 +55,8 @@ def find_interpreter(
 ) -> Interpreter:
     """The first interpreter with torch, in the documented order; installs one of our own, for the CPU, as the last resort.
 
-    Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, python3, kernelwright's own. patience_s: the longest that
-    one of them, or nvidia-smi, may take to answer.
+    Order: --python, VIRTUAL_ENV, CONDA_PREFIX, the workload's nearest .venv, the Python that the script was started with, python3,
+    kernelwright's own. patience_s: the longest that one of them, or nvidia-smi, may take to answer.
     Raises BadInput when --python is wrong, MachineLacks when there is no torch, or a GPU with a CPU-only torch.
     """
     if python is not None:
@@ -112,6 +112,9 @@ def _candidates(workload: Path | None) -> Iterator[tuple[str, Path]]:
             if (folder / ".venv").is_dir():
                 yield ".venv", _python_of(folder / ".venv")
                 break
+    started_by = os.environ.get("KERNELWRIGHT_STARTED_BY")  # setup/start.py
+    if started_by and Path(started_by) != Path(sys.executable):
+        yield "the script's Python", Path(started_by)
     on_path = shutil.which("python3") or shutil.which("python")
     if on_path:
         yield "python3", Path(on_path)

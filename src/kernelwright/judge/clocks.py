@@ -24,6 +24,8 @@ reference's do not: a timer that lies gains exactly what is missing, however lar
 BUSY = 2.0
 """A CPU is shared where a tenth of the reference's blocks miss so many times what the quietest tenth does (idle cores: 1.2; two busy loops
 on two cores: 4 to 12)."""
+NOT_CONFIRMED = "not confirmed by the judge's own clock"
+"""How the reason of an AMBIGUOUS verdict begins where the two clocks do not agree."""
 CLEAR_SHARE = 0.15
 CLEAR_S = 0.5e-3
 """A timer lies when, block after block, time is missing beyond all overhead: more than 15% of the block and 0.5 ms."""
@@ -80,7 +82,7 @@ def confirm(
     if apart and confirmed and on_cpu and decision == decide(seen) == "FASTER" and _is_only_interrupted(reference, candidate, allowed):
         return Confirmation(seen, values, None, None, counts=True)
     if apart or (decision == "FASTER" and not confirmed):
-        return Confirmation(seen, values, None, f"not confirmed by the judge's own clock: {words}")
+        return Confirmation(seen, values, None, f"{NOT_CONFIRMED}: {words}")
     return Confirmation(seen, values, None, None)
 
 

@@ -223,7 +223,7 @@ class ReferenceSession:
         message = f"the workload's process {error.message}" if of_process else error.message
         kind = _OF_REFERENCE.get(error.exit_code, ReferenceFailed)
         return kind("workload_died" if error.code == "died" else error.code, message, where=error.where or str(self.workload.path),
-                    fix=error.fix or _FIX.get(error.code, "run the file by itself and correct the error"))
+                    fix=error.fix or _FIX.get(error.code, "run it by itself (a model's call more than once) and correct the error"))
 
     def _alive(self) -> Worker:
         """The reference's worker, which may have been told nothing yet."""

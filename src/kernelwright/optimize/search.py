@@ -31,8 +31,8 @@ from .state import utc_now
 
 JudgeCandidate = Callable[[Path, Precision, float, Effort], Verdict]
 """(candidate file, its precision, seconds it may take at most, how hard) -> verdict. Raises judge.OutOfTime when the seconds are up."""
-NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler")
-"""How the judge's reason reads where the machine has no compiler."""
+NO_COMPILER = re.compile(r"needs a C(\+\+)? compiler|torch\.compile does not support compiling torch\.jit\.")
+"""How the reason reads where the machine has no compiler, or torch.compile takes no such model, whatever is compiled with it."""
 NOT_APPLICABLE = "not applicable: "
 UNDECIDABLE = ("ill_conditioned", "not_repeatable", "not_dense")
 """Codes of the judge's errors that hold for every candidate alike: where nothing was judged before, they end the search."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..judge.clocks import NOT_CONFIRMED
 from ..model.errors import MachineLacks
 from ..model.files import write_json_atomic, write_text_atomic
 from ..model.verdict import Comparison, Experiment
@@ -48,11 +49,12 @@ def _outcome(end: Ending) -> str:
         if tried == 0:
             return f"Nothing was kept: {_none_judged(end)} ({where})."
         noise = sum(noisy(row) for row in end.rows)
+        doubt, plural = _undecided(end.rows), "" if tried == 1 else "s"
         if noise == tried:
-            return f"Nothing could be decided: {noise} of {tried} candidate{'' if tried == 1 else 's'} judged too noisy to tell ({where})."
-        judged = f"{tried} candidate{'' if tried == 1 else 's'} judged{_unconfirmed(end)}"
+            return f"Nothing could be decided: {noise} of {tried} candidate{plural} judged {doubt} ({where})."
+        judged = f"{tried} candidate{plural} judged{_unconfirmed(end)}"
         if noise:
-            return f"Nothing better than the original was proved ({judged}, {noise} of them too noisy to tell; {where})."
+            return f"Nothing better than the original was proved ({judged}, {noise} of them {doubt}; {where})."
         return f"Nothing better than the original was found ({judged}; {where})."
     kept = end.kept
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
@@ -64,6 +66,13 @@ def _outcome(end: Ending) -> str:
         sure += f", {'the audit after it smaller and' if kept.is_smaller_in_audit else 'the two'} further apart than their intervals"
     precision = "equal precision" if kept.row.precision == "equal" else f"lower precision ({kept.row.precision})"
     return f"{kept.row.name} is {kept.gain} faster than the original at {precision} ({sure}; {where})."
+
+
+def _undecided(rows: Sequence[Experiment]) -> str:
+    """What made judgements AMBIGUOUS."""
+    reasons = [" ".join(row.verdict.reasons) for row in rows if noisy(row) and row.verdict is not None]
+    by_clock = sum(NOT_CONFIRMED in reason for reason in reasons)
+    return " or ".join(["too noisy to tell"] * (by_clock < len(reasons)) + [NOT_CONFIRMED] * (by_clock > 0))
 
 
 def _refused(audit: Experiment) -> str:
@@ -307,7 +316,7 @@ def warnings_of(end: Ending) -> list[str]:
                      "other work ran on the machine, or its clocks changed; pairs cancel most of that, single durations do not")
     judged = [row for row in end.rows if row.verdict is not None]
     if noise := sum(noisy(row) for row in judged):
-        found.append(f"{noise} of {len(judged)} judgements were too noisy to tell (AMBIGUOUS)")
+        found.append(f"{noise} of {len(judged)} judgements were {_undecided(judged)} (AMBIGUOUS)")
     if timing is not None and timing.warning:
         found.append(f"the baseline's timing: {timing.warning}")
     comparison = end.kept.verdict.comparison if end.kept else None

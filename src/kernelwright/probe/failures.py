@@ -99,7 +99,7 @@ def _classify(error: BaseException, workload: str) -> ProbeFailure:
     if _is_internal(error.__traceback__):
         return workload_failed("probe_internal", f"kernelwright's probe failed: {text}",
                                fix="please report this with the traceback in raw/result.json")
-    return workload_failed("workload_raised", text, fix="run the file by itself and correct the error")
+    return workload_failed("workload_raised", text, fix="run it by itself (a model's call more than once) and correct the error")
 
 
 def _words(error: BaseException) -> str:

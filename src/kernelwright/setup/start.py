@@ -26,6 +26,7 @@ def start(verb: str, argv: Sequence[str]) -> int:
     try:
         command = [*interpreter(), *byte_code(), os.fspath(LAUNCH), verb, *argv[1:]]
         os.environ["KERNELWRIGHT_SCRIPT"] = argv[0]
+        os.environ["KERNELWRIGHT_STARTED_BY"] = sys.executable
         return _become(command)
     except SetupError as error:
         return report(error, argv)

@@ -44,7 +44,7 @@ class TorchFacts(Record):
     """CUDA or HIP version of the build, or "cpu"."""
     python: str
     source: str
-    """How it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "python3", "kernelwright"."""
+    """How it was found: "--python", "VIRTUAL_ENV", "CONDA_PREFIX", ".venv", "the script's Python", "python3", "kernelwright"."""
     triton: str | None
     python_headers: bool | None
     """Whether Python.h is there, which torch.compile and Triton compile against."""
