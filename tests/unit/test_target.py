@@ -95,7 +95,15 @@ def test_of_a_file_that_is_no_valid_python_the_line_is_told_not_that_it_is_a_scr
     assert caught.value.code == "syntax_error" and str(caught.value.where) == f"{file}:3" and "invalid syntax" in caught.value.line()
     file.write_text("text = '''" + "x" * MAX_SOURCE_BYTES + "'''\n")
     assert syntax_fault(file) is None, "what is read of it ends amid a line"
-    file.write_text("print('a script')\n")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("print('a script')", "no entry point"), ("VERSIONS = {}", "VERSIONS and no get_inputs()"),
+    ("class Model:\n    pass", "Model and no get_inputs()"),
+    ("def get_inputs():\n    pass", "get_inputs() and neither Model nor VERSIONS")])
+def test_where_a_script_is_not_taken_it_is_told_what_the_file_lacks(tmp_path, text, words):
+    file = tmp_path / "half.py"
+    file.write_text(f"{text}\n")
     with pytest.raises(BadInput) as caught:
         refuse_script(resolve_target(str(file), None, {}, None), "optimize")
-    assert caught.value.code == "script_not_taken"
+    assert caught.value.code == "script_not_taken" and f"the file has {words}, so it is a script" in caught.value.line()

@@ -27,6 +27,14 @@ def is_script(file: Path) -> bool:
     return "get_model_and_input" not in names and not ("get_inputs" in names and names & {"Model", "VERSIONS"})
 
 
+def lacks(file: Path) -> str:
+    """What a file that is a script lacks to be a workload, in words."""
+    has = bound_names(file) & {"Model", "VERSIONS", "get_inputs"}
+    if "get_inputs" in has:
+        return "get_inputs() and neither Model nor VERSIONS"
+    return f"{' and '.join(sorted(has))} and no get_inputs()" if has else "no entry point"
+
+
 def syntax_fault(file: Path) -> tuple[int, str] | None:
     """(line, what is wrong there) of a file that this interpreter can't parse; None where it can, can't read it, or it is too long to be
     read whole."""

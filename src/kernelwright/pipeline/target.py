@@ -9,7 +9,7 @@ from ..model.errors import BadInput
 from ..model.nearest import did_you_mean
 from ..model.workload import ScriptRef, WorkloadRef
 from ..project import PROJECT_FILE, Meant, Project, find, find_file, kernel_and_version, kernels_of_file, read_project
-from .forms import is_script, script_argv, syntax_fault
+from .forms import is_script, lacks, script_argv, syntax_fault
 from .source import check_source, exists, is_file
 
 
@@ -85,7 +85,7 @@ def refuse_script(workload: WorkloadRef, verb: str) -> None:
         if (fault := syntax_fault(workload.path)) is not None:
             raise BadInput("syntax_error", f"SyntaxError: {fault[1]}, and no entry point is seen", where=f"{workload.path}:{fault[0]}",
                            fix="correct the file, or run this with the Python that it is written for")
-        raise BadInput("script_not_taken", f"the file has no entry point, so it is a script, and {verb} takes no scripts",
+        raise BadInput("script_not_taken", f"the file has {lacks(workload.path)}, so it is a script, and {verb} takes no scripts",
                        where=str(workload.path),
                        fix="define get_model_and_input() -> (model, input); or Model, get_inputs() and get_init_inputs(); or VERSIONS "
                            "and get_inputs(). profile_kernel runs scripts")
