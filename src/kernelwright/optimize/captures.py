@@ -75,6 +75,7 @@ def pays_in_graph(view: View, item: Pass) -> bool:
 
 
 def shortens(view: View, item: Pass) -> bool:
+    """Whether a pass is expected to gain OPENING where no launch of the host is waited for."""
     return modelled(view.context, [item.name], shown_by(evidence(view), graphed=True)) >= OPENING
 
 

@@ -60,6 +60,7 @@ def is_refuted(view: View, name: str) -> bool:
 
 
 def is_bad(row: Experiment) -> bool:
+    """Whether it failed, does not apply, or was found wrong, by the screen or by the judge."""
     return row.status in ("failed", "not_applicable") or (row.screen is not None and row.screen.status in _BAD) or refused(row)
 
 
@@ -81,6 +82,7 @@ def was_tried_on(view: View, name: str, passes: Sequence[str], level: Precision)
 
 
 def added_by(view: View, row: Experiment) -> set[str]:
+    """Passes that a candidate has and the one that it was built on has not; all of them where there is none."""
     parent = view.row(row.parents[0]) if row.parents else None
     before = set(parent.passes) if parent is not None else set()
     return set(row.passes) - before - {GRAPHLESS[name] for name in before & GRAPHLESS.keys() if GRAPH in row.passes}
@@ -135,10 +137,12 @@ def whole_graph(view: View) -> Candidate:
 
 
 def can_capture(view: View) -> bool:
+    """Whether such a graph can be had, as far as is known."""
     return bool(capture_passes(view))
 
 
 def by_itself(view: View, item: Pass) -> Candidate:
+    """The pass alone, with what it can't be without."""
     return candidate([item.name], view.context, ladder_row=item.name in LADDER, origin="single", dimension=item.dimension)
 
 
