@@ -383,6 +383,11 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert "the LSTM's {}, and by its confirmation {}, which is none; on the Xeon its `keep_heap` {}, by its confirmation {}, and " \
         "another time {:.2f}x; above it is {:.2f}x,".format(
             *compiled, *heap, again, rows_of("cpu-xeon", "equal", 60.0)["lstm_sequence_encoder"]["speedup"]) in said()
+    below = {row["workload"]: row for row in results.recorded("cpu") if row["over"] < 0.995}
+    assert set(below) == {"conv_block", "gpt2"} and "(undecided)" in below["gpt2"]["rung"]
+    assert all(row["rung"].startswith("compile_max_autotune_no_cudagraphs") for row in below.values())
+    assert "the convolutions ({:.2f}x) and GPT-2 ({:.2f}x, undecided) are below the ladder".format(
+        *(below[name]["over"] for name in ("conv_block", "gpt2"))) in said()
     first, second, third = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values())
                             for number in (20, 22, 23))
     assert 3.5 < (second - first).total_seconds() / 3600 < 4.5 and 2.5 < (third - second).total_seconds() / 3600 < 3.5
