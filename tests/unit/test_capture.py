@@ -67,8 +67,9 @@ def test_the_python_that_the_script_was_started_with_comes_before_the_paths_and_
     monkeypatch.setenv("KERNELWRIGHT_STARTED_BY", str(fake_python(bare / "s", "TORCH 2.8.0 cpu")))
     found = find_interpreter(None, None, "cpu")
     assert (found.source, found.torch_version) == ("the script's Python", "2.8.0")
-    monkeypatch.setenv("KERNELWRIGHT_STARTED_BY", interpreters.sys.executable)
-    assert find_interpreter(None, None, "cpu").source == "python3"
+    for name in ("python", "python3"):
+        monkeypatch.setenv("KERNELWRIGHT_STARTED_BY", str(Path(interpreters.sys.executable).with_name(name)))
+        assert find_interpreter(None, None, "cpu").source == "python3"
 
 
 def test_a_gpu_with_a_cpu_only_torch_is_refused_unless_the_cpu_was_asked_for(bare, monkeypatch):

@@ -113,7 +113,7 @@ def _candidates(workload: Path | None) -> Iterator[tuple[str, Path]]:
                 yield ".venv", _python_of(folder / ".venv")
                 break
     started_by = os.environ.get("KERNELWRIGHT_STARTED_BY")  # setup/start.py
-    if started_by and Path(started_by) != Path(sys.executable):
+    if started_by and Path(started_by).parent != Path(sys.executable).parent:  # one environment has several names for its Python
         yield "the script's Python", Path(started_by)
     on_path = shutil.which("python3") or shutil.which("python")
     if on_path:
