@@ -194,12 +194,16 @@ def test_roundings_to_tf32_are_drawn_again_before_a_candidate_is_wrong_by_them(t
             if drawn:
                 break
         candidate.write_text(NARROWER.format(tests=tests))
-        wrong = judge(ref, candidate, options(timing=False), session=session)
+        for _ in range(4):  # in one of a hundred the reference itself errs by more than the draws do: they are no limit then
+            wrong = judge(ref, candidate, options(timing=False), session=session)
+            assert wrong.verdict == "WRONG", wrong.reasons
+            failed = [error.note for error in wrong.correctness.errors if not error.passed]
+            assert not any("draws" in note for note in failed[1:]), "nothing is drawn once it is wrong"
+            if "more draws" in failed[0]:
+                break
     assert drawn and all(error.note == "limit from 8 more draws of the reference's TF32 roundings" for error in drawn)
     assert all(2 * error.reference_error < error.candidate_error < error.limit for error in drawn)
-    assert wrong.verdict == "WRONG", wrong.reasons
-    failed = [error.note for error in wrong.correctness.errors if not error.passed]
-    assert "more draws" in failed[0] and not any("draws" in note for note in failed[1:]), "nothing is drawn once it is wrong"
+    assert "more draws" in failed[0]
 
 
 def test_a_hanging_candidate_is_ended_with_its_children(wide, token):
