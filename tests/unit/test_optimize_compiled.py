@@ -1,4 +1,4 @@
-"""The search on a workload that is compiled already: what it begins with, what it proposes, what it keeps for later. No torch."""
+"""The search on a workload that is compiled or graphed already: what it begins with, proposes, and keeps for later. No torch."""
 
 from __future__ import annotations
 
@@ -157,3 +157,18 @@ def test_where_a_pass_predicts_no_number_its_turn_comes_by_the_model_without():
     blind = compiled(shown=CONVOLUTIONAL)
     blind = replace(blind, uncompiled=None)
     assert modelled(blind, ("fold_conv_bn",), lambda _name: None) == pytest.approx(1.01, rel=1e-3), "nothing shows what it would take"
+
+
+def test_such_a_search_ends_at_once_and_says_why(workload):
+    stages = FakeStages({}, operators=3 * ("cudaGraphLaunch",))
+    outcome = run(workload, stages)
+    assert outcome.kept == () and "can't be changed from outside" in rows(outcome)["compile_default"].reason
+    assert set(stages.judged) <= {"no_grad"}
+    assert "return the model uncaptured" in outcome.report.read_text()
+
+
+def test_what_is_graphed_is_improved_from_there(workload):
+    stages = FakeStages({"channels_last": 1.5, "channels_last+cuda_graph": 1.5}, operators=("Graphed",), already_graphed=True,
+                        uncompiled=("aten::cudnn_convolution", "aten::batch_norm"))
+    outcome = run(workload, stages)
+    assert "unwrap_compiled" in outcome.kept and "channels_last" in outcome.kept

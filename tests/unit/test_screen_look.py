@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelwright.probe import loaders
 from kernelwright.probe import screen_look as look
 
 
@@ -129,3 +130,49 @@ def test_cores_are_drawn_anew_and_given_back():
     finally:
         end.set()
         born.join()
+
+
+ROUNDS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))))
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=AUTOCAST):
+            return self.layers(x).to(x.dtype)
+
+def get_model_and_input():
+    return Net().eval().to(DTYPE), torch.randn(16, 64).to(DTYPE)
+"""
+MORE_DIGITS = """
+import torch
+
+def optimize(model, inputs):
+    exact = __import__("copy").deepcopy(model).float()
+    def call(x):
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            return FACTOR * exact.layers(x.float()).to(x.dtype)
+    return call
+"""
+
+
+@pytest.mark.parametrize(("dtype", "autocast", "own"), [
+    ("torch.float32", False, "equal"), ("torch.bfloat16", False, "bf16"), ("torch.float16", False, "tf32"),
+    ("torch.float32", True, "bf16")])
+def test_an_original_that_rounds_itself_is_not_held_against_a_limit_for_float32(tmp_path, dtype, autocast, own):
+    """What a compiler keeps of the digits between operators is right, and further from such an original than 1e-2."""
+    path = tmp_path / "net.py"
+    path.write_text(ROUNDS.replace("AUTOCAST", str(autocast)).replace("DTYPE", dtype))
+    made = look.Look(loaders.load(str(path), device="cpu"))
+    replies = {}
+    for name, factor in (("right", 1.0), ("wrong", 1.5)):
+        candidate = tmp_path / f"{name}.py"
+        candidate.write_text(MORE_DIGITS.replace("FACTOR", str(factor)))
+        replies[name] = made.prepare({"candidate": str(candidate), "against": "", "precision": "equal", "seed": 0})
+    assert made.own_precision == own and replies["right"]["wrong"] == "" and "outputs differ" in replies["wrong"]["wrong"]
+    assert (replies["right"]["error"] > look.LIMITS["equal"]) == (own == "bf16")
+    assert torch.autocast.__enter__.__qualname__ == "autocast.__enter__"

@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 
 from kernelwright.probe.facts import is_compiled
 from kernelwright.probe.judge_reference import copied
-from kernelwright.probe.rewrites.unwrap_compiled import uncompiled, unwrap_compiled
+from kernelwright.probe.rewrites.unwrap_compiled import is_graphed, uncompiled, unwrap_compiled
 
 GRAPHS = [0]
 
@@ -104,7 +104,42 @@ def decorated(_model: Model) -> Model:
     return Decorated()
 
 
-WAYS = [around, in_place, part, part_in_place, part_and_whole, forward_method, other_method, patched_forward, decorated]
+def graphed(module: nn.Module) -> nn.Module:
+    """As torch.cuda.make_graphed_callables leaves a module: its own code for a new forward, with a stand-in for the replay."""
+    made = next(code for code in torch.cuda.make_graphed_callables.__code__.co_consts
+                if isinstance(code, types.CodeType) and code.co_name == "make_graphed_forward")
+    own = module.forward
+
+    def replay(*args: torch.Tensor) -> torch.Tensor:
+        GRAPHS[0] += 1
+        return own(*args)
+
+    module.forward = types.FunctionType(made, vars(torch.cuda.graphs))(module, module.training, replay, own)
+    return module
+
+
+def whole_graphed(model: Model) -> Model:
+    return graphed(model)
+
+
+def part_graphed(model: Model) -> Model:
+    graphed(model.block)
+    return model
+
+
+def two_graphed(model: Model) -> Model:
+    graphed(model.first)
+    graphed(model.block)
+    return model
+
+
+def graphed_in_compiled(model: Model) -> object:
+    return around(part_graphed(model))
+
+
+COMPILED = [around, in_place, part, part_in_place, part_and_whole, forward_method, other_method, patched_forward, decorated]
+GRAPHED = [whole_graphed, part_graphed, two_graphed]
+WAYS = [*COMPILED, *GRAPHED, graphed_in_compiled]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -113,7 +148,8 @@ def test_torch_compile_is_taken_off_wherever_it_is_and_the_model_stays_as_it_was
     before = {name: (dict(vars(module)), dict(module._modules)) for name, module in model.named_modules()}
     x = torch.randn(3, 4)
     plain = unwrap_compiled(model, (x,), {})
-    assert is_compiled(model) and not is_compiled(plain) and uncompiled(plain) is None
+    assert (is_compiled(model), is_graphed(model)) == (way not in GRAPHED, way not in COMPILED)
+    assert not is_compiled(plain) and not is_graphed(plain) and uncompiled(plain) is None
     out = plain(x)
     assert GRAPHS[0] == 0, "nothing is compiled in a call of what is left"
     assert isinstance(plain, Model) and {id(one) for one in plain.parameters()} == {id(one) for one in model.parameters()}
@@ -205,7 +241,7 @@ def test_what_is_not_compiled_is_left_alone():
     for plain in (model, model.forward, torch.relu, torch.jit.script(torch.nn.Linear(2, 2)), torch.compiler.disable(Block()),
                   torch.compiler.disable(torch.relu)):
         assert uncompiled(plain) is None and not is_compiled(plain)
-    with pytest.raises(NotImplementedError, match=r"torch\.compile is around neither the workload nor a module or a method of it"):
+    with pytest.raises(NotImplementedError, match=r"neither torch\.compile nor torch\.cuda\.make_graphed_callables is around the workload"):
         unwrap_compiled(model, (), {})
 
 

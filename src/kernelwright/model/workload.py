@@ -122,6 +122,8 @@ class WorkloadFacts(Record):
     compiled_inside: bool = False
     """torch.compile is used somewhere inside the callable where it can't be taken off: neither around it, nor in place (model.compile()),
     nor around a submodule or a method."""
+    already_graphed: bool = False
+    """Forward methods of the model, or of a part of it, were replaced by torch.cuda.make_graphed_callables. These can be taken off."""
     changing_inputs: tuple[ChangingInput, ...] = ()
     """Asked for by ProbeRequest.variation; empty where all shapes stay."""
     changing_values: tuple[str, ...] = ()
@@ -138,6 +140,11 @@ class WorkloadFacts(Record):
     gradients off. Asked for by ProbeRequest.variation."""
     changing_weights: tuple[str, ...] = ()
     """Parameters that such a backward pass leaves changed in the same call (an optimizer's step in it)."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether a profile shows the workload's own torch.compile or graphs in the place of its operators, and these can be taken off."""
+        return (self.already_compiled and not self.compiled_inside) or self.already_graphed
 
     @property
     def needs_gradients(self) -> bool:

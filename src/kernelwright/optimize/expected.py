@@ -106,8 +106,9 @@ def modelled(context: Context, names: Iterable[str], shown: Factor) -> float:
 
 def _start(context: Context, names: Collection[str]) -> tuple[float, float, float]:
     """Work, waiting and waiting for a DataLoader of what these passes begin with, of a call of the original: that, or the model without
-    its own torch.compile where they put no other in its place."""
-    bare = context.uncompiled if UNWRAP in names and carrier_of(names) is None else None
+    its own torch.compile where they put no other in its place, or its graphs."""
+    compiled_anew = carrier_of(names) is not None and context.facts.already_compiled
+    bare = context.uncompiled if UNWRAP in names and not compiled_anew else None
     of = replace(context, profile=bare, uncompiled=None) if bare is not None else context
     idle = min(max(once(of, idle_share) or 0.0, 0.0), 1.0 - LEAST_SHARE) if context.on_gpu else 0.0
     before, after = once(context, call_ns), once(of, call_ns)

@@ -10,8 +10,8 @@ from ..diagnose.common import all_kernels
 from ..model.profile import Kernel, Profile
 from ..model.trial import ExpectedMove, Hypothesis, HypothesisResult, PassPrediction, SeenMove
 from ..roofline import counters
+from ..timeline.kernel_names import GRAPH_LAUNCHES
 from .passes import CATALOGUE
-from .passes.conditions import GRAPH_LAUNCHES
 
 IDLE = "idle time"
 """Of a call, in which the device does nothing; its share of a call would grow with all that shortens the device's work."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -25,7 +25,7 @@ HOPELESS = 0.5
 """A lower-precision pass that alone makes the workload slower than this (no hardware support) is not combined with others."""
 GRAPH = "cuda_graph"
 UNWRAP = "unwrap_compiled"
-"""Comes with what the workload's own torch.compile would hide the model from; the names of candidates leave it out."""
+"""Comes with what the workload's own torch.compile, or its graphs, would hide the model from; the names of candidates leave it out."""
 WARM: Origin = "warm start"
 """Origin of what won for this workload before on this machine."""
 RUNTIMES_COMBINED = 2
@@ -58,25 +58,33 @@ def candidate(
 ) -> Candidate:
     """The candidate made of these passes. Those whose calls need no gradients all run without; the name leaves that out. Passes on a
     compiler's graph bring torch.compile along where none of the passes is a compile mode. So do, on a workload that is compiled already,
-    passes on the model itself: its own torch.compile would hide the model from them, and is taken off."""
+    passes on the model itself: its own torch.compile would hide the model from them, and is taken off. Where it is graphed by
+    make_graphed_callables, they bring a CUDA graph of the whole call in the place of those."""
     wanted = set(names) | (set() if context.facts.needs_gradients else {"no_grad"})
     wanted |= {partner for name in wanted for partner in CATALOGUE[name].partners}
     if carrier_of(wanted) is None and any(CATALOGUE[name].in_graph for name in wanted):
         wanted.add(CARRIER)
     if UNWRAP not in wanted and _hidden(wanted, context):
-        wanted |= {UNWRAP} | ({CARRIER} if carrier_of(wanted) is None and compatible([*wanted, CARRIER]) else set())
+        wanted |= {UNWRAP, *_in_its_place(wanted, context, ladder_row)}
     ordered = tuple(item.name for item in in_order(CATALOGUE[name] for name in wanted))
     shown = [name for name in ordered if name not in ("no_grad", UNWRAP)] or [name for name in ordered if name == UNWRAP] or ["no_grad"]
     return Candidate("+".join(shown), ordered, ladder_row, origin, parents, dimension)
 
 
 def _hidden(passes: Iterable[str], context: Context) -> bool:
-    """Whether the workload's own torch.compile is in the way of these passes. A CUDA graph can be captured around compiled code, but not
-    around code that replays graphs of its own; what works around any call is not hindered."""
+    """Whether the workload's own torch.compile, or its graphs, are in the way of these passes. A CUDA graph can be captured around
+    compiled code, but not around code that replays graphs of its own; what works around any call is not hindered."""
     facts, own = context.facts, {name for name in passes if not CATALOGUE[name].around_any}
-    if not facts.already_compiled or facts.compiled_inside:
-        return False
-    return bool(own - {GRAPH}) or (GRAPH in own and replays_graphs(context))
+    return facts.hidden and (bool(own - {GRAPH}) or (GRAPH in own and (facts.already_graphed or replays_graphs(context))))
+
+
+def _in_its_place(passes: Collection[str], context: Context, ladder_row: bool) -> list[str]:
+    """What comes in the place of the workload's own torch.compile or graphs: a compile mode; a CUDA graph of the whole call, where nearly
+    all of that is replayed as it stands, so that it can be captured, and the candidate is no row of the ladder."""
+    if not context.facts.already_compiled:
+        fits = not ladder_row and replays_graphs(context) and CATALOGUE[GRAPH].refusal(context) is None
+        return [GRAPH] if fits and compatible([*passes, GRAPH]) else []
+    return [CARRIER] if carrier_of(passes) is None and compatible([*passes, CARRIER]) else []
 
 
 def carrier_of(passes: Iterable[str]) -> str | None:

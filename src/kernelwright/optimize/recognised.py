@@ -18,6 +18,8 @@ ONE_SHAPE = "Passes that hold for one shape (CUDA graphs, choices measured at a 
 TRAINING = "a call is its forward and backward together; passes that hold for inference alone were left out."
 BACKWARD = "it needs its caller's gradients, so no candidate runs without, and passes that hold for inference alone were left out. With " \
     "torch.enable_grad() around it in the call they can be tried."
+SEALED = "nearly all of a call is replayed from a CUDA graph that the workload captured itself, which can't be changed from outside. To " \
+    "have it optimised, return the model uncaptured, or captured by torch.cuda.make_graphed_callables, which can be taken off."
 SEEN = "What the model runs was recorded once more without it."
 UNSEEN = "The model could not be recorded without it, so what it runs is known in part."
 NARROW = ("bfloat16", "float16")
@@ -40,7 +42,12 @@ def recognised(context: Context) -> list[str]:
     elif facts.already_compiled:
         found.append("Already compiled: the workload's own torch.compile is the original here; it is taken off for passes that work on the "
                      f"model, and each compile mode takes its place. {UNSEEN if context.uncompiled is None else SEEN}")
-    if own_graph(context) is not None:
+    if facts.already_graphed:
+        found.append("Already graphed: what torch.cuda.make_graphed_callables made of the model is the original here; it is taken off for "
+                     "passes that work on the model, and a CUDA graph of the whole call takes its place where that can be captured.")
+    elif context.sealed:
+        found.append(f"Already graphed: {SEALED}")
+    elif own_graph(context) is not None:
         found.append("Already graphed: the workload replays CUDA graphs of its own, so none was made of the whole call.")
     if facts.dtype in NARROW:
         found.append(f"Already in {facts.dtype}: there are no passes to lower precision.")

@@ -10,7 +10,7 @@ from ..model.verdict import ACCEPTABLE, Experiment
 from ..model.workload import Precision
 from . import memory
 from .passes import Context
-from .plan import UNWRAP, carrier_of
+from .plan import GRAPH, UNWRAP, carrier_of
 
 STEP = 1.01
 """A better candidate is better by 1%: less is the screen's noise."""
@@ -61,7 +61,11 @@ def refused(row: Experiment) -> bool:
 
 
 def always(passes: Sequence[str]) -> tuple[str, ...]:
-    """What every candidate has, where a row has no parent: no gradients, and what takes the workload's own torch.compile off where another
-    comes in its place."""
-    given = {"no_grad"} | ({UNWRAP} if carrier_of(passes) is not None else set())
+    """What every candidate has, where a row has no parent: no gradients, and what takes the workload's own torch.compile or graphs off
+    where others come in their place."""
+    given = {"no_grad"}
+    if carrier_of(passes) is not None:
+        given.add(UNWRAP)
+    elif UNWRAP in passes and GRAPH in passes:
+        given |= {UNWRAP, GRAPH}
     return tuple(name for name in passes if name in given) if len(passes) > 1 else ()

@@ -5,6 +5,7 @@ Runs the call once more under a TorchDispatchMode, after all timing. FLOPs come 
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from . import tree
 from .facts import is_compiled, is_scripted, plain_dtype
 from .formulas import HIDES_WORK, formula, is_ours
 from .loaders import LoadedWorkload
+from .rewrites.unwrap_compiled import is_graphed, uncompiled
 
 _QUERIES = ("size", "sym_size", "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "device",
             "layout", "is_contiguous", "sym_is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "_local_scalar_dense")
@@ -235,6 +237,9 @@ def count(workload: LoadedWorkload) -> tuple[dict[str, Any], list[dict[str, Any]
                             "min_bytes": own_bytes, "bytes_source": "workload bytes_moved()"}
     reason = why_not_countable(workload)
     compiled = is_compiled(workload.model)
+    hidden = compiled
+    if is_graphed(workload.model):  # what a graph replays was counted at its capture, if at all
+        workload, hidden = dataclasses.replace(workload, model=uncompiled(workload.model)), True
     recording, output = None, None
     if reason is None:
         recording, output = record(workload.caller(), force_eager=compiled)
@@ -246,7 +251,7 @@ def count(workload: LoadedWorkload) -> tuple[dict[str, Any], list[dict[str, Any]
     if own_bytes is None:
         work["min_bytes"], work["bytes_source"] = _least_bytes(workload, recording, workload.step() if output is None else output)
     work["counted"] = recording.by_operator() if recording is not None else {}
-    return work, recording.records if recording is not None and not compiled else None
+    return work, recording.records if recording is not None and not hidden else None
 
 
 def _flops_reason(recording: Recording) -> str | None:

@@ -11,7 +11,7 @@ from . import tree
 from .failures import workload_failed
 from .loaders import LoadedWorkload
 from .params import plain
-from .rewrites.unwrap_compiled import uncompiled
+from .rewrites.unwrap_compiled import is_graphed, is_wrapped
 
 
 def describe(workload: LoadedWorkload, output: Any) -> dict[str, Any]:
@@ -35,7 +35,8 @@ def describe(workload: LoadedWorkload, output: Any) -> dict[str, Any]:
         "parameter_count": sum(weight.numel() for weight in weights),
         "parameter_bytes": sum(weight.numel() * weight.element_size() for weight in weights),
         "already_compiled": is_compiled(model),
-        "compiled_inside": is_compiled(model) and uncompiled(model) is None,
+        "compiled_inside": is_compiled(model) and not is_wrapped(model),
+        "already_graphed": is_graphed(model),
     }
 
 
@@ -59,7 +60,7 @@ def is_compiled(model: Any) -> bool:
     # A callable that compiles inside itself. Hooks or a dispatch mode around it would compile it anew (H200: over 40 s).
     if utilities is not None and utilities.counters.get("frames"):
         return True
-    return uncompiled(model) is not None
+    return is_wrapped(model)
 
 
 def forget_compiled() -> None:

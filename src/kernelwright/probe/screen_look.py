@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import judge_candidate, judge_program, loaders, tree
+from . import facts, judge_candidate, judge_program, loaders, tree
 from .judge_program import Program, Timer, unwrap
 from .judge_tensors import Leaf, clone_like
 from .rewrites.float32_flags import float32_flags
@@ -52,6 +52,10 @@ NO_LIMIT = 0.5
 """Where the limit would be above this, outputs say nothing, and are left to the judge."""
 ROUNDOFF = {"equal": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
 ROUNDOFF_FACTOR = 10.0
+COARSER = ("equal", "tf32", "bf16")
+OF_DTYPE = {"float16": "tf32", "bfloat16": "bf16"}
+"""An original in such a dtype, or under autocast to it, rounds as much by itself: what is compiled of it keeps more digits on the way
+(H200, eight layers in bfloat16, compiled: 1.6e-2 away, and right by the judge)."""
 LEFT_BYTES = 512 * 2**20
 """A process in which candidates left more is not used further; libraries' workspaces (32 MiB a stream on an H200) stay below."""
 
@@ -77,6 +81,8 @@ class Look:
         self.start_state = {name: tensor.detach().clone() for name, tensor in self.original.buffers().items()}
         self.expected: list[Leaf] = []
         self.comparable = False
+        self.own_precision = "equal"
+        """What the original's own rounding is like."""
         self.rounding: dict[str, float] = {}
         self.first_ns: dict[int, First] = {}
         """Calls a sample -> the original's time before any candidate was here."""
@@ -92,7 +98,8 @@ class Look:
         if not self.expected:
             self._look_at_original(message["seed"])
         # Before anything of the candidate runs: it may change the original.
-        limit = max(LIMITS[message["precision"]], ROUNDOFF_FACTOR * self._rounding(message["precision"], message["seed"]))
+        precision = max(message["precision"], self.own_precision, key=COARSER.index)
+        limit = max(LIMITS[precision], ROUNDOFF_FACTOR * self._rounding(precision, message["seed"]))
         state, start = self._state(), time.perf_counter()
         reference = self.original
         if message["against"]:
@@ -175,7 +182,12 @@ class Look:
 
     def _look_at_original(self, seed: int) -> None:
         """Its outputs, whether they can be compared (the same twice, no random numbers drawn), and its time before any candidate."""
-        self.expected, drew = self._outputs(self.original, seed)
+        with _autocasts() as narrow:
+            self.expected, drew = self._outputs(self.original, seed)
+        weights = list(self.workload.model.parameters()) if isinstance(self.workload.model, torch.nn.Module) else []
+        narrow |= {facts.main_dtype(tensors) for tensors in (
+            [*weights, *(tensor for _, tensor in tree.leaves(self.inputs))], [leaf for _, leaf in self.expected])}
+        self.own_precision = max(("equal", *(OF_DTYPE[dtype] for dtype in narrow if dtype in OF_DTYPE)), key=COARSER.index)
         again, _ = self._outputs(self.original, seed)
         error, wrong = difference(self.expected, again)
         self.comparable = not drew and not wrong and error is not None and error <= LIMITS["equal"]
@@ -293,6 +305,25 @@ class Look:
         return [*own, float32_flags(), cudnn.benchmark, cudnn.deterministic, cudnn.enabled,
                 torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_autocast_enabled(),
                 torch.are_deterministic_algorithms_enabled()]
+
+
+
+@contextlib.contextmanager
+def _autocasts() -> Iterator[set[str]]:
+    """Short names of the dtypes of the autocast regions that are entered meanwhile."""
+    found: set[str] = set()
+    enter = torch.autocast.__enter__
+
+    def entered(region: Any) -> Any:
+        if getattr(region, "_enabled", False):
+            found.add(facts.plain_dtype(region.fast_dtype))
+        return enter(region)
+
+    torch.autocast.__enter__ = entered
+    try:
+        yield found
+    finally:
+        torch.autocast.__enter__ = enter
 
 
 def difference(expected: list[Leaf], got: list[Leaf]) -> tuple[float | None, str]:

@@ -11,6 +11,7 @@ from ...diagnose.common import matching
 from ...model.capture import ProbeEnvironment
 from ...model.profile import Operator, Profile
 from ...model.workload import Precision, WorkloadFacts
+from ...timeline.kernel_names import GRAPH_LAUNCHES
 
 # Layers, innermost first: the model itself, its compilation, flags around the call, capture, grad mode.
 LAYER_FOLD, LAYER_LAYOUT, LAYER_CAST, LAYER_COMPILE, LAYER_FLAGS, LAYER_GRAPH, LAYER_GRAD = range(7)
@@ -24,6 +25,10 @@ Takes = Literal["one shape", "sizes", "values"]
 """What may differ between two calls: only what is in the tensors; sizes of inputs too; plain numbers and words among the inputs too."""
 Dimension = Literal["precision", "layout", "fusion", "graph capture", "algorithms", "attention", "host"]
 """What the search chooses between."""
+SEALED_PCT = 90.0
+"""Of the measured time: where replays of the workload's own graphs hold so much, what is left outside of them is worth no search."""
+GRAPHED = "Graphed"
+"""The operator that torch.cuda.make_graphed_callables replays a graph in; other replays are launches outside any operator."""
 Quantity = Literal["kernels", "launches", "idle time", "kernel time", "DRAM bytes", "tensor-core share"]
 
 
@@ -92,6 +97,19 @@ class Context:
         """What shares are shares of, in words."""
         return "of the measured time" if self.uncompiled is None else "of the compiled call's time at most, by a recording without it"
 
+    @property
+    def replayed(self) -> tuple[Operator, ...]:
+        """Replays of CUDA graphs, of the compiler's and of the workload's own."""
+        return tuple(item for item in self.profile.operators if item.operator_name == GRAPHED or item.operator_name in GRAPH_LAUNCHES)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether nearly all of a call is in graphs that the workload captured itself, and that can't be taken off."""
+        if self.facts.already_compiled or self.facts.hidden:
+            return False
+        share_pct = self.share_of_pct(item.aggregated.total_duration_ns for item in self.replayed)
+        return share_pct is not None and share_pct >= SEALED_PCT
+
     def runs(self, *words: str) -> bool:
         """Whether an operator of the profile has one of the words in its name, its parents' names or those of what is fused in it."""
         return any(word in name for operator in self.seen.operators for name in _names(operator) for word in words)
@@ -124,8 +142,7 @@ class Context:
     def _work_ratio(self) -> float | None:
         """Work of the recording that shows the operators over that of the workload as it stands; None where that is not known."""
         if self.uncompiled is None:
-            hidden = self.facts.already_compiled and not self.facts.compiled_inside
-            return None if hidden else 1.0
+            return None if self.facts.hidden else 1.0
         plain, own = work_ns(self.uncompiled), work_ns(self.profile)
         return plain / own if plain and own else None
 
@@ -233,6 +250,8 @@ class Pass:
             return "not valid for a training step"
         if context.facts.backward_inside and not self.training:
             return "not valid where a call runs a backward pass itself"
+        if context.sealed and (self.dimension != "host" or self.in_graph):
+            return "the call replays a CUDA graph of the workload's own, and what that holds can't be changed from outside"
         return self.refuse(context) or self._changes_refused(context.facts) or self._loop_refused(context.facts)
 
     def _changes_refused(self, facts: WorkloadFacts) -> str | None:

@@ -18,8 +18,6 @@ PRODUCTS = ("aten::linear", "aten::addmm", "aten::mm", "aten::matmul", "aten::bm
 OTHER_TUNED = ("_mm", "flex_attention")
 """Scaled, grouped and integer products; attention as a template."""
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::to")
-GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
-"""As operators: launches outside any other."""
 LAUNCHED = 0.95
 """A recording that lost a few of its launch calls still shows more of its kernels launched one by one."""
 RECURRENT = ("_rnn", "aten::lstm", "aten::gru", "aten::rnn_")
@@ -71,9 +69,10 @@ def replays_graphs(context: Context) -> bool:
 
 
 def own_graph(context: Context) -> str | None:
-    """Only where the workload replays no CUDA graph that it captured itself (torch.compile's are taken off with it)."""
-    replays = any(item.operator_name in GRAPH_LAUNCHES for item in context.profile.operators)
-    return "the workload replays CUDA graphs already" if replays and not context.facts.already_compiled else None
+    """Only where the workload replays no CUDA graph that it captured itself (those of torch.compile and of make_graphed_callables are
+    taken off)."""
+    facts = context.facts
+    return "the workload replays CUDA graphs already" if context.replayed and not (facts.already_compiled or facts.hidden) else None
 
 
 def first(*reasons: str | None) -> str | None:
@@ -119,7 +118,7 @@ def most_possible(context: Context) -> float | None:
 
 def has_products(context: Context) -> bool:
     """Whether the workload has what a compile mode measures kernels for: products, convolutions. True where the profile does not show."""
-    seen = context.seen.operators and (context.uncompiled is not None or not context.facts.already_compiled)
+    seen = context.seen.operators and (context.uncompiled is not None or not (context.facts.already_compiled or context.facts.hidden))
     return not seen or context.runs(*CONVOLUTIONS, *PRODUCTS, *OTHER_TUNED)
 
 

@@ -1,4 +1,5 @@
-"""The workload's own torch.compile taken off, so that other passes see the model, and another mode can be put on."""
+"""The workload's own torch.compile, and graphs by make_graphed_callables, taken off: other passes see the model, and another mode can be
+put on."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ LAYER_UNWRAP = -1
 
 
 def _refuse(context: Context) -> str | None:
-    return first(None if context.facts.already_compiled else "the workload is not compiled", not_yet_compiled(context))
+    nothing = None if context.facts.already_compiled or context.facts.hidden else "the workload is neither compiled nor graphed"
+    return first(nothing, not_yet_compiled(context))
 
 
 def _predict(context: Context) -> Prediction:
     own_ns = call_ns(context)
     plain = context.uncompiled.timing if context.uncompiled is not None else None
     slower = f"; alone a call takes {plain.median_ns / own_ns:.3g} times as long" if plain is not None and own_ns else ""
-    return Prediction(f"nothing by itself: it lets other passes see the model, and another compile mode come in its place{slower}")
+    return Prediction(f"nothing by itself: it lets other passes see the model, and another compile mode or graph come in its place{slower}")
 
 
 PASS = Pass(
     name="unwrap_compiled", layer=LAYER_UNWRAP, level="module", dimension="fusion", refuse=_refuse, predict=_predict,
     takes="values",
-    why="The workload's own torch.compile is taken off, so that what follows works on the model itself.",
+    why="The workload's own torch.compile, or its graphs by make_graphed_callables, are taken off: what follows works on the model itself.",
 )
