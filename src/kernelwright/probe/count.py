@@ -238,7 +238,7 @@ def count(workload: LoadedWorkload) -> tuple[dict[str, Any], list[dict[str, Any]
     reason = why_not_countable(workload)
     compiled = is_compiled(workload.model)
     hidden = compiled
-    if is_graphed(workload.model):  # what a graph replays was counted at its capture, if at all
+    if is_graphed(workload.model):  # no operator of a replay is seen
         workload, hidden = dataclasses.replace(workload, model=uncompiled(workload.model)), True
     recording, output = None, None
     if reason is None:
