@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from kernelwright.model.activity import Activity, HostCopy
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
+from kernelwright.model.workload import GenerationLoop
 from kernelwright.optimize import lower_precision, ruled_out, strategy
 from kernelwright.optimize.expected import hope
 from kernelwright.optimize.passes import CATALOGUE
-from kernelwright.optimize.passes.base import Prediction
-from kernelwright.optimize.plan import LADDER, candidate, first_round
+from kernelwright.optimize.passes.base import Context, Prediction
+from kernelwright.optimize.plan import LADDER, Candidate, candidate, first_round
 from kernelwright.optimize.waiting import not_tried
 from kernelwright.probe.rewrites import cuda_graph, graphs
 from optimizing import CONVOLUTIONAL, context
@@ -260,3 +262,39 @@ def test_a_pass_that_was_tried_on_top_of_another_was_begun():
     assert not {"direct_calls+compile_default", "freeze_weights+compile_default", "fuse_linear_activation+compile_default",
                 "compile_default", "compile_reduce_overhead"} & left
     assert {"inductor_fuse_more+compile_default", "compile_max_autotune", "cuda_graph", "fuse_norms+compile_default"} <= left
+
+
+def idling(**changes: object) -> Context:
+    """The device waits 90% of a call."""
+    here = context(operators=("aten::addmm", "aten::layer_norm", "aten::mul"), **changes)
+    timeline = here.profile.timeline.model_copy(update={"idle_share_pct": 90.0})
+    return replace(here, profile=here.profile.model_copy(update={"timeline": timeline}))
+
+
+GRAPHS_OF_SIZES = {"compile_reduce_overhead", "compile_max_autotune", "piecewise_graphs"}
+
+
+def of_sizes(items: Iterable[Candidate]) -> list[str]:
+    return [item.name for item in items if GRAPHS_OF_SIZES & set(item.passes)]
+
+
+def test_in_a_generation_loop_that_grows_a_graph_for_each_size_comes_after_one_of_the_whole_call():
+    """On an H200, after two small workloads that compiled quickly, it took 35 of a loop's 60 seconds, and nothing was kept."""
+    quick = {"compile": 0.5, "cheap": 3.0}
+    loop = GenerationLoop(module="decoder", calls=24, grows=(1, 24), reads=0)
+
+    def view(*done: Experiment, **changes: object) -> strategy.View:
+        return strategy.View(idling(**changes), "equal", done, costs=quick)
+
+    def next_of(where: strategy.View) -> str:
+        return strategy.next_candidate(where, lambda _: True).name
+
+    assert next_of(view()) in GRAPHS_OF_SIZES and of_sizes(strategy.upcoming(view(), 9))
+    same_size = loop.model_copy(update={"grows": None})
+    assert next_of(view(loop=same_size)) in GRAPHS_OF_SIZES
+    assert next_of(view(loop=loop)) == "cuda_graph" and not of_sizes(strategy.upcoming(view(loop=loop), 99))
+    assert of_sizes(strategy.proposals(view(loop=loop))), "it is not given up"
+    failed = seen(1, "cuda_graph", speedup=None, reason="the call can't be captured")
+    assert next_of(view(failed, loop=loop)) in GRAPHS_OF_SIZES
+    slow = seen(1, "cuda_graph", speedup=1.01)
+    assert of_sizes(strategy.upcoming(view(slow, loop=loop), 99))

@@ -131,7 +131,7 @@ def _idle_trials(view: View) -> tuple[int, float]:
 
 def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: Collection[str] = ()) -> Candidate | None:
     """The next trial. affordable: whether the time allows it; due: rows of the ladder that the time left is needed for."""
-    waiting = [item for item in proposals(view) if affordable(item)]
+    waiting = _in_turn(view, [item for item in proposals(view) if affordable(item)])
     if not waiting:
         return None
     hopes = {item.name: hope(view, item) for item in waiting}
@@ -164,6 +164,15 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
                                                        len(item.passes), item.name))
 
 
+def _in_turn(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
+    """In a generation loop whose sizes grow the compiler's own CUDA graphs are compiled and captured for each size: as long as one graph of
+    the whole call waits, which takes seconds, they come after it."""
+    loop = view.context.facts.loop
+    if loop is None or loop.grows is None or whole_graph(view).name not in {item.name for item in waiting}:
+        return list(waiting)
+    return [item for item in waiting if not any(CATALOGUE[name].sizes_in_graphs for name in item.passes)]
+
+
 def _lower_compiled(view: View, waiting: Sequence[Candidate]) -> list[Candidate]:
     """The compiler on top of the fastest candidate, where that is of lower precision: the ladder's own compiled row can't catch up."""
     by_name = {item.name: item for item in waiting}
@@ -177,7 +186,7 @@ def _kind(view: View, item: Candidate) -> str:
 def upcoming(view: View, count: int) -> list[Candidate]:
     """Candidates that are likely to come soon and need a compiler, for compiling ahead. None that measures on the device while it is
     built: it would disturb, and be disturbed by, what is measured meanwhile."""
-    waiting = [item for item in proposals(view) if _kind(view, item) == "compile"
+    waiting = [item for item in _in_turn(view, proposals(view)) if _kind(view, item) == "compile"
                and not any(CATALOGUE[name].measures for name in item.passes)]
     rates = {item.name: hope(view, item).rate for item in waiting}
     return sorted(waiting, key=lambda item: (item.origin != WARM, -rates[item.name], not item.ladder_row, item.name))[:count]
