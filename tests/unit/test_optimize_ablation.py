@@ -453,3 +453,31 @@ def test_a_finalist_whose_cast_earns_nothing_is_not_judged_once_what_is_left_was
     assert lucky.name in [row.name for row in search._queue(search.view())], "what is left was no gain"
     search.ledger.append(rest.model_copy(update={"verdict": verdict("FASTER", 1.9)}))
     assert [row.name for row in search._queue(search.view())] == [other.name]
+
+
+def test_a_single_pass_must_earn_its_place_over_no_gradients_alone(workload, tmp_path):
+    """An LSTM on two CPU cores: `compile_default` was kept with 1.03x, in turns 0.96x of `no_grad`."""
+    near = [screened(1, "no_grad", speedup=1.06), screened(2, "compile_default", speedup=1.08)]
+    winner = screened(3, "compile_default", speedup=1.08, status="judged", verdict=verdict("FASTER", 1.03))
+    assert ablation.to_drop(winner, near) == ["compile_default"]
+    assert searching(workload, tmp_path, *near, winner)._ablation() == (winner, ["compile_default"])
+    far = [screened(1, "no_grad", speedup=1.06), screened(2, "compile_default", speedup=1.3)]
+    assert ablation.to_drop(winner, far) == [] and ablation.to_drop(winner, near[1:]) == [], "clear, or nothing is known of it"
+    alone = screened(1, "no_grad", speedup=1.06, status="judged", verdict=verdict("FASTER", 1.06))
+    assert ablation.to_drop(alone, [alone]) == []
+
+
+@pytest.mark.parametrize("budget_s", [100.0, 120.0, 600.0])
+@pytest.mark.parametrize(("gain", "kept"), [(1.03, {"compile_default", "no_grad"}), (1.0, {"no_grad"})])
+def test_of_a_compilation_that_gives_nothing_no_gradients_are_kept(workload, gain, kept, budget_s):
+    stages = Stages(device="cpu", operators=("aten::lstm",))
+    slower = {"keep_heap", "freeze_weights", "inductor_cpp_wrapper", "compile_max_autotune_no_cudagraphs"}
+    stages.speed = lambda passes: 1.06 * (gain if "compile_default" in passes else 1.0) * (0.9 if slower & {*passes} else 1.0)
+    stages.screens["no_grad"] = Screen(status="timed", speedup=1.03, interval=(1.02, 1.04), pairs=9)  # its bad luck
+    outcome = run(workload, stages, budget_s=budget_s)
+    assert set(outcome.kept) == kept
+    every = Ledger(outcome.out_dir / "ledger.jsonl").rows
+    dropped = {row.tags["without"]: row.tags["earned"] for row in every if ablation.is_ablation(row)}
+    assert dropped == {"compile_default": "yes" if gain > 1 else "no"}
+    judged = [name for name in stages.judged if "optimized" not in name]
+    assert gain > 1 or judged == ["no_grad"], "the whole has no need of a judgement"

@@ -55,12 +55,21 @@ def lowers(row: Experiment, name: str) -> bool:
     return lowest_precision([CATALOGUE[one] for one in row.passes if one != name]) != row.precision
 
 
-def to_drop(row: Experiment) -> list[str]:
+def to_drop(row: Experiment, rows: Sequence[Experiment] = ()) -> list[str]:
     """The passes of a winner that are tried without: first those that lower its precision, then what predicts least (no number: nothing),
-    since the time may not do for all; none where there is only one."""
+    since the time may not do for all. A single one only where what is left, no gradients alone, was as fast or nearly so by the screens
+    in `rows` (an LSTM on two CPU cores: `compile_default` was kept, 1.03x, 0.96x of `no_grad`)."""
     gains = {one.name: one.gain[0] * one.gain[1] for one in row.prediction if one.gain is not None}
     own = sorted((name for name in row.passes if name not in NEVER), key=lambda name: (not lowers(row, name), gains.get(name, 1.0)))
-    return own if len(own) > 1 else []
+    if len(own) == 1 and (by_screens(rows, row, own[0]) is None or is_clear(rows, row, own[0])):
+        return []
+    return own
+
+
+def is_weighed(row: Experiment, name: str) -> bool:
+    """Whether the look without this pass comes before the judge sees the candidate: where it lowers precision, and where it is all that the
+    candidate has, so that what is left may be judged in its place."""
+    return lowers(row, name) or {*row.passes} - NEVER == {name}
 
 
 def earned(screen: Screen, *, lowers: bool = False) -> str:

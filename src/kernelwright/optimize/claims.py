@@ -230,7 +230,7 @@ def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> 
     why = "no time"
     if name in ablation.NEVER:
         why = "a condition of the others"
-    elif len(ablation.to_drop(kept)) == 0:
+    elif len(ablation.to_drop(kept, end.rows)) == 0:
         why = "it stands alone"
     elif kept.screen is None:
         why = "nothing was screened"

@@ -215,13 +215,13 @@ class ScreenedSearch(TimedSearch):
         top = next(iter(self.best()), None)
         if item is None and top is not None:
             alike_s = top.elapsed_s + reference_start_s(self.rows()) + START_S + 2 * ENDING_S
-            if self._weigh_precision(top, self.budget.left_s() - alike_s):
+            if self._weigh(top, self.budget.left_s() - alike_s):
                 return True
         row = self._overdue() if item is not None else self._to_judge()
         if row is not None:
             limit_s = max(LIMIT_FACTOR * self._judgement_s(row), self.budget.total_s / 4) if item is not None else math.inf
             held_s = self._weighing_s(row) if top is None else 0.0
-            if self._weigh_precision(row, self._screening_left_s() + held_s, limit_s):
+            if self._weigh(row, self._screening_left_s() + held_s, limit_s):
                 return True
             self._judge_one(row, limit_s)
             return True
@@ -448,17 +448,16 @@ class ScreenedSearch(TimedSearch):
         self.ledger.append(row)
         return True
 
-    def _weigh_precision(self, row: Experiment, limit_s: float, judging_s: float = math.inf) -> bool:
-        """Does the lower precision of a finalist, or of the winner, earn anything? Where it does not, what is left is screened, and judged
-        in its place, in judging_s at most. False: nothing to do, or no time."""
-        if row.precision == "equal":
-            return False
-        if row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
+    def _weigh(self, row: Experiment, limit_s: float, judging_s: float = math.inf) -> bool:
+        """Does the lower precision of a finalist, or of the winner, earn anything, or its only pass? Where it does not, what is left is
+        screened, and judged in its place, in judging_s at most. False: nothing to do, or no time."""
+        is_lower = row.precision != "equal"
+        if is_lower and row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
             return True
         open_ = self._to_weigh(row)
         if open_ and self._try_without(row, open_[0], limit_s, LAST_TRY_SHARE):
             return True
-        idle = self._idle_casts(row)
+        idle = self._idle(row)
         if not idle:
             return False
         item = candidate(ablation.slimmed(row.passes, idle), self.context, origin="ablation", parents=(row.name,))

@@ -116,13 +116,14 @@ class TimedSearch(Search):
         return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
 
     def _to_weigh(self, row: Experiment) -> list[str]:
-        """Passes that lower the precision of this finalist and that it was not tried without; none whose screens are FAR apart already."""
+        """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
+        already."""
         rows = self.ledger.rows
-        seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row) if ablation.lowers(row, name)}
+        seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row) if ablation.is_weighed(row, name)}
         return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
 
     def _weighing_s(self, row: Experiment) -> float:
-        """Seconds held back for the look whether the lower precision of this finalist earns anything."""
+        """Seconds held back for the look whether such passes of this finalist earn anything."""
         expected_s = len(self._to_weigh(row)) * self._usual_s(row.passes, self.rows())[0]
         return min(expected_s, WEIGHING_SHARE * self.budget.total_s)
 
@@ -147,16 +148,14 @@ class TimedSearch(Search):
         return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
     def _is_needless(self, row: Experiment, faster: Collection[str]) -> bool:
-        """Whether it was not judged, and seen to be no faster than what is left of it at higher precision, which the judge found FASTER."""
-        idle = self._idle_casts(row) if row.verdict is None else []
+        """Whether it was not judged, and seen to be no faster than what is left of it, which the judge found FASTER."""
+        idle = self._idle(row) if row.verdict is None else []
         return bool(idle) and candidate(ablation.slimmed(row.passes, idle), self.context).name in faster
 
-    def _idle_casts(self, row: Experiment) -> list[str]:
-        """Its passes that earn nothing, where one that lowers precision is among them."""
-        if row.precision == "equal":
-            return []
+    def _idle(self, row: Experiment) -> list[str]:
+        """Its passes that earn nothing, where one that is weighed before the judge sees it is among them."""
         idle = ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name))
-        return idle if any(ablation.lowers(row, name) for name in idle) else []
+        return idle if any(ablation.is_weighed(row, name) for name in idle) else []
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
@@ -229,7 +228,7 @@ class TimedSearch(Search):
         rows = self.ledger.rows
         found = {name for of in (row.name, *ablation.wholes_of(rows, row)) for name, one in ablation.rows_of(rows, of).items()
                  if one.screen is None or one.screen.status != "out_of_budget" or (of, name) in self._not_without}
-        left = [name for name in ablation.to_drop(row) if name not in found]
+        left = [name for name in ablation.to_drop(row, rows) if name not in found]
         return sorted(left, key=lambda name: ablation.is_clear(rows, row, name))
 
     def _slim(self) -> tuple[Experiment, Candidate] | None:
