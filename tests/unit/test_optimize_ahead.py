@@ -95,6 +95,36 @@ def test_few_kernels_to_measure_are_expected_to_take_longer_than_a_compilation()
     assert costs_of([seen, first], has_products=False) == {"light autotune": 6.0}
 
 
+def screened_for(seconds: float, name: str, status: str = "timed") -> Experiment:
+    speedup = 1.0 if status == "timed" else None
+    return Experiment.model_validate({
+        "index": 1, "name": name, "passes": (name,), "precision": "equal", "candidate_file": "1.py", "status": "screened",
+        "screen": Screen(status=status, speedup=speedup, elapsed_s=seconds + 3.0, load_s=3.0)})
+
+
+def test_what_compiles_is_expected_to_take_what_was_not_enough_for_the_last_one():
+    cut, with_it = screened_for(16.0, "compile_default", "out_of_budget"), ["fold_conv_bn", "compile_default"]
+    assert screen_estimate_s(with_it, [cut], has_products=True) == (16.0, True)
+    assert screen_estimate_s(with_it, [cut, screened_for(30.0, "compile_reduce_overhead", "out_of_budget")], has_products=True)[0] == 30.0
+    assert screen_estimate_s(with_it, [cut], {"compile": 20.0}, has_products=True) == (20.0, True)
+    assert screen_estimate_s(with_it, [screened_for(4.0, "compile_default", "out_of_budget")], has_products=True)[0] == 12.0, "the prior"
+    assert screen_estimate_s(["keep_heap"], [cut], has_products=True)[0] == 2.0, "nothing is compiled"
+    assert screen_estimate_s(with_it, [cut, screened_for(7.0, "compile_reduce_overhead")], has_products=True) == (7.0, True)
+
+
+def test_what_was_ended_once_is_not_begun_again_in_less_time(workload):
+    """GPT-2 on two cores, 60 s: two compilations were ended, and no time was left for the judge."""
+    class Slow(dict[str, object]):
+        def get(self, name, default=None):
+            return Screen(status="out_of_budget", reason="did not finish") if "compile" in name else default
+
+    stages = Stages({"no_grad": 1.2}, Slow(x=1), device="cpu", profile_s=9.0, seconds={"cheap": 16.0, "compile": 30.0})
+    outcome = run(workload, stages, budget_s=90.0)
+    assert sum("compile" in name for name in stages.screener.asked) == 1 and outcome.kept, stages.screener.asked
+    left = next(row.reason for row in rows(outcome).values() if row.name == "compile_default")
+    assert left.startswith("about 12 s for its screen")
+
+
 def test_a_judgement_is_expected_to_wait_for_large_inputs_until_one_was_seen():
     """1.1 GB of inputs, drawn in 1.7 s: 11 s were expected, and 21 not enough, so that a minute ended with nothing judged."""
     def expect(done, **known):

@@ -130,11 +130,16 @@ WEIGHING_SHARE = 0.06
 def screen_estimate_s(passes: Iterable[str], done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
                       has_products: bool) -> tuple[float, bool]:
     """(expected seconds to screen such a candidate, whether that rests on one of the same kind). costs: of earlier runs on this
-    machine."""
-    wanted, known = kind(passes, has_products=has_products), costs or {}
-    seen = screens_s(done, has_products=has_products)
+    machine. Where none of the kind came to an end, no less than the longest that was ended for want of time (a GPT block on two cores:
+    `compile_default` after 16 s, the next with it after the last 9, so that nothing was judged)."""
+    wanted, known, rows = kind(passes, has_products=has_products), costs or {}, list(done)
+    seen = screens_s(rows, has_products=has_products)
     if wanted in seen:
         return statistics.median(seen[wanted]), True
+    cut_s = max((row.screen.own_s for row in rows if row.screen is not None and row.screen.status == "out_of_budget"
+                 and _screened_kind(row, has_products) == wanted), default=0.0)
+    if cut_s > 0.0:
+        return max(cut_s, known.get(wanted, SCREEN_PRIOR_S[wanted])), True
     if wanted == LIGHT and wanted not in known and (COMPILE in seen or COMPILE in known):
         return LIGHT_FACTOR * (statistics.median(seen[COMPILE]) if COMPILE in seen else known[COMPILE]), False
     return known.get(wanted, SCREEN_PRIOR_S[wanted]), wanted in known
