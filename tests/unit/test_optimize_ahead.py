@@ -108,7 +108,7 @@ def test_what_compiles_is_expected_to_take_what_was_not_enough_for_the_last_one(
     assert screen_estimate_s(with_it, [cut, screened_for(30.0, "compile_reduce_overhead", "out_of_budget")], has_products=True)[0] == 30.0
     assert screen_estimate_s(with_it, [cut], {"compile": 20.0}, has_products=True) == (20.0, True)
     assert screen_estimate_s(with_it, [screened_for(4.0, "compile_default", "out_of_budget")], has_products=True)[0] == 12.0, "the prior"
-    assert screen_estimate_s(["keep_heap"], [cut], has_products=True)[0] == 2.0, "nothing is compiled"
+    assert screen_estimate_s(["channels_last"], [cut], has_products=True)[0] == 2.0, "nothing is compiled"
     assert screen_estimate_s(with_it, [cut, screened_for(7.0, "compile_reduce_overhead")], has_products=True) == (7.0, True)
 
 
