@@ -172,7 +172,7 @@ def test_an_original_that_rounds_itself_is_not_held_against_a_limit_for_float32(
     for name, factor in (("right", 1.0), ("wrong", 1.5)):
         candidate = tmp_path / f"{name}.py"
         candidate.write_text(MORE_DIGITS.replace("FACTOR", str(factor)))
-        replies[name] = made.prepare({"candidate": str(candidate), "against": "", "precision": "equal", "seed": 0})
+        replies[name] = made.prepare({"candidate": str(candidate), "against": "", "precision": "equal", "seed": 0, "lasts": False})
     assert made.own_precision == own and replies["right"]["wrong"] == "" and "outputs differ" in replies["wrong"]["wrong"]
     assert (replies["right"]["error"] > look.LIMITS["equal"]) == (own == "bf16")
     assert torch.autocast.__enter__.__qualname__ == "autocast.__enter__"

@@ -63,7 +63,7 @@ def to_drop(row: Experiment, rows: Sequence[Experiment] = ()) -> list[str]:
     own = sorted((name for name in row.passes if name not in NEVER), key=lambda name: (not lowers(row, name), gains.get(name, 1.0)))
     if len(own) == 1 and (by_screens(rows, row, own[0]) is None or is_clear(rows, row, own[0])):
         return []
-    return own
+    return [name for name in own if not CATALOGUE[name].lasts]  # where it lasts, both would be timed under it
 
 
 def is_weighed(row: Experiment, name: str) -> bool:

@@ -230,6 +230,8 @@ def _whole(end: Ending, kept: Experiment, name: str, row: Experiment | None) -> 
     why = "no time"
     if name in ablation.NEVER:
         why = "a condition of the others"
+    elif CATALOGUE[name].lasts:
+        why = "it holds for the whole process, in which both would be timed"
     elif len(ablation.to_drop(kept, end.rows)) == 0:
         why = "it stands alone"
     elif kept.screen is None:

@@ -97,6 +97,11 @@ def measures(passes: Iterable[str]) -> bool:
     return any(CATALOGUE[name].measures for name in passes)
 
 
+def lasts(passes: Iterable[str]) -> bool:
+    """Whether such a candidate leaves settings in its process that make the original faster too."""
+    return any(CATALOGUE[name].lasts for name in passes)
+
+
 def first_round(context: Context, precision: Precision) -> list[Candidate]:
     """Ladder rows and single passes, cheap kinds first. Those that do not apply are in it too (see `refusal`)."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(precision) + 1]

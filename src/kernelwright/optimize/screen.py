@@ -108,6 +108,8 @@ class Ask:
     compiles: bool = False
     measures: bool = False
     """It times kernels while it is built and first called: that is done alone, as the timing is."""
+    lasts: bool = False
+    """It leaves settings in its process: the original's time from before counts, and the next candidate gets another process."""
     hopeless: float | None = None
     """A speed-up below which timing need not go on."""
     against: Path | None = None
@@ -273,14 +275,14 @@ class Screener:
             with alone:
                 prepared = _asked(worker, "prepare", _Prepared, until.left_s(), end.left_s(), {
                     "candidate": str(ask.file), "against": str(ask.against) if ask.against else "", "seed": self._seed,
-                    "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes})
+                    "precision": ask.precision, "compiles": ask.compiles, "shapes": ask.shapes, "lasts": ask.lasts})
             if prepared.wrong:
                 screen = Screen(status="wrong", reason=prepared.wrong, error=prepared.error, limit=prepared.limit, build_s=prepared.build_s)
             else:
                 screen = self._timed(worker, ask, prepared, until, end)
         except WorkerFailed as error:
             screen = _failed(error, prepared)
-        if self._spoiled(worker, prepared, screen):
+        if ask.lasts or self._spoiled(worker, prepared, screen):
             self._rest()
         return screen
 

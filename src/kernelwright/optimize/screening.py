@@ -19,7 +19,7 @@ from .generate import render_source, write_source
 from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
 from .passes import CATALOGUE
 from .passes.base import Pass
-from .plan import WARM, Candidate, candidate, carrier_of, first_round, measures
+from .plan import WARM, Candidate, candidate, carrier_of, first_round, lasts, measures
 from .ruled_out import still_open
 from .screen import TIMING_LIMIT_S, Ask, Unusable
 from .search import NO_COMPILER, Status, file_name, line_of
@@ -374,7 +374,7 @@ class ScreenedSearch(TimedSearch):
         most_s = self._most_s(limit_s if row.origin != WARM else 0.0)
         screen = self._screened(item.name, Ask(
             file, row.precision, min(limit_s, most_s), most_s,
-            compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), shapes=self._changes(),
+            compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), lasts=lasts(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None)).model_copy(update={"compiled_ahead": is_compiled})
         status = {"failed": "failed", "not_applicable": "not_applicable", "out_of_budget": "out_of_budget"}.get(screen.status, "screened")
@@ -438,7 +438,8 @@ class ScreenedSearch(TimedSearch):
             assert self.screening is not None
             screen = self.screening.screen(Ask(
                 self.folder / winner.candidate_file, winner.precision, self._limit_s(winner.passes, left_s=limit_s), limit_s, strict=True,
-                compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes), shapes=self._changes(),
+                compiles=carrier_of(winner.passes) is not None, measures=measures(winner.passes),
+                lasts=lasts(winner.passes), shapes=self._changes(),
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen, lowers=lowers)}})
@@ -492,7 +493,7 @@ class ScreenedSearch(TimedSearch):
         screen = self._screened(rival.name, Ask(
             self.folder / rival.candidate_file, rival.precision, limit_s, self._most_s(limit_s),
             compiles=any(carrier_of(one.passes) is not None for one in (rival, winner)),
-            measures=measures(rival.passes) or measures(winner.passes),
+            measures=measures(rival.passes) or measures(winner.passes), lasts=lasts(rival.passes) or lasts(winner.passes),
             shapes=self._changes(), against=self.folder / winner.candidate_file, against_name=winner.name))
         status = "out_of_budget" if screen.status == "out_of_budget" else "screened"
         row = row.model_copy(update={"status": status, "screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s})

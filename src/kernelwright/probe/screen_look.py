@@ -88,7 +88,8 @@ class Look:
         """Calls a sample -> the original's time before any candidate was here."""
         self.pair: tuple[Program, Program] | None = None
         self.altered = False
-        """The candidate changed the original (a training step's weights laid out anew), whose time from before counts then."""
+        """The candidate changed the original (a training step's weights laid out anew) or its process (what malloc keeps), so that the
+        original's time from before counts."""
         self.shared = False
         """Whether other candidates were here before."""
 
@@ -105,6 +106,8 @@ class Look:
         if message["against"]:
             reference = self._built(message["against"], message["seed"])
             self._call(reference, message["seed"])
+        elif message["lasts"] and self.workload.device != "cuda":
+            self.first_ns = self._before()
         program = self._built(message["candidate"], message["seed"])
         got = self._call(program, message["seed"])
         compares = self.comparable and limit <= NO_LIMIT
@@ -122,7 +125,7 @@ class Look:
         if not wrong and error is not None and not error <= limit:
             wrong = f"its outputs differ from the original's by {error:.1e}, more than {limit:.0e}"
         self.shared = True
-        self.altered = self._state() != state
+        self.altered = message["lasts"] or self._state() != state
         return {"build_s": build_s, "error": error, "limit": limit if error is not None else None, "wrong": wrong, "spoiled": self.altered}
 
     def time(self, message: Message) -> Message:
@@ -194,14 +197,17 @@ class Look:
         if self.workload.device == "cuda":
             self.first_ns = self._alone()
         elif self.workload.training:
-            timer = self._timers([self.original])[0]
-            taken_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
-            self.first_ns = {1: First(taken_ns, taken_ns)}
-            del timer
+            self.first_ns = self._before()
         if self.workload.device == "cuda":
             del again
             gc.collect()
             self.own_bytes, self.clean = torch.cuda.memory_allocated(), self._state()
+
+    def _before(self) -> dict[int, First]:
+        """The original by itself, without a GPU."""
+        timer = self._timers([self.original])[0]
+        taken_ns = statistics.median(_sample(timer) for _ in range(2 * MIN_PAIRS))
+        return {1: First(taken_ns, taken_ns)}
 
     def _rounding(self, precision: str, seed: int) -> float:
         """How far the original's outputs move when its inputs are rounded to this precision."""

@@ -194,6 +194,8 @@ class Pass:
     cuDNN time by themselves is not meant."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
+    lasts: bool = False
+    """It changes settings of its whole process, where the original becomes faster too."""
     casts_edges: bool = False
     """It casts inputs and outputs, and leaves that to the copies of a pass that copies_edges."""
     copies_edges: bool = False
