@@ -20,14 +20,16 @@ from kernelwright.model.roofline import Ceiling
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Comparison, ConditionTiming, Experiment, Verdict
 from kernelwright.model.workload import WorkloadRef
-from kernelwright.optimize import claims, pictures, remains
-from kernelwright.optimize.ending import Ending, Kept
+from kernelwright.optimize import claims, pictures, remains, summary
+from kernelwright.optimize.ending import Ending, Kept, not_decided
 from kernelwright.optimize.hypothesis import beyond_prediction
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.predicted import median_error_pct, realised
+from kernelwright.optimize.search import line_of
 from kernelwright.optimize.stages import claimed
 from kernelwright.optimize.state import State
 from kernelwright.optimize.summary import render_report, result_line, values, write_reports
+from kernelwright.report.text import bullet
 
 
 def verdict(name: str = "FASTER", speedup: float = 1.0, spread: float = 0.02, **changes: object) -> Verdict:
@@ -365,7 +367,7 @@ def test_only_the_best_of_many_screened_candidates_are_listed_and_the_others_cou
     end = ending(tmp_path, [*LADDER, *many], screened=80, screening_s=160.0)
     report = render_report(end)
     assert "50 more were screened only" in report and "cudnn_benchmark79 |" in report and "cudnn_benchmark3 |" not in report
-    assert "80 candidates screened, 3 judged, in 172 s: 29.0 candidates a minute." in report
+    assert "80 candidates screened (80 timed), 3 judged, in 172 s: 29.0 candidates a minute." in report
 
 
 def test_what_the_first_minutes_bought_counts_from_the_baselines_profile(tmp_path):
@@ -485,3 +487,28 @@ def test_the_row_of_a_precision_is_the_one_that_was_faster_in_turns(tmp_path):
         "screen": Screen(status="timed", speedup=1.04, interval=(1.03, 1.05), pairs=40)})
     assert claims.by_precision(ending(tmp_path, [first, second], second, history=[first, second]))[0]["name"] == first.name
     assert claims.by_precision(ending(tmp_path, [first, second], second, history=[first, second, turns]))[0]["name"] == second.name
+
+
+@pytest.mark.parametrize(("count", "more"), [(3, ""), (30, ""), (30, ", and 12 more")])
+def test_what_was_not_begun_is_told_in_whole_items(tmp_path, count, more):
+    """`freeze_weights+compile_default (e…pected 1.36x)`: the name of one, the figure of another."""
+    items = [f"pass_{place:02d}+compile_default (expected {1 + place / 100:.2f}x)" for place in range(count)]
+    why = "not begun with 4 s left (what won before did so again: nothing new was looked for): "
+    last = row("not begun", status="out_of_budget", reason=why + ", ".join(items) + more, tags={"role": "not begun"})
+    [line] = not_decided(ending(tmp_path, [], history=[last]))
+    assert line.startswith(f"N{why[1:]}{items[0]}") and bullet(line) == line, "nothing is cut out of it"
+    shown = [item for item in items if item in line]
+    assert shown == items[:len(shown)] and len(shown) >= 3
+    left = count - len(shown) + (12 if more else 0)
+    assert (f"{shown[-1]}, and {left} more. next.json" if left else f"{shown[-1]}. next.json") in line
+
+
+def test_a_judgement_that_did_not_end_is_told_and_its_seconds_count(tmp_path):
+    timed = Screen(status="timed", speedup=1.01, interval=(0.99, 1.03), pairs=9, elapsed_s=3.0)
+    cut = row("keep_heap", status="screened", reason="not judged: the time was up", elapsed_s=12.0).model_copy(update={"screen": timed})
+    gone = row("fold_conv_bn", status="not_applicable").model_copy(update={"screen": Screen(status="not_applicable", elapsed_s=1.0)})
+    end = ending(tmp_path, [cut, gone], screened=2, screening_s=4.0)
+    assert summary._none_judged(end) == \
+        "by the screens none was clearly faster (1 timed), and the judgement of keep_heap did not end in time"
+    assert summary.pace(end) == "2 candidates screened (1 timed), 0 judged, in 16 s: 7.5 candidates a minute."
+    assert line_of(cut).endswith("keep_heap: screen 1.01x: not judged: the time was up (12 s)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
 from .ablation import whole_of
 from .confirm import ROLE
-from .ledger import NOT_BEGUN
+from .ledger import NOT_BEGUN, NOT_JUDGED
 from .state import State
 
 NA = "n/a"
@@ -144,14 +145,31 @@ def not_decided(end: Ending) -> list[str]:
     """What the screen found and nobody judged, and what was not begun; a sentence each."""
     rows, lines = unjudged(end), []
     if rows:
-        reason = rows[0].reason.removeprefix("not judged: ") or "the budget had no room for it"
+        reason = rows[0].reason.removeprefix(NOT_JUDGED) or "the budget had no room for it"
         more = f" So were {len(rows) - 1} more that the screen found faster than what was kept." if len(rows) > 1 else ""
         figure = gain_of(rows[0]).removeprefix("screen ")
         lines.append(f"{rows[0].name} was screened at {figure} and not judged ({reason}): the screen ranks and proves nothing.{more}")
     last = next((row for row in reversed(end.history) if row.tags.get(ROLE) == NOT_BEGUN), None)
     if last is not None:
-        lines.append(f"{last.reason[0].upper()}{last.reason[1:]}. next.json has what is expected of each, and why it was not begun.")
+        words = _shortened(last.reason)
+        lines.append(f"{words[0].upper()}{words[1:]}. next.json has what is expected of each, and why it was not begun.")
     return lines
+
+
+def _shortened(reason: str) -> str:
+    """A list of what was not begun, with as many whole items as a line has room for."""
+    items = [found[0] for found in _NOT_BEGUN.finditer(reason)]
+    if not items:
+        return reason
+    before, after = reason.partition(items[0])[0], _AND_MORE.search(reason)
+    shown = next(count for count in range(len(items), 0, -1) if count == 1 or len(", ".join(items[:count])) <= ROOM)
+    left = len(items) - shown + (int(after[1]) if after is not None else 0)
+    return f"{before}{', '.join(items[:shown])}{f', and {left} more' if left else ''}"
+
+
+ROOM = 220
+"""Characters of such a list in the report."""
+_NOT_BEGUN, _AND_MORE = re.compile(r"\S+ \(expected [^)]*\)"), re.compile(r", and (\d+) more$")
 
 
 def factor(speedup: float | None, interval: tuple[float, float] | None = None) -> str:

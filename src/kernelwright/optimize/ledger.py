@@ -14,6 +14,8 @@ from ..model.verdict import Experiment
 CAUSE, ORIGINAL = "cause", "original"
 """Tag of a row that failed because the original did, which says nothing of the candidate."""
 
+NOT_JUDGED = "not judged: "
+"""Begins the reason of a candidate that was screened, and whose judgement did not end."""
 NOT_BEGUN = "not begun"
 """Name and role of the row that lists the candidates for which there was no time."""
 

@@ -16,7 +16,7 @@ from .ahead import AHEAD, Ahead, Compiling
 from .budget import ENDING_S, LAST_TRY_SHARE, SETUP_S, START_S, TUNING, UNSEEN_SHARE, compiled_estimate_s, is_cheap, kind, reference_start_s
 from .confirm import OF, ROLE, refuted, undecided
 from .generate import render_source, write_source
-from .ledger import CAUSE, NOT_BEGUN, ORIGINAL
+from .ledger import CAUSE, NOT_BEGUN, NOT_JUDGED, ORIGINAL
 from .passes import CATALOGUE
 from .passes.base import Pass
 from .plan import WARM, Candidate, candidate, carrier_of, first_round, lasts, measures
@@ -410,7 +410,7 @@ class ScreenedSearch(TimedSearch):
         if row.status == "out_of_budget" or row.tags.get(CAUSE) == ORIGINAL:
             status = "screened" if row.screen is not None else "out_of_budget"
             (self._cut_short if status == "screened" else self._unproven).add(row.name)
-            row = row.model_copy(update={"status": status, "reason": f"not judged: {row.reason}"})
+            row = row.model_copy(update={"status": status, "reason": f"{NOT_JUDGED}{row.reason}"})
         self.ledger.append(row)
         self.say(line_of(row))
         return row

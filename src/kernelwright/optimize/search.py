@@ -247,7 +247,7 @@ def line_of(row: Experiment) -> str:
     verdict, screen = row.verdict, row.screen
     if verdict is None and row.status == "screened" and screen is not None:
         words = screen.status if screen.speedup is None else f"screen {screen.speedup:.2f}x"
-        return f"{row.index:2d} {row.name}: {words}{f': {row.reason}' if row.reason else ''} ({screen.elapsed_s:.0f} s)"
+        return f"{row.index:2d} {row.name}: {words}{f': {row.reason}' if row.reason else ''} ({row.elapsed_s:.0f} s)"
     if verdict is not None and verdict.speedup is not None and verdict.interval is not None:
         estimate = "" if verdict.verdict == "AMBIGUOUS" else f"{verdict.speedup:.2f}x "
         words = f"{verdict.verdict} {estimate}[{verdict.interval[0]:.2f}, {verdict.interval[1]:.2f}]"

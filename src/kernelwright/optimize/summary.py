@@ -19,6 +19,7 @@ from ..report.templates import render
 from . import claims, pictures, remains
 from .confirm import LONGER, OF, history, is_confirmation, noisy, refutes, verdicts
 from .ending import NA, Ending, Kept, gain, gain_of, not_decided, unjudged
+from .ledger import NOT_JUDGED
 from .paired import paired
 from .plan import best
 
@@ -90,7 +91,15 @@ def _none_judged(end: Ending) -> str:
     if best_ is not None:
         return (f"no candidate could be judged; the best of the screens, {best_.name} at {gain_of(best_).removeprefix('screen ')}, is no"
                 " verdict")
+    cut = next((row for row in end.rows if _is_cut(row)), None)
+    if cut is not None:
+        return f"by the screens none was clearly faster ({timed} timed), and the judgement of {cut.name} did not end in time"
     return f"by the screens none was faster ({timed} timed), so none was judged" if timed else "no candidate could be judged"
+
+
+def _is_cut(row: Experiment) -> bool:
+    """Whether it was screened, and its judgement was begun and did not end."""
+    return row.status == "screened" and row.reason.startswith(NOT_JUDGED) and row.screen is not None
 
 
 def _unconfirmed(end: Ending) -> str:
@@ -175,10 +184,12 @@ def pace(end: Ending) -> str:
     """How many candidates were looked at, and how fast; "" where none was."""
     judged = [row for row in end.rows if row.verdict is not None]
     looked = len({row.name for row in end.rows if row.verdict is not None or row.screen is not None})
-    seconds = end.screening_s + sum(row.elapsed_s for row in (*judged, *end.confirmations))
+    cut = [row for row in end.rows if _is_cut(row)]
+    seconds = end.screening_s + sum(row.elapsed_s for row in (*judged, *cut, *end.confirmations))
     if not looked or seconds <= 0:
         return ""
-    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened, " if end.screened else ""
+    timed = sum(row.screen is not None and row.screen.status in ("timed", "hopeless") for row in end.rows)
+    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened ({timed} timed), " if end.screened else ""
     return f"{screened}{len(judged)} judged, in {seconds:.0f} s: {60 * looked / seconds:.1f} candidates a minute."
 
 

@@ -22,7 +22,7 @@ class Safe(str):
 
 
 def plain(value: object, limit: int = 200) -> str:
-    """One line without control or invisible characters, at most `limit` characters (cut at the end with "…").
+    """One line without control or invisible characters, at most `limit` characters ("…" in the place of what is cut out of it).
 
     Raises ValueError for a limit below 1.
     """
