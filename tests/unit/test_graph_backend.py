@@ -110,3 +110,23 @@ def test_graph_level_passes_get_a_carrier_and_keep_the_catalogues_order() -> Non
     assert [item.name for item in in_order(alone)] == ["freeze_weights", "compile_default"]
     tuned = [CATALOGUE["compile_max_autotune"], CATALOGUE["freeze_weights"]]
     assert with_carrier(tuned) == tuned
+
+
+@torch.no_grad()
+def test_a_number_of_the_model_that_changes_is_no_obstacle() -> None:
+    """Dynamo reads it from a tensor then. The backend failed, and a page of warnings said so."""
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scale = nn.Linear(4, 4), 2.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * self.scale
+
+    torch._dynamo.reset()
+    scaled, backend, x = Scaled().eval(), Eager([doubled_weights]), torch.randn(2, 4)
+    fast = backend.checked(torch.compile(scaled, backend=backend, fullgraph=True))
+    for scale in (2.0, 3.0, 4.5):
+        scaled.scale = scale
+        assert torch.allclose(fast(x), scale * nn.functional.linear(x, 2 * scaled.inner.weight, scaled.inner.bias))
+    assert backend.graphs == 2, "the second takes any number"

@@ -134,6 +134,10 @@ class GraphBackend:
         return call
 
 
+READS = ("item", torch.Tensor.item, torch.ops.aten._local_scalar_dense.default)
+"""Of a number that changed from call to call, and is a tensor in Dynamo's graph: a fake one has no value to read."""
+
+
 class FakeRun(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs Dynamo's graph on fake values and notes at each node what its value looks like."""
 
@@ -142,7 +146,7 @@ class FakeRun(torch.fx.Interpreter):  # type: ignore[misc]
         if node.op == "placeholder" and isinstance(known, torch.Tensor):
             # Not the known value itself: a call may reshape it in place.
             return torch.empty_strided(known.shape, known.stride(), dtype=known.dtype, device=known.device)
-        if node.op in ("placeholder", "get_attr") and known is not None:
+        if known is not None and (node.op in ("placeholder", "get_attr") or node.target in READS):
             return known
         value = super().run_node(node)
         if node.op != "output":
