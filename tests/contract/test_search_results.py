@@ -404,6 +404,10 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert 3.5 < (second - first).total_seconds() / 3600 < 4.5 and 2.5 < (third - second).total_seconds() / 3600 < 3.5
     shown = [row for row in results.recorded("cpu-xeon") if row["kept"] != "nothing"]
     assert len(shown) == 7
+    heaps = [{row["workload"] for row in results.recorded(name) if "keep_heap" in row["kept"]} for name in ("cpu-xeon", "cpu")]
+    assert heaps == [{"gpt2", "depthwise_separable_conv"}, {"conv_block", "sdpa_attention"}]
+    assert "(GPT-2 and the depthwise example on the Xeon, the convolutions and attention on the EPYC), gave them nothing" in said()
+    assert next(row["kept"] for row in shown if row["workload"] == "gpt2") == "keep_heap"
     lstm, = (row for row in Ledger(runs(26)["lstm_sequence_encoder"] / "ledger.jsonl").rows if row.kept and is_confirmation(row))
     others = [row for row in shown if row["workload"] not in ("gpt2", "lstm_sequence_encoder")]
     mean = pages.geometric_mean([1.0, lstm.verdict.speedup, *(row["speedup"] for row in others)])
