@@ -20,7 +20,7 @@ from kernelwright.model.roofline import Ceiling
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Comparison, ConditionTiming, Experiment, Verdict
 from kernelwright.model.workload import WorkloadRef
-from kernelwright.optimize import claims, pictures, remains, summary
+from kernelwright.optimize import ablation, claims, pictures, remains, summary
 from kernelwright.optimize.ending import Ending, Kept, not_decided
 from kernelwright.optimize.hypothesis import beyond_prediction
 from kernelwright.optimize.passes import CATALOGUE
@@ -358,6 +358,9 @@ def test_a_pass_that_was_not_ablated_says_why(tmp_path):
     assert told(confirmations=[first])["cuda_graph"] == "not ablated: the search had another winner"
     alone = screened("cuda_graph", 2.0).model_copy(update={"verdict": verdict(speedup=2.0), "status": "judged"})
     assert told(kept=alone)["cuda_graph"] == "not ablated: it stands alone"
+    lasting = screened("keep_heap+channels_last", 2.0).model_copy(update={"verdict": verdict(speedup=2.0), "status": "judged"})
+    assert ablation.to_drop(lasting) == ["channels_last"], "both would be timed under keep_heap"
+    assert told(kept=lasting)["keep_heap"] == "not ablated: it holds for the whole process, in which both would be timed"
     report = render_report(ending(tmp_path, [kept], kept))
     assert "| channels_last | not tried alone | not ablated: no time |" in report
 

@@ -86,7 +86,7 @@ def _refused(audit: Experiment) -> str:
 
 def _none_judged(end: Ending) -> str:
     """Why no candidate has a verdict, with the best of the screens."""
-    timed = sum(row.screen is not None and row.screen.status in ("timed", "hopeless") for row in end.rows)
+    timed = _timed(end)
     best_ = next(iter(unjudged(end)), None)
     if best_ is not None:
         return (f"no candidate could be judged; the best of the screens, {best_.name} at {gain_of(best_).removeprefix('screen ')}, is no"
@@ -95,6 +95,11 @@ def _none_judged(end: Ending) -> str:
     if cut is not None:
         return f"by the screens none was clearly faster ({timed} timed), and the judgement of {cut.name} did not end in time"
     return f"by the screens none was faster ({timed} timed), so none was judged" if timed else "no candidate could be judged"
+
+
+def _timed(end: Ending) -> int:
+    """Candidates that the screen timed."""
+    return sum(row.screen is not None and row.screen.status in ("timed", "hopeless") for row in end.rows)
 
 
 def _is_cut(row: Experiment) -> bool:
@@ -188,8 +193,7 @@ def pace(end: Ending) -> str:
     seconds = end.screening_s + sum(row.elapsed_s for row in (*judged, *cut, *end.confirmations))
     if not looked or seconds <= 0:
         return ""
-    timed = sum(row.screen is not None and row.screen.status in ("timed", "hopeless") for row in end.rows)
-    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened ({timed} timed), " if end.screened else ""
+    screened = f"{end.screened} candidate{'' if end.screened == 1 else 's'} screened ({_timed(end)} timed), " if end.screened else ""
     return f"{screened}{len(judged)} judged, in {seconds:.0f} s: {60 * looked / seconds:.1f} candidates a minute."
 
 
