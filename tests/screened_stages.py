@@ -26,6 +26,8 @@ class FakeScreener:
         self.asked: list[str] = []
         self.ahead: list[str] = []
         self.hints: list[float | None] = []
+        self.lasting: list[str] = []
+        """Of those asked for, what leaves settings in its process."""
         self.compile_s: dict[str, float] = {}
         """What compiling ahead takes, by the kind of cost; below 0: it fails at once. Nothing is compiled where it is empty."""
         self.tuning_s = 30.0
@@ -42,6 +44,7 @@ class FakeScreener:
         assert ask.left_s >= ask.limit_s, "the loading of the workload counts too"
         self.asked.append(name if ask.against is None else f"{name} against {ask.against.stem.split('_', 1)[1]}")
         self.hints.append(ask.hopeless)
+        self.lasting += self.asked[-1:] if ask.lasts else []
         seconds = 3.0 if self.compiled(ask.file) else max(
             {"cheap": 3.0, "compile": 10.0, "autotune": self.tuning_s}[{**CATALOGUE, **SHOWN}[part].cost] for part in passes)
         answer = self.stages.screens.get(name, self.stages.speed(passes))

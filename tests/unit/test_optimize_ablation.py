@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 
 import pytest
@@ -481,3 +482,13 @@ def test_of_a_compilation_that_gives_nothing_no_gradients_are_kept(workload, gai
     assert dropped == {"compile_default": "yes" if gain > 1 else "no"}
     judged = [name for name in stages.judged if "optimized" not in name]
     assert gain > 1 or judged == ["no_grad"], "the whole has no need of a judgement"
+
+
+def test_what_lasts_in_its_process_is_screened_as_such_and_never_dropped(workload, monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "channels_last", dataclasses.replace(CATALOGUE["channels_last"], lasts=True))
+    stages = Stages()
+    outcome = run(workload, stages, budget_s=2000.0)
+    assert "channels_last" in outcome.kept and stages.screener.lasting
+    assert stages.screener.lasting == [name for name in stages.screener.asked if "channels_last" in name.split(" against ")[0].split("__")]
+    dropped = {row.tags["without"] for row in Ledger(outcome.out_dir / "ledger.jsonl").rows if ablation.is_ablation(row)}
+    assert dropped and "channels_last" not in dropped
