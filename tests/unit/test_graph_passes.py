@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import operator
 
@@ -226,6 +227,35 @@ def test_what_is_hidden_stays_hidden_beside_a_mask_that_is_added() -> None:
     with torch.no_grad():
         torch.testing.assert_close(fast(*given), model(*given))
     assert "scaled_dot_product_attention" in fast.targets
+
+
+HIDDEN = {
+    "later": lambda self, scores: scores.masked_fill(self.later, -math.inf),
+    "padded": lambda self, scores: scores.masked_fill(self.padded, -1e9),
+    "far padded": lambda self, scores: scores.masked_fill(self.padded, torch.finfo(torch.float32).min),
+    "added": lambda self, scores: scores + self.bias,
+}
+
+
+@pytest.mark.parametrize("steps", [steps for count in (1, 2, 3) for steps in itertools.permutations(HIDDEN, count)], ids=" ".join)
+def test_masks_on_one_another_hide_what_the_last_one_leaves(steps) -> None:
+    """Padding in front, as for generation: of the first rows nothing is seen but by what fills last."""
+    def forward(self, q, k, v):
+        scores = q @ k.mT
+        for step in steps:
+            scores = HIDDEN[step](self, scores)
+        return F.softmax(scores, dim=-1) @ v
+
+    padded = torch.zeros(2, 1, 1, 6, dtype=torch.bool)
+    padded[0, ..., :3] = True
+    bias = torch.randn(6, 6)
+    bias[:, 4] = -math.inf
+    model = Called(forward, padded=padded, bias=bias, later=torch.ones(6, 6, dtype=torch.bool).triu(1)).eval()
+    fast, given = Passed(model, sdpa_substitution), torch.randn(3, 2, 3, 6, 8)
+    with torch.no_grad():
+        wanted = model(*given)
+        torch.testing.assert_close(fast(*given).masked_fill(wanted.isnan(), math.nan), wanted, equal_nan=True)
+    assert "scaled_dot_product_attention" in fast.targets and "softmax" not in fast.targets
 
 
 def test_attention_under_cuda_autocast_is_found() -> None:

@@ -129,6 +129,18 @@ def test_gains_of_precision_and_of_equal_passes_stand_on_lines_of_their_own(tmp_
     assert "At equal precision: fold_conv_bn+compile_max_autotune, 2.00x" in words[1] and "(bf16) gave 2.40x" in words[1]
 
 
+def test_a_precision_is_not_given_what_equal_passes_gave_that_nobody_judged(tmp_path):
+    kept = screened("fold_conv_bn+bf16", 3.5, precision="bf16").model_copy(update={"verdict": verdict(speedup=3.4)})
+    end = ending(tmp_path, [row("no_grad", verdict("SLOWER", 0.98)), screened("fold_conv_bn", 1.4), screened("channels_last", 0.9), kept],
+                 kept, precision="bf16")
+    lines = {line["precision"]: line for line in claims.by_precision(end)}
+    assert lines["equal"]["name"] == "none judged faster (fold_conv_bn 1.40x by its screen)" and lines["tf32"]["name"] == "none faster"
+    assert lines["bf16"]["more"] == "2.50x (by their screens)"
+    assert "(bf16) gave 2.50x (by their screens)." in claims.sentences(end)[1]
+    alone = ending(tmp_path, [row("no_grad", verdict("SLOWER", 0.98)), screened("channels_last", 0.9), kept], kept, precision="bf16")
+    assert [line["more"] for line in claims.by_precision(alone)] == ["n/a", "n/a", "3.40x"]
+
+
 def test_a_claim_over_the_ladder_names_the_rows_that_were_not_timed(tmp_path):
     kept = row("fold_conv_bn+compile_default", verdict(speedup=2.0))
     late = Experiment(index=1, name="compile_reduce_overhead", passes=("compile_reduce_overhead", "no_grad"), precision="equal",

@@ -14,12 +14,14 @@ from ..report.numbers import us
 from . import ablation, beside, shown
 from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
+from .memory import screened_speedup
 from .passes import CATALOGUE
 from .plan import CASTS, LADDER, best
 
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 ORIGINAL = "eager (the original)"
+NONE = "none faster"
 SCREENED, UNDECIDED = " (screened only)", " (undecided)"
 CONDITIONS = {
     "warm": "alone: calls one after another, caches warm",
@@ -173,16 +175,36 @@ def _over_words(end: Ending, name: str, speedup: float, interval: tuple[float, f
 
 
 def by_precision(end: Ending) -> list[dict[str, str]]:
-    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave:
-    the row's speed-up over the best equal one's (over the original, where no equal one is faster)."""
+    """The best FASTER row at equal precision and at each lower one that was allowed, apart; `more` is what the precision gave: the row's
+    speed-up over the best equal one's. Where none of these was FASTER, by the screens of both, if one that was not judged is ahead there;
+    else over the original."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     rows = counted(end.rows, end.confirmations)
     tops = {level: next(iter(beside.preferred(ablation.slim_first(best(rows, (level,))), end.history)), None) for level in allowed}
-    equal = speedup_of(tops["equal"]) or 1.0
-    return [_precision_row(end, level, row, equal) for level, row in tops.items()]
+    ahead = _ahead_by_its_screen(rows) if tops["equal"] is None else None
+    none = f"none judged faster ({ahead.name} {screened_speedup(ahead):.2f}x by its screen)" if ahead is not None else NONE
+    return [{**_precision_row(end, level, row), "more": _by_precision_alone(row, tops["equal"], ahead) if level != "equal" else NA,
+             "name": row.name if row is not None else none if level == "equal" else NONE} for level, row in tops.items()]
 
 
-def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal: float) -> dict[str, str]:
+def _ahead_by_its_screen(rows: Sequence[Experiment]) -> Experiment | None:
+    """The row at equal precision that was not judged, and is the fastest by its screen; None where none is faster than the original."""
+    open_ = [row for row in rows if row.precision == "equal" and row.verdict is None and (screened_speedup(row) or 0.0) > 1.0]
+    return max(open_, key=lambda row: screened_speedup(row) or 0.0, default=None)
+
+
+def _by_precision_alone(row: Experiment | None, equal: Experiment | None, ahead: Experiment | None) -> str:
+    """What a row's precision gave, over the best equal row, judged or `ahead`."""
+    if row is None:
+        return NA
+    screened, base = screened_speedup(row), screened_speedup(ahead) if ahead is not None else None
+    if base is not None:
+        return f"{screened / base:.2f}x (by their screens)" if screened is not None else NA
+    own = speedup_of(row)
+    return f"{own / (speedup_of(equal) or 1.0):.2f}x" if own is not None else NA
+
+
+def _precision_row(end: Ending, level: Precision, row: Experiment | None) -> dict[str, str]:
     said = [one.verdict for one in verdicts(end.confirmations).get(row.name, [])] if row else []
     own, rung = speedup_of(row), best_ladder_row(end.rows, level)
     kept = end.kept if row is not None and end.kept is not None and end.kept.row.name == row.name else None
@@ -191,11 +213,11 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None, equal:
     beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.row == row.name \
         else _over_words(end, row.name, speedup, interval, rung)
     return {
-        "precision": level, "name": row.name if row else "none faster", "gain": gain(row.verdict if row else None),
+        "precision": level, "gain": gain(row.verdict if row else None),
         "note": note if not said or said[-1] == "FASTER" else f"not confirmed: {', then '.join(said)}",
-        "more": f"{own / equal:.2f}x" if own is not None and level != "equal" else NA, "file": row.candidate_file if row else NA,
+        "file": row.candidate_file if row else NA, "over": beyond,
         "rung": f"{rung.name} {rung.speedup:.2f}x" + (f" ({rung.undecided} undecided)" if rung.undecided else "")
-        + (f" (not timed: {', '.join(rung.untimed)})" if rung.untimed else ""), "over": beyond,
+        + (f" (not timed: {', '.join(rung.untimed)})" if rung.untimed else ""),
     }
 
 

@@ -116,9 +116,10 @@ def attention_of(product: torch.fx.Node) -> Any:
 
 
 def mask_means_the_same(mask: tuple[float | None, torch.fx.Node], query: torch.Tensor, is_wide: bool) -> bool:
-    """Whether the fused kernels make of a mask what the scores make of it, also where a whole row is masked. is_wide: the softmax of 16-bit
-    scores is float32's: as CUDA's autocast has it, many a model, and the fused kernels. What is added is to be of the queries' type, and
-    not float16: there no number is so small that a score beside it is rounded away."""
+    """Whether the fused kernels make of a mask what the scores make of it, also where a whole row is masked (but there scores of 32 and
+    more still count beside a fill of -1e9, and -inf gives 0, where softmax gives NaN). is_wide: the softmax of 16-bit scores is float32's:
+    as CUDA's autocast has it, many a model, and the fused kernels. What is added is to be of the queries' type, and not float16: there no
+    number is so small that a score beside it is rounded away."""
     fill, node = mask
     look = tensor_of(node)
     if look is None or look.dim() < 2:
@@ -234,14 +235,20 @@ def is_written(nodes: Iterable[torch.fx.Node], graph: torch.fx.GraphModule) -> b
 
 
 def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Sequence[Any], query: torch.Tensor) -> Any:
-    """One mask for all: booleans (True: seen) where each fill is -inf, else numbers to add. None without masks."""
-    if masks and all(fill == -math.inf for fill, _mask in masks):
-        parts = [call_function(graph, before, torch.logical_not, mask) for _fill, mask in masks]
-    else:
-        parts = [mask if fill is None else call_function(
-            graph, before, torch.masked_fill, call_function(graph, before, torch.zeros_like, mask, dtype=query.dtype), mask,
-            max(fill, torch.finfo(query.dtype).min) if fill > -math.inf else fill) for fill, mask in masks]
-    joined = torch.logical_and if parts and all(fill == -math.inf for fill, _mask in masks) else torch.add
-    while len(parts) > 1:
-        parts = [call_function(graph, before, joined, parts[0], parts[1]), *parts[2:]]
-    return parts[0] if parts else None
+    """One mask for all: booleans (True: seen) where each fill is -inf, else numbers to add: made in the order in which the scores get
+    them, for a fill takes the place of what was there. None without masks."""
+    joined: Any = None
+    if all(fill == -math.inf for fill, _mask in masks):
+        for _fill, mask in masks:
+            seen = call_function(graph, before, torch.logical_not, mask)
+            joined = seen if joined is None else call_function(graph, before, torch.logical_and, joined, seen)
+        return joined
+    for fill, mask in reversed(masks):
+        if fill is None:
+            joined = mask if joined is None else call_function(graph, before, torch.add, joined, mask)
+            continue
+        if joined is None:
+            joined = call_function(graph, before, torch.zeros_like, mask, dtype=query.dtype)
+        least = fill if fill == -math.inf else max(fill, torch.finfo(query.dtype).min)
+        joined = call_function(graph, before, torch.where, mask, least, joined)
+    return joined
