@@ -106,7 +106,15 @@ def _totals(found: Sequence[Realised]) -> list[str]:
         if rows:
             guessed = [replace(one, predicted=(1.0, 1.0)) for one in rows]
             lines.append(f"| {name} | {len(rows)} | {_inside(rows)} | {median_error_pct(rows):.0f}% | {median_error_pct(guessed):.0f}% |")
-    return [*lines, ""]
+    return [*lines, "", *(_against_the_guess(own) if own else [])]
+
+
+def _against_the_guess(own: Sequence[Realised]) -> list[str]:
+    """Whether the ranges of what is not the ladder's say more than that nothing changes."""
+    error, guess = median_error_pct(own), median_error_pct([replace(one, predicted=(1.0, 1.0)) for one in own])
+    words = "closer than" if error < guess else "no closer than"
+    return [f"Alone, and but for the ladder's and a CUDA graph, the middles of the ranges are {words} a guess of 1.00x: {error:.0f}% "
+            f"against {guess:.0f}%. The search ranks by them beside what it has measured, and keeps nothing for a prediction.", ""]
 
 
 def _by_pass(found: Sequence[Realised]) -> list[str]:

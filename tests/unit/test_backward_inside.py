@@ -92,6 +92,24 @@ def test_a_call_that_trains_is_told_from_one_that_does_not(by_hand):
     assert torch.is_grad_enabled()
 
 
+def test_the_weights_that_a_bare_function_trains_are_those_of_the_modules_it_enters():
+    net, idle = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD([*net.parameters(), *idle.parameters()], lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = idle(net(x)).square().mean() if idle.training else net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    assert seen(step, torch.randn(2, 4)) == (True, ["Sequential.0.weight", "Sequential.0.bias", "Linear.weight", "Linear.bias"])
+    idle.eval()
+    assert seen(step, torch.randn(2, 4)) == (True, ["Sequential.0.weight", "Sequential.0.bias"])
+    optimizer.param_groups[0]["lr"] = 0.0
+    assert seen(step, torch.randn(2, 4)) == (True, [])
+
+
 def test_no_candidate_of_it_runs_without_gradients():
     here = context(backward_inside=True)
     assert not any("no_grad" in item.passes for item in first_round(here, "bf16"))

@@ -182,6 +182,16 @@ def test_the_report_says_what_was_recognised_under_its_result(workload):
     assert text.index("Dynamic shapes") < text.index("## Before and after") and "input shapes change from call to call" in text
 
 
+def test_random_numbers_in_a_call_are_told_with_what_they_mean_for_the_compiler():
+    drawn = ("aten::dropout", "aten::bernoulli_", "aten::native_dropout", "aten::addmm", "aten::normalize")
+    [words] = recognised(context(operators=drawn))
+    assert words.startswith("Random numbers in the call (aten::bernoulli_, aten::native_dropout): code of torch.compile draws others")
+    assert words.endswith("call `.eval()` in the workload.")
+    [_training, words] = recognised(context(operators=drawn, training=True))
+    assert words.endswith("gives what the original does.")
+    assert recognised(context(operators=("aten::dropout", "aten::addmm", "mine::randn", "aten::normal_of"))) == []
+
+
 def optimized(tmp_path: Path, names: tuple[str, ...], backend: object = None, **changes: object):
     """The module of an optimized.py made of these passes, torch.compile's backend replaced."""
     known = WorkloadFacts.model_validate({

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..diagnose.common import matching
 from ..model.errors import WorkloadFailed
 from ..model.workload import ChangingInput, GenerationLoop
 from .passes import Context
@@ -20,6 +21,9 @@ BACKWARD = "it needs its caller's gradients, so no candidate runs without, and p
     "torch.enable_grad() around it in the call they can be tried."
 SEALED = "nearly all of a call is replayed from a CUDA graph that the workload captured itself, which can't be changed from outside. To " \
     "have it optimised, return the model uncaptured, or captured by torch.cuda.make_graphed_callables, which can be taken off."
+DRAWS = r"^aten::(?:native_dropout|bernoulli_?|(?:uniform|normal|random|exponential|log_normal|cauchy|geometric)_|multinomial|rand\w*)$"
+DRAWN = "code of torch.compile draws others, so that no candidate with a compile mode gives what the original does."
+DROPOUT = "Is it dropout of a model in train mode, call `.eval()` in the workload."
 SEEN = "What the model runs was recorded once more without it."
 UNSEEN = "The model could not be recorded without it, so what it runs is known in part."
 NARROW = ("bfloat16", "float16")
@@ -28,8 +32,8 @@ NOT_CAPTURED = "a CUDA graph of the whole call is left out."
 
 
 def recognised(context: Context) -> list[str]:
-    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, a generation loop, a
-    backward pass in the call."""
+    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, random numbers, a generation
+    loop, a backward pass in the call."""
     facts, found = context.facts, []
     if facts.training:
         found.append(f"Training step: {TRAINING}")
@@ -58,6 +62,8 @@ def recognised(context: Context) -> list[str]:
     if facts.changing_values:
         places = ", ".join(facts.changing_values)
         found.append(f"Plain values among the inputs follow the seed ({places}): passes that hold for one of them were left out.")
+    if drawn := sorted({item.operator_name for item in matching(context.seen.operators, DRAWS)}):
+        found.append(f"Random numbers in the call ({_names(tuple(drawn))}): {DRAWN}{'' if facts.training else f' {DROPOUT}'}")
     if facts.loop is not None:
         found.append(f"Generation loop: {_loop(facts.loop)}")
     return found

@@ -99,10 +99,11 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
     if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
         return found
     calls: dict[torch.nn.Module, int] = {}
-    before = _weights(workload.model)
+    before = _Weights(workload.model)
 
     def entered(module: torch.nn.Module, _args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
+        before.meets(module)
 
     watch = _Watch(workload.device)
     hook = register_module_forward_pre_hook(entered)
@@ -113,7 +114,7 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
         hook.remove()
     found["loop"] = _loop(workload, watch, calls)
     if watch.saw_backward:
-        found["changing_weights"] = _changed(before, _weights(workload.model))
+        found["changing_weights"] = before.changed()
         found["backward_inside"] = bool(found["changing_weights"]) or _fails_without_gradients(workload)
     return found
 
@@ -130,17 +131,37 @@ def _loop(workload: LoadedWorkload, watch: _Watch, calls: dict[torch.nn.Module, 
     return {"module": _name(module, workload.model), "calls": calls[module], "grows": grown, "reads": watch.reads}
 
 
-def _weights(model: Any) -> dict[str, torch.Tensor]:
-    """Some values of each parameter."""
+class _Weights:
+    """Some values of each parameter as they were: of a model before the call, of the modules that a bare function calls when it first
+    enters them."""
+
+    def __init__(self, model: Any) -> None:
+        self._known: set[int] = set()
+        self._before: list[tuple[str, torch.nn.Module, dict[str, torch.Tensor]]] = []
+        self._is_model = isinstance(model, torch.nn.Module)
+        if self._is_model:
+            self._note(model, "")
+
+    def meets(self, module: torch.nn.Module) -> None:
+        if not self._is_model and id(module) not in self._known:
+            self._note(module, f"{type(module).__name__}.")
+
+    def changed(self) -> list[str]:
+        """Names of those that have other values now."""
+        return [prefix + name for prefix, module, before in self._before for name, values in _edges(module).items()
+                if name in before and not torch.equal(values, before[name])]
+
+    def _note(self, module: torch.nn.Module, prefix: str) -> None:
+        self._known |= {id(part) for part in module.modules()}
+        self._before.append((prefix, module, _edges(module)))
+
+
+def _edges(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     found = {}
-    for name, weight in model.named_parameters() if isinstance(model, torch.nn.Module) else ():
+    for name, weight in module.named_parameters():
         with suppress(RuntimeError, NotImplementedError, TypeError):  # kinds of tensors that can't be cut
             found[name] = weight.detach()[(slice(EDGE),) * weight.dim()].clone().nan_to_num()
     return found
-
-
-def _changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
-    return [name for name, values in after.items() if name in before and not torch.equal(values, before[name])]
 
 
 def _fails_without_gradients(workload: LoadedWorkload) -> bool:
