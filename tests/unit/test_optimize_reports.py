@@ -171,7 +171,7 @@ def test_a_row_of_the_ladder_that_was_kept_after_a_longer_judgement_is_not_held_
 def test_nothing_is_claimed_over_a_ladder_of_which_nothing_was_timed(tmp_path):
     kept = row("fold_conv_bn", verdict(speedup=1.12))
     end = ending(tmp_path, [row("no_grad", verdict(speedup=1.04)), kept], kept)
-    assert claims.by_precision(end)[0]["over"] == "n/a"
+    assert claims.by_precision(end)[0]["over"] == "n/a (no compile mode was timed)"
     assert claims.sentences(end) == ["No row of the torch.compile ladder was timed, so nothing is said over it."]
 
 
@@ -525,5 +525,9 @@ def test_a_judgement_that_did_not_end_is_told_and_its_seconds_count(tmp_path):
     end = ending(tmp_path, [cut, gone], screened=2, screening_s=4.0)
     assert summary._none_judged(end) == \
         "by the screens none was clearly faster (1 timed), and the judgement of keep_heap did not end in time"
+    wrong = row("compile_default", verdict("WRONG"))
+    assert summary.result_line(ending(tmp_path, [wrong, cut])).startswith(
+        "Nothing better than the original was proved (1 candidate judged, the judgement of keep_heap did not end in time; ")
+    assert summary.result_line(ending(tmp_path, [wrong, gone])).startswith("Nothing better than the original was found (1 candidate judged; ")
     assert summary.pace(end) == "2 candidates screened (1 timed), 0 judged, in 16 s: 7.5 candidates a minute."
     assert line_of(cut).endswith("keep_heap: screen 1.01x: not judged: the time was up (12 s)")

@@ -22,6 +22,7 @@ NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
 ORIGINAL = "eager (the original)"
 NONE = "none faster"
+UNCOMPILED = f"{NA} (no compile mode was timed)"
 SCREENED, UNDECIDED = " (screened only)", " (undecided)"
 CONDITIONS = {
     "warm": "alone: calls one after another, caches warm",
@@ -210,7 +211,7 @@ def _precision_row(end: Ending, level: Precision, row: Experiment | None) -> dic
     kept = end.kept if row is not None and end.kept is not None and end.kept.row.name == row.name else None
     note = "" if row is None else _sure(kept) if kept is not None else "judged once"
     speedup, interval = kept.least if kept is not None else (own, row.verdict.interval if row and row.verdict else None)
-    beyond = NA if speedup is None or row is None or not rung.compiled else "the same" if rung.row == row.name \
+    beyond = NA if speedup is None or row is None else UNCOMPILED if not rung.compiled else "the same" if rung.row == row.name \
         else _over_words(end, row.name, speedup, interval, rung)
     return {
         "precision": level, "gain": gain(row.verdict if row else None),

@@ -54,8 +54,10 @@ def _outcome(end: Ending) -> str:
         if noise == tried:
             return f"Nothing could be decided: {noise} of {tried} candidate{plural} judged {doubt} ({where})."
         judged = f"{tried} candidate{plural} judged{_unconfirmed(end)}"
-        if noise:
-            return f"Nothing better than the original was proved ({judged}, {noise} of them {doubt}; {where})."
+        cut = [row.name for row in end.rows if _is_cut(row)]
+        open_ = [f"{noise} of them {doubt}"] * (noise > 0) + [f"the judgement of {', '.join(cut)} did not end in time"] * bool(cut)
+        if open_:
+            return f"Nothing better than the original was proved ({judged}, {', '.join(open_)}; {where})."
         return f"Nothing better than the original was found ({judged}; {where})."
     kept = end.kept
     sure = "confirmed by a second judgement" if kept.confirmation else "judged once, not confirmed again"
