@@ -398,8 +398,9 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
         return [row.verdict for row in Ledger(runs(number)[workload] / "ledger.jsonl").rows if row.verdict and name in row.name]
 
     gpt2, = verdicts(16, "gpt2", "compile_default")
-    assert gpt2.verdict == "AMBIGUOUS" and "GPT-2's `compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] on the EPYC, less than that much " \
-        "noise would reliably show ({:.1f}%)".format(gpt2.speedup, *gpt2.interval, gpt2.comparison.smallest_detectable_effect_pct) in said()
+    words = "GPT-2's `compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] on the EPYC, less than that much noise would reliably show ({:.1f}%)"
+    assert gpt2.verdict == "AMBIGUOUS"
+    assert words.format(gpt2.speedup, *gpt2.interval, gpt2.comparison.smallest_detectable_effect_pct) in said()
     compiled, heap = ([f"{one.speedup:.2f}x" for one in verdicts(number, "lstm_sequence_encoder", name)]
                       for number, name in ((16, "compile_default"), (19, "keep_heap")))
     again = verdicts(20, "lstm_sequence_encoder", "keep_heap")[-1].speedup

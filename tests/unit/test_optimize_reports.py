@@ -528,6 +528,7 @@ def test_a_judgement_that_did_not_end_is_told_and_its_seconds_count(tmp_path):
     wrong = row("compile_default", verdict("WRONG"))
     assert summary.result_line(ending(tmp_path, [wrong, cut])).startswith(
         "Nothing better than the original was proved (1 candidate judged, the judgement of keep_heap did not end in time; ")
-    assert summary.result_line(ending(tmp_path, [wrong, gone])).startswith("Nothing better than the original was found (1 candidate judged; ")
+    assert summary.result_line(ending(tmp_path, [wrong, gone])).startswith(
+        "Nothing better than the original was found (1 candidate judged; ")
     assert summary.pace(end) == "2 candidates screened (1 timed), 0 judged, in 16 s: 7.5 candidates a minute."
     assert line_of(cut).endswith("keep_heap: screen 1.01x: not judged: the time was up (12 s)")
