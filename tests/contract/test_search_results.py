@@ -398,7 +398,7 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
         return [row.verdict for row in Ledger(runs(number)[workload] / "ledger.jsonl").rows if row.verdict and name in row.name]
 
     gpt2, = verdicts(16, "gpt2", "compile_default")
-    words = "GPT-2's `compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] on the EPYC, less than that much noise would reliably show ({:.1f}%)"
+    words = "`compile_default` was judged {:.2f}x [{:.2f}, {:.2f}] on the EPYC, less than that much noise would reliably show ({:.1f}%)"
     assert gpt2.verdict == "AMBIGUOUS"
     assert words.format(gpt2.speedup, *gpt2.interval, gpt2.comparison.smallest_detectable_effect_pct) in said()
     compiled, heap = ([f"{one.speedup:.2f}x" for one in verdicts(number, "lstm_sequence_encoder", name)]
