@@ -87,6 +87,28 @@ def test_resume_refuses_when_what_decides_the_figures_changed(workload, change, 
     assert caught.value.exit_code == 2 and "\n" not in caught.value.line() and stages.judged == []
 
 
+@pytest.mark.parametrize(("change", "refused"), [
+    ({"blocks.py": "x = 2"}, "code/blocks.py changed"), ({"blocks.py": None}, "code/blocks.py changed"),
+    ({"mine/kernel.cu": "// other"}, "code/mine/kernel.cu changed"), ({"weights.pt": "other", "beside.py": "y = 2", "new.py": ""}, "")])
+def test_resume_refuses_when_the_code_that_a_workload_leads_to_changed(workload, change, refused):
+    """Not for data that it names, nor for what it does not lead to."""
+    workload.path.write_text("import blocks\nSOURCES = ['mine/kernel.cu', 'weights.pt']\n")
+    (workload.path.parent / "mine").mkdir()
+    for name in ("blocks.py", "mine/kernel.cu", "weights.pt", "beside.py"):
+        (workload.path.parent / name).write_text("")
+    stages = FakeStages({})
+    outcome = run(workload, stages)
+    for name, text in change.items():
+        place = workload.path.parent / name
+        place.unlink() if text is None else place.write_text(text)
+    if not refused:
+        assert run(workload, stages, resume=True) == outcome
+        return
+    with pytest.raises(BadInput, match=f"the earlier run can't go on: {refused}$") as caught:
+        run(workload, stages, resume=True)
+    assert caught.value.code == "resume_mismatch" and "\n" not in caught.value.line()
+
+
 def test_resume_without_an_earlier_run_says_so(workload):
     with pytest.raises(BadInput, match="no optimisation to resume"):
         run(workload, FakeStages({}), resume=True)

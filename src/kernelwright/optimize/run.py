@@ -197,10 +197,11 @@ class _Run:
     def _started(self, profile: Profile, result: ProbeResult, uncompiled: Profile | None) -> Context:
         assert result.facts is not None and result.environment is not None
         self.state = states.State(
-            workload=str(self.workload.path), workload_sha256=states.digest_of(self.workload.path), version=self.workload.version,
-            params=self.workload.params, precision=self.options.precision, device=result.environment.device,
-            device_name=result.environment.device_name, torch_version=result.environment.torch_version, seed=self.options.seed,
-            budget_s=self.options.budget_s, started_utc=states.utc_now(), baseline_s=round(self.budget.used_s(), 2),
+            workload=str(self.workload.path), workload_sha256=states.digest_of(self.workload.path),
+            files=states.files_of(self.workload), version=self.workload.version, params=self.workload.params,
+            precision=self.options.precision, device=result.environment.device, device_name=result.environment.device_name,
+            torch_version=result.environment.torch_version, seed=self.options.seed, budget_s=self.options.budget_s,
+            started_utc=states.utc_now(), baseline_s=round(self.budget.used_s(), 2),
             options={"clocks": self.options.clocks},
         )
         self.state = warm(self.workload, self.state, uncompiled or profile)

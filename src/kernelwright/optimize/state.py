@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -9,12 +10,17 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from ..judge.session import sha256_of
+from ..judge.sources import collect
 from ..model.base import Record
 from ..model.errors import BadInput
 from ..model.files import write_text_atomic
 from ..model.workload import Precision, WorkloadRef
 
 STATE_FILE = "state.json"
+CODE = (".py", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp")
+"""How files of code end: others that a workload names it may write itself."""
+MOST_NAMED = 3
+"""Files that are named where several changed."""
 
 
 class State(Record):
@@ -22,6 +28,9 @@ class State(Record):
 
     workload: str
     workload_sha256: str
+    files: dict[str, str] = Field(default_factory=dict)
+    """The workload's other files of code, those that its imports and names lead to -> digest. Empty where they are too many to tell, and
+    in what was written before they were noted."""
     version: str | None
     params: dict[str, str]
     precision: Precision
@@ -52,6 +61,16 @@ def digest_of(workload: Path) -> str:
     if not digest:
         raise BadInput("no_such_workload", "can't be read", where=str(workload), fix="make the file readable")
     return digest
+
+
+def files_of(workload: WorkloadRef) -> dict[str, str]:
+    """State.files, as they are now; empty where they can't be read or are too many (judge/sources.py)."""
+    try:
+        found = collect(workload, workload.path)
+    except BadInput:
+        return {}
+    return {name: hashlib.sha256(data).hexdigest() for name, data in found.files.items()
+            if name != found.workload and name.endswith(CODE)}
 
 
 def save(folder: Path, state: State) -> None:
@@ -95,6 +114,10 @@ def check_same(state: State, workload: WorkloadRef, now: Mapping[str, str]) -> N
         "torch": (state.torch_version, now["torch"]),
     }
     changed = [f"{what} was {then}, is {current}" for what, (then, current) in pairs.items() if then != current]
+    if state.files and not changed:
+        files = files_of(workload)
+        other = sorted(name for name, digest in state.files.items() if digest != files.get(name))
+        changed = [f"{', '.join(other[:MOST_NAMED])}{' and more' if len(other) > MOST_NAMED else ''} changed"] if other else []
     if changed:
         raise BadInput("resume_mismatch", f"the earlier run can't go on: {'; '.join(changed)}", where="--resume",
                        fix="start anew without --resume")
