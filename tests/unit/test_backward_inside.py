@@ -110,6 +110,15 @@ def test_the_weights_that_a_bare_function_trains_are_those_of_the_modules_it_ent
     assert seen(step, torch.randn(2, 4)) == (True, [])
 
 
+def test_looking_at_weights_is_no_operator_of_the_call(monkeypatch):
+    net, noted = torch.nn.Linear(4, 4), []
+    monkeypatch.setattr(variation, "growth", lambda operators: noted.append(sum(map(len, operators))))
+    for model in (net, lambda x: net(x)):
+        monkeypatch.setattr(variation, "LEAST_STEPS", 1)
+        seen(model, torch.randn(2, 4))
+    assert noted[0] == noted[1] > 0
+
+
 def test_no_candidate_of_it_runs_without_gradients():
     here = context(backward_inside=True)
     assert not any("no_grad" in item.passes for item in first_round(here, "bf16"))

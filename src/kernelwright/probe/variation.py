@@ -99,13 +99,14 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
     if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
         return found
     calls: dict[torch.nn.Module, int] = {}
-    before = _Weights(workload.model)
+    before, watch = _Weights(workload.model), _Watch(workload.device)
 
     def entered(module: torch.nn.Module, _args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
+        watch.is_aside = True
         before.meets(module)
+        watch.is_aside = False
 
-    watch = _Watch(workload.device)
     hook = register_module_forward_pre_hook(entered)
     try:
         with watch:
@@ -227,10 +228,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, device: str) -> None:
         super().__init__()
         self.device, self.reads, self.noted, self.saw_backward = device, 0, 0, False
+        self.is_aside = False
+        """Operators are not the workload's."""
         self.sizes: dict[str, list[Dims]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
+        if self.is_aside:
+            return output
         self.saw_backward = self.saw_backward or _in_backward()
         name = str(getattr(getattr(func, "_overloadpacket", None), "__name__", ""))
         inputs = tree.tensors((list(args), kwargs or {}))
