@@ -99,7 +99,8 @@ def render_source(
     alters_model = facts.needs_gradients and any(item.copies_weights for item in ordered)
     imports.update({"import torch._dynamo"} if facts.changing_inputs and any(item.carrier for item in ordered) else ())
     weights = _weights(ordered, facts)
-    imports.update({"import operator"} if weights == "copied" else ())
+    imports.update({"import operator", "import weakref", "from torch.optim.optimizer import register_optimizer_step_post_hook"}
+                   if weights == "copied" else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
     own = {"leaves", *(["tensors_alone"] if not facts.changing_values else []),
            *(["map_tensors", "narrowed", "apart"] if edged else []), *(["map_tensors"] if standalone else []),
@@ -157,7 +158,7 @@ def grad_mode(facts: WorkloadFacts) -> str:
 def _weights(passes: Sequence[Pass], facts: WorkloadFacts) -> str:
     """How the result depends on the weights: "live" (read at each call), "fixed" (their addresses), "copied" (their values)."""
     fixed = any(item.fixes_addresses for item in passes)
-    if not facts.needs_gradients and any(item.copies_weights or (fixed and item.copies_constants) for item in passes):
+    if not facts.needs_gradients and any(item.copies_weights for item in passes):
         return "copied"
     return "fixed" if fixed else "live"
 

@@ -184,10 +184,8 @@ class Pass:
     training: bool = True
     """Whether it is valid for a training step, and for a call that runs a backward pass itself."""
     copies_weights: bool = False
-    """It works on copies of weights; for a training step and a call that runs a backward pass, where gradients must land in the model's
-    own, it changes those in place."""
-    copies_constants: bool = False
-    """It keeps copies of tensors on the host, and looks at each call whether these have changed: in a CUDA graph's replay nobody looks."""
+    """It works on copies of weights, or on what tracing made of them; for a training step and a call that runs a backward pass, where
+    gradients must land in the model's own, it changes those in place."""
     fixes_addresses: bool = False
     measures: bool = False
     """Its rewrite times kernels while it is built or first called, and keeps the faster ones: nothing else may run then. What Inductor or

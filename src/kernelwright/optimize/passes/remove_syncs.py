@@ -23,6 +23,6 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="remove_syncs", layer=LAYER_FOLD, dimension="host",
-    training=False, refuse=_refuse, predict=_predict, frees_capture=True,
+    training=False, refuse=_refuse, predict=_predict, frees_capture=True, copies_weights=True,
     why="Values that only feed arithmetic stay on the device (.item(), x[mask].sum(), a trip to the host and back): no waiting.",
 )

@@ -23,6 +23,7 @@ def fold_batch_norms(traced: torch.fx.GraphModule, args: tuple[Any, ...], kwargs
     pairs = {torch.nn.Conv1d: torch.nn.BatchNorm1d, torch.nn.Conv2d: torch.nn.BatchNorm2d, torch.nn.Conv3d: torch.nn.BatchNorm3d}
     modules = dict(traced.named_modules())
     called = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    read_alone = {str(node.target) for node in traced.graph.nodes if node.op == "get_attr"}
     folded, looks = 0, {}
     if {torch.nn.Conv1d, torch.nn.BatchNorm1d} <= {type(module) for module in modules.values()}:
         with on_the_side(traced), torch.no_grad():
@@ -39,8 +40,10 @@ def fold_batch_norms(traced: torch.fx.GraphModule, args: tuple[Any, ...], kwargs
             continue  # without a batch it takes places for channels; the norms of two and three dimensions refuse that
         if norm.running_mean is None or norm.running_var is None or norm.training or convolution.training:
             continue
-        if any(part._forward_hooks or part._forward_pre_hooks for part in (convolution, norm)):
+        if any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in (convolution, norm)):
             continue  # e.g. weight_norm, which computes the weight anew in a hook
+        if any(read.startswith((f"{before.target}.", f"{node.target}.")) for read in read_alone):
+            continue  # e.g. a decoder that uses the encoder's weight
         parent, _dot, leaf = before.target.rpartition(".")
         setattr(traced.get_submodule(parent), leaf, fuse_conv_bn_eval(convolution, norm))
         node.replace_all_uses_with(before)

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, constant_node, replace, tensor_of, weight_of, writes
+from .graphs import arguments, call_function, calls, constant_node, has_autocast, is_written, replace, tensor_of, weight_of, writes
 
 
 def row_by_row(node: torch.fx.Node, rows: dict[torch.fx.Node, int], graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
@@ -46,7 +46,7 @@ def fold_embedding(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     for lookup in [node for node in graph.graph.nodes if calls(node, F.embedding)]:
         ids, table_node, _padding, max_norm = arguments(lookup, "input", "weight", "padding_idx", "max_norm")
         table = weight_of(table_node, graph, example_inputs)
-        if table is None or max_norm is not None or not isinstance(ids, torch.fx.Node):
+        if table is None or max_norm is not None or not isinstance(ids, torch.fx.Node) or has_autocast(graph):
             continue
         rows = {lookup: 0}
         for place, node in enumerate(graph.graph.nodes):
@@ -54,7 +54,7 @@ def fold_embedding(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
                 rows[node] = place
         narrow = [node for node in rows if node is not lookup and (look := tensor_of(node)) is not None
                   and look.shape[-1] * look.element_size() <= table.shape[1] * table.element_size()]
-        if not narrow:
+        if not narrow or is_written([ids, *rows], graph):
             continue
         last = narrow[-1]
         made = computed_table(graph, example_inputs, rows, lookup, last, table)

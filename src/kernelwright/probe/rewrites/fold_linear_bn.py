@@ -10,7 +10,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, constant_node, replace, tensor_of, weight_of
+from .graphs import arguments, call_function, calls, constant_node, has_autocast, replace, tensor_of, undisturbed, weight_of
 
 CONVOLUTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 """Each with the dimensions that it slides over: the channels are the one before those, with a batch before it or without."""
@@ -19,14 +19,17 @@ CONVOLUTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 def fold_linear_bn(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
     """Decided on Dynamo's graph: the layer's result must go nowhere else. Returns how many calls were folded away."""
     folded = 0
-    for node in list(graph.graph.nodes):
+    for node in [] if has_autocast(graph) else list(graph.graph.nodes):
         layer: Any = node.args[0] if node.args else None
-        if not calls(layer, F.linear, *CONVOLUTIONS) or len(layer.users) != 1:
+        if not calls(layer, F.linear, *CONVOLUTIONS) or len(layer.users) != 1 or not layer.args:
             continue
         _input, weight, bias = arguments(layer, "input", "weight", "bias")
         weight, bias_value = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)
         look = tensor_of(layer)
-        if weight is None or look is None or (bias is not None and bias_value is None):
+        if weight is None or weight.dim() < 2 or look is None or (bias is not None and bias_value is None):
+            continue
+        result = tensor_of(node)
+        if result is None or result.dtype != look.dtype or not undisturbed(graph, [layer, node], between=True):
             continue
         channel = look.dim() - 1 - CONVOLUTIONS.get(layer.target, 0)
         factors = affine_of(node, look, channel, graph, example_inputs)

@@ -9,7 +9,19 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, constant_node, median_us, random_like, replace, tensor_of, weight_of
+from .graphs import (
+    arguments,
+    call_function,
+    calls,
+    constant_node,
+    has_autocast,
+    median_us,
+    random_like,
+    replace,
+    tensor_of,
+    undisturbed,
+    weight_of,
+)
 
 RELUS = (F.relu, torch.relu, "relu")
 
@@ -48,9 +60,9 @@ def fuse_conv_relu(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -
     x: Any
     y: Any
     value: Any
-    for relu in list(graph.graph.nodes):
+    for relu in [] if has_autocast(graph) else list(graph.graph.nodes):
         conv: Any = relu.args[0] if calls(relu, *RELUS) else None
-        if not calls(conv, torch.conv2d) or len(conv.users) != 1:
+        if not calls(conv, torch.conv2d) or len(conv.users) != 1 or not undisturbed(graph, [conv, relu], between=True):
             continue
         source, weight, bias, *given = arguments(conv, "input", "weight", "bias", "stride", "padding", "dilation", "groups")
         value, bias_value = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)

@@ -9,16 +9,28 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, constant_node, median_us, random_like, replace, tensor_of, weight_of
+from .graphs import (
+    arguments,
+    call_function,
+    calls,
+    constant_node,
+    has_autocast,
+    median_us,
+    random_like,
+    replace,
+    tensor_of,
+    undisturbed,
+    weight_of,
+)
 
 
 def fuse_linear_activation(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
     """Replaces each pair where one call measures faster than two at this place's shape. Returns how many."""
     fused = 0
-    for node in list(graph.graph.nodes):
+    for node in [] if has_autocast(graph) else list(graph.graph.nodes):
         tanh_gelu = calls(node, F.gelu) and arguments(node, "input", "approximate")[1] == "tanh"
         linear: Any = node.args[0] if tanh_gelu or calls(node, F.relu, torch.relu, "relu") else None
-        if not calls(linear, F.linear) or len(linear.users) != 1:
+        if not calls(linear, F.linear) or len(linear.users) != 1 or not undisturbed(graph, [linear, node], between=True):
             continue
         source, weight, bias = arguments(linear, "input", "weight", "bias")
         value, x, y = weight_of(weight, graph, example_inputs), tensor_of(source), tensor_of(node)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .graphs import arguments, call_function, calls, constant_node, replace, undisturbed, weight_of
+from .graphs import arguments, call_function, calls, constant_node, has_autocast, is_written, replace, undisturbed, weight_of
 
 
 def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
@@ -18,12 +18,12 @@ def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[
         if calls(node, torch.nn.functional.linear):
             source, weight, bias = arguments(node, "input", "weight", "bias")
             weight, value = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)
-            if weight is not None and (bias is None or value is not None):
+            if weight is not None and (bias is None or value is not None) and not is_written([node], graph):
                 groups.setdefault((source, weight.dtype), []).append((node, weight, value))
     fused = 0
     for (source, _dtype), members in groups.items():
         nodes, weights, biases = (list(column) for column in zip(*members, strict=True))
-        if len(members) < 2 or not undisturbed(graph, nodes):
+        if len(members) < 2 or has_autocast(graph) or not undisturbed(graph, nodes):
             continue
         with torch.no_grad():
             joined = constant_node(graph, "joined_weight", torch.cat(weights))

@@ -10,7 +10,7 @@ import contextlib
 import operator
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ from .assignments import ASSIGNS
 WIDER = ((torch.float16, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.float64), (torch.float16, torch.float64),
          (torch.bfloat16, torch.float64))
 """Casts that lose nothing: what they give can be cast back."""
+WRITTEN = "memory_that_is_written"
+"""Of a graph: how many nodes it had, and the memory that its calls write to (is_written)."""
 FROZEN = "weights_are_constants"
 """Of a graph: whether its weights and buffers are constants of what is compiled from it, so that a pass may look at their values."""
 
@@ -194,15 +196,11 @@ def weights_into_graph(graph: torch.fx.GraphModule, example_inputs: Sequence[Any
 def weight_of(node: Any, graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.Tensor | None:
     """The live tensor of a node of Dynamo's graph that stands for a parameter or buffer of the model; None for any other, and for
     one that the graph writes to."""
-    if not isinstance(node, torch.fx.Node):
-        return None
-    if any(writes(user) for user in node.users):
+    if not isinstance(node, torch.fx.Node) or node.op not in ("get_attr", "placeholder") or is_written([node], graph):
         return None
     if node.op == "get_attr":
         value: Any = operator.attrgetter(str(node.target))(graph)
         return value if isinstance(value, torch.Tensor) else None
-    if node.op != "placeholder":
-        return None
     value = example_inputs[[other for other in graph.graph.nodes if other.op == "placeholder"].index(node)]
     static = "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
     return value if isinstance(value, torch.nn.Parameter) or (static and isinstance(value, torch.Tensor)) else None
@@ -260,6 +258,8 @@ def writes(node: torch.fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is not None:
         return bool(schema.is_mutable)
+    if node.target in (torch.nn.functional.embedding, torch.nn.functional.embedding_bag):
+        return arguments(node, "input", "weight", "padding_idx", "max_norm")[3] is not None or node.kwargs.get("max_norm") is not None
     if node.target is torch.nn.functional.dropout:  # whose True may be "training"
         return bool(arguments(node, "input", "p", "training", "inplace")[3])
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -270,11 +270,40 @@ def writes(node: torch.fx.Node) -> bool:
     return in_place or flagged or "out" in node.kwargs
 
 
-def undisturbed(graph: torch.fx.GraphModule, nodes: Sequence[torch.fx.Node]) -> bool:
-    """Whether nothing between the first and the last of these nodes writes in place, so that they may be moved together."""
+def undisturbed(graph: torch.fx.GraphModule, nodes: Sequence[torch.fx.Node], *, between: bool = False) -> bool:
+    """Whether nothing from the first to the last of these nodes (between: without these two) writes in place, or turns autocast on or
+    off, so that they may be moved together."""
     order = list(graph.graph.nodes)
     places = [order.index(node) for node in nodes]
-    return not any(writes(node) for node in order[min(places) : max(places) + 1])
+    return not any(writes(node) or switches_autocast(node) for node in order[min(places) + between : max(places) + 1 - between])
+
+
+def switches_autocast(node: torch.fx.Node) -> bool:
+    """Whether what comes after a call computes in other types."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in ("_enter_autocast", "_exit_autocast")
+
+
+def has_autocast(graph: torch.fx.GraphModule) -> bool:
+    """Whether parts of the graph run under an autocast of the model's own: what is computed beforehand would not."""
+    return any(map(switches_autocast, graph.graph.nodes))
+
+
+def is_written(nodes: Iterable[torch.fx.Node], graph: torch.fx.GraphModule) -> bool:
+    """Whether a call of the graph writes to one of these, by whatever view."""
+    count, known = graph.meta.get(WRITTEN, (0, set()))
+    if count != len(graph.graph.nodes):
+        known = {storage_of(item) for node in graph.graph.nodes if writes(node) for item in node.all_input_nodes} - {0}
+        graph.meta[WRITTEN] = len(graph.graph.nodes), known
+    return any(storage_of(node) in known or any(map(writes, node.users)) for node in nodes)
+
+
+def storage_of(node: torch.fx.Node) -> int:
+    """What a node's value has in common with its views; 0 where that is unknown."""
+    look = tensor_of(node)
+    try:
+        return 0 if look is None else int(look.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # kinds of tensors without one
+        return 0
 
 
 def arguments(node: torch.fx.Node, *names: str) -> list[Any]:

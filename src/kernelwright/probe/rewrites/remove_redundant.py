@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .graphs import WIDER, calls, replace, tensor_of, writes
+from .graphs import WIDER, calls, replace, storage_of, tensor_of, writes
 
 CASTS = ("to", "float", "half", "bfloat16", "double", "type")
 
@@ -40,7 +40,8 @@ def undisturbed_users(graph: torch.fx.GraphModule, node: torch.fx.Node, before: 
             look = tensor_of(user)
             if user.op == "output":
                 return False
-            if look is None or look._is_view() or calls(user, "contiguous", "reshape", torch.reshape, *CASTS):
+            shares = look is None or look._is_view() or storage_of(user) == storage_of(node)
+            if shares or calls(user, "contiguous", "reshape", torch.reshape, *CASTS):
                 waiting.append(user)
     return True
 

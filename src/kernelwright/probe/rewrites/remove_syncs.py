@@ -77,12 +77,20 @@ def reduce_by_mask(graph: torch.fx.Graph, looks: Looks) -> int:
         if not reductions or len(reductions) != len(node.users):
             continue
         with graph.inserting_before(node):
-            total = graph.call_method("sum", (graph.call_function(torch.where, (mask, x, 0.0)),))
-            means = any(user.target in ("mean", torch.mean) for user in reductions)
-            mean = graph.call_function(torch.div, (total, graph.call_method("sum", (mask,)))) if means else total
+            picked = graph.call_function(torch.where, (mask, x, 0.0))
+            new = {"sum": graph.call_method("sum", (picked,))}
+            if any(user.target in ("mean", torch.mean) for user in reductions):
+                # A sum of 16-bit numbers may not fit their type, where the mean does.
+                wide = torch.float32 if of_x[0] in (torch.float16, torch.bfloat16) else of_x[0]
+                total = graph.call_method("sum", (picked,), {"dtype": wide})
+                mean = graph.call_function(torch.div, (total, graph.call_method("sum", (mask,))))
+                new["mean"] = graph.call_method("to", (mean, of_x[0]))
         for user in reductions:
-            user.replace_all_uses_with(mean if user.target in ("mean", torch.mean) else total)
+            user.replace_all_uses_with(new["mean" if user.target in ("mean", torch.mean) else "sum"])
             graph.erase_node(user)
+        for item in new.values():
+            if not item.users:
+                graph.erase_node(item)
         graph.erase_node(node)
         found += 1
     return found

@@ -15,22 +15,27 @@ from .graphs import arguments, calls, fake_mode_of, median_us, random_like, tens
 
 
 def plain_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, _dropout_p: float = 0.0,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None,
 ) -> torch.Tensor:
-    """softmax(scale * Q K^T + mask) V as two batched products and a softmax that the compiler fuses with mask and scale."""
+    """softmax(scale * Q K^T + mask) V as two batched products and a softmax that the compiler fuses with mask and scale. As the operator
+    has it, the queries are scaled first (16-bit scores could overflow), and a query that may see no key gives 0. Without dropout."""
     *batch, rows, width = query.shape
     columns = key.shape[-2]
+    assert not dropout_p
+    query = query * (1.0 / math.sqrt(width) if scale is None else scale)
     flat = [item.reshape(-1, *item.shape[-2:]) for item in (query, key, value)]
-    scores = torch.bmm(flat[0], flat[1].transpose(1, 2)) * (1.0 / math.sqrt(width) if scale is None else scale)
+    scores = torch.bmm(flat[0], flat[1].transpose(1, 2))
     scores = scores.reshape(*batch, rows, columns)
     if is_causal:
         seen = torch.ones(rows, columns, dtype=torch.bool, device=query.device).tril()
         scores = scores.masked_fill(seen.logical_not(), -math.inf)
     if attn_mask is not None:
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    weights = torch.softmax(scores, dim=-1).reshape(-1, rows, columns)
-    return torch.bmm(weights, flat[2]).reshape(*batch, rows, value.shape[-1])
+    weights = torch.softmax(scores, dim=-1)
+    if attn_mask is not None:
+        weights = weights.masked_fill(scores.amax(dim=-1, keepdim=True) == -math.inf, 0.0)
+    return torch.bmm(weights.reshape(-1, rows, columns), flat[2]).reshape(*batch, rows, value.shape[-1])
 
 
 def flash_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -83,7 +88,9 @@ def fastest_attention(node: torch.fx.Node, device: torch.device) -> Callable[...
     times: list[tuple[float, Any]] = []
     with torch.no_grad():
         usual = median_us(lambda: F.scaled_dot_product_attention(*args, **kwargs), device)
-        for choice in (*choices, plain_attention):
+        # The scores of float16 may not fit it: the fused kernels hold them in float32.
+        query = tensor_of(arguments(node, "query")[0])
+        for choice in (*choices, *([plain_attention] if query is not None and query.dtype != torch.float16 else [])):
             try:
                 times.append((median_us(lambda choice=choice: choice(*args, **kwargs), device), choice))  # type: ignore[misc]
             except RuntimeError:  # this kernel does not take this dtype, shape or mask; or no memory for the scores

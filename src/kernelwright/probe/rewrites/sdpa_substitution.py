@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import FROZEN, arguments, call_function, calls, replace, tensor_of, undisturbed, weight_of, writes
+from .graphs import FROZEN, arguments, call_function, calls, is_written, replace, tensor_of, undisturbed, weight_of
 
 SCORE_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 SOFTMAXES = (F.softmax, torch.softmax, "softmax")
@@ -101,6 +101,7 @@ def attention_of(product: torch.fx.Node) -> Any:
     if not calls(node, *SCORE_PRODUCTS) or node not in chain or len(node.args) != 2:
         return None
     query, turned = node.args
+    chain += [query] if scaled(query) else []
     query, factor, _mask = scaled(query) or (query, 1.0, None)
     q, k, v, result = (tensor_of(item) for item in (query, turned, value, product))
     if q is None or k is None or v is None or result is None or not 3 <= q.dim() <= 4 or not q.dtype == k.dtype == v.dtype == result.dtype:
@@ -222,16 +223,6 @@ def value_of(
         found = getattr(args[0], node.target)(*args[1:], **kwargs) if node.op == "call_method" else node.target(*args, **kwargs)
     made[node] = found
     return found if isinstance(found, torch.Tensor) else None
-
-
-def is_written(nodes: Iterable[torch.fx.Node], graph: torch.fx.GraphModule) -> bool:
-    """Whether a call of the graph writes to one of these, by whatever view."""
-    def memory(node: torch.fx.Node) -> int:
-        look = tensor_of(node)
-        return 0 if look is None else look.untyped_storage()._cdata
-
-    own = {memory(node) for node in nodes}
-    return any(memory(item) in own for node in graph.graph.nodes if writes(node) for item in node.all_input_nodes)
 
 
 def joined_mask(graph: torch.fx.GraphModule, before: torch.fx.Node, masks: Sequence[Any], query: torch.Tensor) -> Any:

@@ -13,7 +13,8 @@ import torch.utils.data
 from torch.overrides import TorchFunctionMode
 
 from .assignments import ASSIGNS
-from .trees import leaves
+from .side_calls import on_the_side
+from .trees import leaves, map_tensors
 
 
 class CallTracer(torch.fx.Tracer):  # type: ignore[misc]
@@ -30,6 +31,8 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     """
     if not isinstance(model, torch.nn.Module):
         raise NotImplementedError("not applicable: only an nn.Module can be traced")
+    if model._forward_hooks or model._forward_pre_hooks or "forward" in vars(model):
+        raise NotImplementedError("not applicable: the model has a hook or a forward of its own, which tracing would leave out")
     devices = {leaf.device for _path, leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
 
     state = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
@@ -55,21 +58,67 @@ def traced_call(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     named = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     fixed = {name: bound.arguments[name] for name in named
              if not any(isinstance(leaf, torch.Tensor) for _path, leaf in leaves(bound.arguments[name]))}
-    loader = torch.utils.data.DataLoader
-    begin = loader.__iter__
-    loader.__iter__ = _load_nothing
+    own = [(module, dict(vars(module))) for module in model.modules()]
+    loader, autocast = torch.utils.data.DataLoader, torch.autocast
+    begin, enter = loader.__iter__, autocast.__enter__
+    loader.__iter__, autocast.__enter__ = _load_nothing, _cast_nothing
     try:
         with Constants():
             graph = tracer.trace(model, concrete_args=fixed or None)
-        return torch.fx.GraphModule(tracer.root, graph, type(model).__name__)
+        traced = torch.fx.GraphModule(tracer.root, graph, type(model).__name__)
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise NotImplementedError(f"not applicable: torch.fx can't trace the model ({type(error).__name__}: {error})") from error
     finally:
-        loader.__iter__ = begin
+        loader.__iter__, autocast.__enter__ = begin, enter
+        altered = [module for module, before in own if put_back(module, before)]
+    if altered:
+        raise NotImplementedError("not applicable: the model sets attributes of its own, which tracing would do once for all calls")
+    if not model.training and not does_the_same(traced, model, args, kwargs):
+        raise NotImplementedError("not applicable: what torch.fx traced gives something else than the model")
+    return traced
+
+
+def put_back(module: torch.nn.Module, before: dict[str, Any]) -> bool:
+    """Gives a module the attributes that it had. Returns whether it had others, beside the constants that tracing keeps there."""
+    now = dict(vars(module))
+    vars(module).clear()
+    vars(module).update(before)
+    own = {name: value for name, value in now.items() if name in before or not name.startswith("_tensor_constant")}
+    return own.keys() != before.keys() or any(own[name] is not value for name, value in before.items())
+
+
+def does_the_same(traced: Any, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether both give the same on this call: control flow that looks at values or types goes another way while tracing."""
+    found = []
+    with on_the_side(model), torch.no_grad():
+        for function in (model, traced):
+            own_args, own_kwargs = map_tensors(torch.clone, (args, kwargs))
+            try:
+                found.append([part for _path, part in leaves(function(*own_args, **own_kwargs)) if isinstance(part, torch.Tensor)])
+            except Exception as error:
+                raise NotImplementedError(f"not applicable: what torch.fx traced does not run ({type(error).__name__})") from error
+    return len(found[0]) == len(found[1]) and all(map(is_close, *found))
+
+
+def is_close(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two results are of one kind, and differ by what kernels differ from call to call."""
+    if (one.shape, one.dtype, one.device) != (two.shape, two.dtype, two.device):
+        return False
+    if one.is_meta:
+        return True
+    if not (one.is_floating_point() or one.is_complex()):
+        return bool(torch.equal(one, two))
+    known = one.isfinite()
+    first, second = (torch.where(known, part, 0.0).to(torch.promote_types(part.dtype, torch.float32)) for part in (one, two))
+    return bool(torch.equal(known, two.isfinite())) and float((first - second).norm()) <= 1e-2 * float(first.norm())
 
 
 def _load_nothing(_loader: Any) -> Any:
     raise RuntimeError("a DataLoader's batches would be constants, loaded once for all calls")
+
+
+def _cast_nothing(_autocast: Any) -> Any:
+    raise RuntimeError("an autocast of the model's own would be left out")
 
 
 def looks_of(
