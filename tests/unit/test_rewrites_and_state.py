@@ -241,6 +241,13 @@ def test_other_arguments_are_known_by_value_or_as_the_very_same_object(tmp_path)
             torch.testing.assert_close(fast(x, np.array([number])), model(x, np.array([number])))
 
 
+def test_weights_that_a_bare_function_holds_are_not_copied(tmp_path) -> None:
+    layer, scale, x = nn.Linear(8, 8), torch.rand(8), torch.randn(X)
+    file = loaded(tmp_path, text_of(tmp_path / "net.py", ["no_grad", "compile_default", "fold_linear_bn"], X))
+    with pytest.raises(NotImplementedError, match="that a bare function holds"):
+        file.optimize(lambda x: layer(x) * scale, x)
+
+
 def test_what_a_trace_makes_of_buffers_follows_them(tmp_path) -> None:
     model, x = net(lambda self, x: x * x.sum().item() * self.t.exp(), t=torch.zeros(1)), torch.randn(X)
     fast = loaded(tmp_path, text_of(tmp_path / "net.py", ["no_grad", "remove_syncs"], X)).optimize(model, x)
