@@ -90,13 +90,20 @@ def put_back(module: torch.nn.Module, before: dict[str, Any]) -> bool:
 def does_the_same(traced: Any, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether both give the same on this call: control flow that looks at values or types goes another way while tracing."""
     found = []
-    with on_the_side(model), torch.no_grad():
-        for function in (model, traced):
-            own_args, own_kwargs = map_tensors(torch.clone, (args, kwargs))
-            try:
+    parameters = inspect.signature(model.forward).parameters.values()
+    for function in (model, traced):
+        own_args, own_kwargs = map_tensors(torch.clone, (args, kwargs))
+        if function is traced and not any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters):
+            bound = inspect.signature(model.forward).bind(*own_args, **own_kwargs)
+            bound.apply_defaults()
+            own_args, own_kwargs = tuple(bound.arguments.values()), {}  # tracing may name them otherwise
+        try:
+            with on_the_side(model), torch.no_grad():  # each draws the same random numbers
                 found.append([part for _path, part in leaves(function(*own_args, **own_kwargs)) if isinstance(part, torch.Tensor)])
-            except Exception as error:
-                raise NotImplementedError(f"not applicable: what torch.fx traced does not run ({type(error).__name__})") from error
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            raise NotImplementedError(f"not applicable: what torch.fx traced does not run ({type(error).__name__}: {error})") from error
     return len(found[0]) == len(found[1]) and all(map(is_close, *found))
 
 
