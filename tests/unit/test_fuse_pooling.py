@@ -301,6 +301,7 @@ def test_chains_on_chains() -> None:
 @pytest.mark.parametrize("forward", [
     lambda x: F.max_pool2d(x, 3, 1, 1) + F.max_pool2d(x, 4, 1, 2)[..., 1:, 1:],
     lambda x: (F.max_pool2d(x, 3, 1, 1), F.max_pool2d(x, 5, 2, 2)),
+    lambda x: (F.max_pool2d(x, 3, 1, 1), torch.max_pool2d(x, 5, [], 2)),
     lambda x: (F.max_pool2d(x, 3, 1, 1), F.max_pool2d(x, 5, 1, 1)),
     lambda x: (lambda a, b, c: (a.add_(1), b, c))(F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 9, 1, 4)),
     lambda x: (F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 5, 1, 2), F.max_pool2d(x, 9, 1, 4)),  # two results, not one twice

@@ -84,6 +84,38 @@ def test_linears_on_one_input_become_one_product() -> None:
     assert fast.targets.count("linear") == 2 and fast.targets.count("cat") == 0
 
 
+def test_parts_of_a_product_are_viewed_by_what_came_before_too() -> None:
+    def viewed(self, x):
+        q, k = self.q(x), self.k(x)
+        return q[:2].view(-1), k.detach().view(2, -1, 4) + 1.0, q.view(2, 2, 2, 4).view(-1)
+
+    model = Called(viewed, q=nn.Linear(8, 4), k=nn.Linear(8, 4)).eval()
+    fast = Passed(model, fuse_parallel_linears)
+    assert_no_worse(model, fast, torch.randn(2, 2, 2, 8)[0].repeat(2, 1, 1))
+    assert fast.backend.found["fuse_parallel_linears"] == 1
+
+
+@pytest.mark.parametrize("reads", [
+    lambda q: torch.as_strided(q, (4,), (2,)), lambda q: q.t().as_strided((4,), (2,)), lambda q: q.view(torch.int32),
+    lambda q: torch.view_as_complex(q.unflatten(-1, (2, 2))).real, lambda q: q.view(size=(-1,)), lambda q: q[0].view_as(torch.ones(2, 2)),
+])
+def test_parts_whose_layout_is_asked_for_stay_apart(reads) -> None:
+    model = Called(lambda self, x: (reads(self.q(x)), self.k(x)), q=nn.Linear(8, 4), k=nn.Linear(8, 4)).eval()
+    refuses(fuse_parallel_linears, model, torch.randn(3, 8))
+
+
+@pytest.mark.parametrize(("weight", "bias"), [((4,), None), ((3, 4), (1,))])
+@pytest.mark.parametrize(("change", "file", "measure", "value"), [
+    (fuse_parallel_linears, None, "", None), (activation_file.fuse_linear_activation, activation_file, "fused_is_faster", True),
+    (padding_file.pad_to_tiles, padding_file, "best_padding", (1, 0))])
+def test_weights_that_are_no_linear_layers_stay(monkeypatch: pytest.MonkeyPatch, weight, bias, change, file, measure, value) -> None:
+    if file is not None:
+        monkeypatch.setattr(file, measure, lambda *_: value)
+    parts = {name: None if size is None else nn.Parameter(torch.ones(size)) for name, size in (("w", weight), ("b", bias))}
+    refuses(change, Called(lambda self, x: (torch.relu(F.linear(x, self.w, self.b)), F.linear(x, self.w, self.b)), **parts).eval(),
+            torch.randn(2, 4))
+
+
 def test_linears_around_a_write_to_their_input_stay_apart() -> None:
     def written(self, x):
         x = x + 1
@@ -540,6 +572,12 @@ def test_calls_that_change_nothing_go_and_those_that_round_stay() -> None:
     fast = Passed(noisy, remove_redundant)
     assert all(torch.equal(a, b) for a, b in zip(fast(x, weight), noisy(x, weight), strict=True))
     assert fast.backend.found["remove_redundant"] >= 6 and "half" in fast.targets and "double" not in fast.targets
+
+
+def test_arguments_by_name_are_read_too() -> None:
+    model = Called(lambda self, ids: F.linear(input=self.e(ids), weight=self.l.weight), e=nn.Embedding(10, 8), l=nn.Linear(8, 8)).eval()
+    assert_no_worse(model, Passed(model, fold_embedding), torch.tensor([[1, 2]]))
+    refuses(remove_redundant, lambda x: torch.transpose(input=x, dim0=0, dim1=1).transpose(0, 1) + 1, torch.randn(2, 3))
 
 
 @pytest.mark.parametrize("forward", [

@@ -504,6 +504,29 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
     assert "relative difference" in done.stdout and " us, optimised " in done.stdout
 
 
+@pytest.mark.parametrize("names", [("no_grad", "fold_conv_bn", "blas_library"), ("bf16_reverted", "cuda_graph")])
+def test_a_measured_step_is_left_out_where_nothing_measures_faster(
+    tmp_path: Path, workload: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file is for another day too: what gained 3% once may not gain it again. As a candidate it is refused."""
+    def refuses(*_args: object, **_options: object) -> None:
+        raise NotImplementedError("not applicable: neither library is faster")
+
+    measured = next(name for name in names if CATALOGUE[name].measures)
+    for standalone in (True, False):
+        module = load(write_source(tmp_path / f"{'shipped' if standalone else 'tried'}.py", source(workload, names, standalone=standalone)))
+        monkeypatch.setattr(module, measured, refuses)
+        monkeypatch.setattr(module, "cuda_graph", lambda fast, *_call, **_options: fast, raising=False)
+        model, x = load(workload).get_model_and_input()
+        fast = module.optimize(model, x)
+        if standalone:
+            with pytest.warns(UserWarning, match="shipped.py was left out: not applicable: neither"), torch.no_grad():
+                assert torch.allclose(fast(x)["y"], model(x)["y"], atol=1e-5)
+        else:
+            with pytest.raises(NotImplementedError, match="neither library"):
+                fast(x)
+
+
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:
     right, wrong, end = "return model(*args, **kwargs)", "return {'y': model(*args, **kwargs)['y'] * 1.1}", "\n        finally:"
     text = source(workload, ("no_grad",)).replace(right + end, wrong + end)

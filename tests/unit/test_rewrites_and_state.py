@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import sys
 
 import numpy as np
@@ -21,7 +22,7 @@ from kernelwright.probe.rewrites.fold_embedding import fold_embedding
 from kernelwright.probe.rewrites.fold_linear_bn import fold_linear_bn
 from kernelwright.probe.rewrites.fuse_parallel_linears import fuse_parallel_linears
 from kernelwright.probe.rewrites.remove_redundant import remove_redundant
-from kernelwright.probe.rewrites.remove_syncs import remove_syncs
+from kernelwright.probe.rewrites.remove_syncs import keep_scalars, remove_syncs
 from kernelwright.probe.rewrites.sdpa_substitution import sdpa_substitution
 from made_candidates import loaded, text_of
 
@@ -165,6 +166,17 @@ def counted(self, x):
 def by_type(self, x, mask):
     h = self.bn(self.c(x))
     return h * mask if isinstance(mask, torch.Tensor) else h
+
+
+@pytest.mark.parametrize(("one", "other", "stays"), [("cpu", "cpu", False), ("cpu", "meta", True)])
+def test_a_number_stays_one_where_it_meets_another_devices_tensor(one, other, stays) -> None:
+    """A number may meet a tensor anywhere, a tensor without dimensions not."""
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    item = graph.call_method("item", (x,))
+    graph.output(graph.call_function(operator.mul, (y, item)))
+    looks = {x: (torch.float32, (), one), y: (torch.float32, (3,), other)}
+    assert keep_scalars(graph, looks) == (not stays)
 
 
 @pytest.mark.parametrize(("forward", "parts", "reason"), [

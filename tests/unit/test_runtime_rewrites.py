@@ -321,6 +321,26 @@ def test_host_tensors_stay_on_the_device_and_follow_changes() -> None:
     assert resident.seen == model.table._version
 
 
+class Hands(nn.Module):
+    def __init__(self, out) -> None:
+        super().__init__()
+        self.table, self.out = torch.ones(2, 3), out
+
+    def forward(self, x):
+        table = self.table.to(x.device)
+        return x + table, self.out(table)
+
+
+@pytest.mark.parametrize(("out", "leaves"), [
+    (lambda table: table, True), (lambda table: table.t()[0], True), (lambda table: table + 1, False)])
+def test_a_table_that_the_call_hands_out_is_a_copy(out, leaves) -> None:
+    model, x = Hands(out).eval(), torch.empty(2, 3, device="meta")
+    with mock.patch.object(torch.cuda, "mem_get_info", lambda: (1 << 20, 1 << 21)):
+        fast = resident_constants(model, (x,), {})
+    here = fast.resident_0.here.untyped_storage()._cdata
+    assert fast.resident_0.leaves == leaves and fast(x)[1].untyped_storage()._cdata != here
+
+
 def test_host_tensors_that_do_not_fit_are_left_on_the_host() -> None:
     model, x = on_meta()
     with mock.patch.object(torch.cuda, "mem_get_info", lambda: (8, 16)), pytest.raises(NotImplementedError, match="do not fit"):
@@ -411,6 +431,17 @@ def test_a_loader_gets_workers_and_keeps_its_order() -> None:
     ours, workers = fast(x)
     assert torch.equal(ours, expected) and own == {os.getpid()} and os.getpid() not in workers
     assert fast(x)[1] == workers and model.loader.num_workers == 0, "the workers stay, the original has none"
+    fast.loader._iterator._shutdown_workers()
+
+
+@torch.no_grad()
+def test_a_loader_with_workers_shuffles_by_the_global_generator_as_before() -> None:
+    model, x = Loads(batch_size=2, shuffle=True).eval(), torch.ones(1, 2)
+    fast, found = loader_workers(model, (x,), {}), []
+    for called in (model, fast):
+        torch.manual_seed(5)
+        found.append([torch.cat([called(x)[0].flatten(), torch.rand(1)]) for _ in range(3)])
+    assert all(map(torch.equal, *found)) and not torch.equal(found[0][0], found[0][1])
     fast.loader._iterator._shutdown_workers()
 
 

@@ -3,7 +3,8 @@
 Order: what won for this workload before; what the profile lets expect a gain of (OPENING) over the best so far, the most a second first, as
 long as it needs no compiler; below equal precision each cast in a CUDA graph once one is ahead, or launches may hide what a cast gains, the
 compiler on the best so far, and the lowest cast in what is ahead at a higher precision; what is expected to gain and must be compiled; else
-the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first.
+the ladder's first rows; then the dimension that UCB1 names, in it again the most a second first, what is expected to gain nothing after
+the ladder's rows.
 
 A pass that costs little is tried alone, since alone it is refuted without a compiler, then on top of the best so far; one that shortens the
 device's work much also together with a CUDA graph, where the host's launches don't hide it; one that found nothing to change also beside
@@ -160,7 +161,8 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     for item in waiting:
         by_dimension.setdefault(item.dimension, []).append(item)
     chosen = _order(view, known, by_dimension)[0]
-    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(_kind(view, item)), not item.ladder_row, -hopes[item.name].rate,
+    ahead = {item.name for item in waiting if item.ladder_row or hopes[item.name].ratio > STEP}
+    return min(by_dimension[chosen], key=lambda item: (_COSTS.index(_kind(view, item)), item.name not in ahead, -hopes[item.name].rate,
                                                        len(item.passes), item.name))
 
 

@@ -32,7 +32,8 @@ def row_by_row(node: torch.fx.Node, rows: dict[torch.fx.Node, int], graph: torch
     if any(weight is None for weight in weights):
         return False
     if calls(node, F.linear):
-        return node.args[0] in rows and not any(item in rows for item in node.all_input_nodes[1:])
+        source, weight, bias = arguments(node, "input", "weight", "bias")
+        return source in rows and weight not in rows and bias not in rows
     first = next((item for item in node.all_input_nodes if item in rows), None)
     shape, given = tensor_of(node), tensor_of(first)
     # Weights of one dimension at most: one number a column, the same for every row. Broadcasting must not change the rows.

@@ -15,6 +15,7 @@ from .graphs import (
     calls,
     constant_node,
     has_autocast,
+    is_layer,
     median_us,
     random_like,
     replace,
@@ -36,6 +37,8 @@ def fuse_linear_activation(graph: torch.fx.GraphModule, example_inputs: Sequence
         value, x, y = weight_of(weight, graph, example_inputs), tensor_of(source), tensor_of(node)
         bias_value = weight_of(bias, graph, example_inputs)
         if value is None or x is None or y is None or x.dim() < 2 or (bias is not None and bias_value is None):
+            continue
+        if not is_layer(value, bias_value):
             continue
         if tanh_gelu and value.device.type != "cuda":
             continue  # elsewhere this operator's GELU is the exact one

@@ -8,7 +8,23 @@ from typing import Any
 import torch
 import torch.fx
 
-from .graphs import arguments, call_function, calls, constant_node, has_autocast, is_written, replace, undisturbed, weight_of
+from .graphs import (
+    arguments,
+    call_function,
+    calls,
+    constant_node,
+    has_autocast,
+    is_layer,
+    is_written,
+    replace,
+    storage_of,
+    undisturbed,
+    weight_of,
+)
+
+ASKS_LAYOUT = ("as_strided", "view_as_complex", "view_as", "set_", "stride", "is_contiguous", "storage_offset", "data_ptr",
+               "untyped_storage")
+"""What gives something else, or fails, where a tensor's numbers lie apart."""
 
 
 def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
@@ -18,7 +34,9 @@ def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[
         if calls(node, torch.nn.functional.linear):
             source, weight, bias = arguments(node, "input", "weight", "bias")
             weight, value = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)
-            if weight is not None and (bias is None or value is not None) and not is_written([node], graph):
+            if weight is None or (bias is not None and value is None) or not is_layer(weight, value) or is_written([node], graph):
+                continue
+            if readers_that_view(node) is not None:
                 groups.setdefault((source, weight.dtype), []).append((node, weight, value))
     fused = 0
     for (source, _dtype), members in groups.items():
@@ -37,9 +55,21 @@ def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[
             parts.append(call_function(graph, nodes[0], torch.narrow, product, -1, start, len(weight)))
             start += len(weight)
         for node, part in zip(nodes, parts, strict=True):
-            for user in node.users:
-                if calls(user, "view"):
-                    user.target = "reshape"  # the part is no longer contiguous; where a view is possible, reshape is one
+            for user in readers_that_view(node) or ():
+                user.target = "reshape"  # the part is no longer contiguous; where a view is possible, reshape is one
             replace(node, part)
         fused += 1
     return fused
+
+
+def readers_that_view(node: torch.fx.Node) -> list[torch.fx.Node] | None:
+    """The calls of view(sizes) on this result or on a view of it; None where another call asks how its numbers lie."""
+    shared = storage_of(node)
+    views = [node, *(other for other in node.graph.nodes if shared and storage_of(other) == shared and other is not node)]
+    found = []
+    for user in {user: None for view in views for user in view.users}:
+        name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
+        if name in ASKS_LAYOUT or (name == "view" and (user.kwargs or any(isinstance(size, torch.dtype) for size in user.args))):
+            return None
+        found += [user] if calls(user, "view") else []
+    return found

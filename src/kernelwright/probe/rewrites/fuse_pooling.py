@@ -175,7 +175,7 @@ def chain_windows(graph: torch.fx.GraphModule) -> int:
             source, size, stride, padding, dilation, ceil_mode = arguments(
                 node, "input", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
             width = size if isinstance(size, int) else size[0]
-            same = all_are(size, width) and all_are(size if stride is None else stride, 1) and all_are(padding or 0, width // 2)
+            same = all_are(size, width) and all_are(stride or size, 1) and all_are(padding or 0, width // 2)
             if same and width % 2 and width > 1 and all_are(1 if dilation is None else dilation, 1) and not ceil_mode:
                 groups.setdefault(source, []).append((width, node))
     chained = 0

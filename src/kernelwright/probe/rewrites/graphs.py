@@ -317,6 +317,11 @@ def calls(node: Any, *targets: Any) -> bool:
         node.target == target for target in targets)
 
 
+def is_layer(weight: torch.Tensor | None, bias: torch.Tensor | None) -> bool:
+    """Whether these are the weights of a linear layer as nn.Linear has them: (outputs, inputs), and (outputs,) or none."""
+    return weight is not None and weight.dim() == 2 and (bias is None or bias.shape == weight.shape[:1])
+
+
 def replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
     """Every use of a node becomes one of the new node; the old one goes, with the calls whose results nothing else needs."""
     node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)

@@ -30,11 +30,21 @@ def loader_workers(model: Callable[..., Any], _args: tuple[Any, ...], _kwargs: d
     def with_workers(loader: Any) -> Any:
         batches = {"batch_sampler": loader.batch_sampler} if loader.batch_sampler is not None else {
             "batch_size": None, "sampler": loader.sampler}
-        return DataLoader(loader.dataset, **batches, num_workers=min(4, os.cpu_count() or 1), persistent_workers=True,
+        return Drawing(loader.dataset, **batches, num_workers=min(4, os.cpu_count() or 1), persistent_workers=True,
                           multiprocessing_context="fork", collate_fn=loader.collate_fn if connects else Saving(loader.collate_fn),
                           pin_memory=torch.cuda.is_available(), generator=loader.generator)
 
     return twin_of(model, own_tensors(model) | {id(loader): with_workers(loader) for loader in slow})
+
+
+class Drawing(DataLoader):  # type: ignore[misc]
+    """A loader whose workers stay, and that draws a random number at each beginning as one without workers does: what shuffles by the
+    global generator goes on as it did."""
+
+    def __iter__(self) -> Any:
+        if self._iterator is not None:  # the first time torch draws it
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        return super().__iter__()
 
 
 def may_connect() -> bool:

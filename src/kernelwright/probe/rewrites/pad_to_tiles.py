@@ -9,7 +9,7 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from .graphs import arguments, call_function, calls, constant_node, median_us, random_like, replace, tensor_of, weight_of
+from .graphs import arguments, call_function, calls, constant_node, is_layer, median_us, random_like, replace, tensor_of, weight_of
 
 
 def pad_to_tiles(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> int:
@@ -20,7 +20,7 @@ def pad_to_tiles(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> 
         source, weight, bias = arguments(node, "input", "weight", "bias")
         value, bias_value = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)
         x = tensor_of(source)
-        if value is None or x is None or (bias is not None and bias_value is None):
+        if value is None or x is None or (bias is not None and bias_value is None) or not is_layer(value, bias_value):
             continue
         best = best_padding(x, value.detach(), None if bias_value is None else bias_value.detach())
         if best is None:

@@ -57,7 +57,7 @@ def same_as(node: torch.fx.Node) -> Any:
         there_and_back = a is not None and b is not None and c is not None and a.dtype == c.dtype and (a.dtype, b.dtype) in WIDER
         return origin if there_and_back and calls(node, *CASTS) else source
     turns = ("transpose", torch.transpose, "permute", torch.permute, "t", torch.t)
-    if calls(node, *turns) and calls(source, *turns):
+    if calls(node, *turns) and calls(source, *turns) and source.args:
         return source.args[0]
     if len(node.args) == 2 and not node.kwargs and isinstance(node.args[1], (int, float)) and not isinstance(node.args[1], bool):
         number = node.args[1]

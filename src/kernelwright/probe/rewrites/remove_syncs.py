@@ -44,7 +44,7 @@ def look_of(looks: Looks, part: Any) -> tuple[torch.dtype, tuple[int, ...], str]
 
 
 def keep_scalars(graph: torch.fx.Graph, looks: Looks) -> int:
-    """x.item() whose value only meets tensors of the same floating dtype in + - * /: a tensor without dimensions in its place."""
+    """x.item() whose value only meets tensors of its floating dtype and device in + - * /: a tensor without dimensions there."""
     arithmetic = (operator.add, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul, torch.div, torch.true_divide)
     found = 0
     for node in list(graph.nodes):
@@ -53,7 +53,7 @@ def keep_scalars(graph: torch.fx.Graph, looks: Looks) -> int:
         if look is None or not look[0].is_floating_point or not node.users:
             continue
         if all(user.op == "call_function" and user.target in arithmetic and not user.kwargs and len(user.args) == 2
-               and any((look_of(looks, other) or (None,))[0] == look[0] for other in user.args) for user in node.users):
+               and any((look_of(looks, other) or (None,))[::2] == look[::2] for other in user.args) for user in node.users):
             with graph.inserting_before(node):
                 # A copy: what it is a view of may change before it is used.
                 value = graph.call_method("reshape", (graph.call_method("clone", (source,)), ()))

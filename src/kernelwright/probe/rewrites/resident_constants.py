@@ -12,6 +12,7 @@ import torch
 import torch.fx
 
 from .tracing import changes_in_place, host_copies, looks_of, traced_call
+from .trees import leaves
 
 
 def resident_constants(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
@@ -28,12 +29,13 @@ def resident_constants(model: Callable[..., Any], args: tuple[Any, ...], kwargs:
             super().__init__()
             self.source, self.seen = [source], version(source)
             self.register_buffer("here", source.to(device, dtype), persistent=False)
+            self.leaves = False
 
         def forward(self) -> torch.Tensor:
             if version(self.source[0]) != self.seen:
                 self.here.copy_(self.source[0])
                 self.seen = version(self.source[0])
-            return self.here
+            return self.here.clone() if self.leaves else self.here
 
     def version(tensor: torch.Tensor) -> int:
         return 0 if tensor.is_inference() else tensor._version
@@ -48,4 +50,8 @@ def resident_constants(model: Callable[..., Any], args: tuple[Any, ...], kwargs:
         traced.graph.erase_node(node)
     traced.graph.lint()
     traced.recompile()
+    given = [leaf.untyped_storage() for _path, leaf in leaves(traced(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+    for module in traced.modules():
+        if isinstance(module, Resident):  # what a caller gets may be written to
+            module.leaves = module.here.untyped_storage()._cdata in [storage._cdata for storage in given]
     return traced
