@@ -274,20 +274,20 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
     assert "{:.1f} ms a call at equal precision, {:.1f} and {:.1f} ms at tf32 and bf16; what was kept took {:.2f} to {:.2f} ms.".format(
         *(row["before_us"] / 1e3 for row in lstm), kept_ms[0], kept_ms[-1]) in said()
     days = {(name, level): row["day"] for level in ("equal", "tf32", "bf16") for name, row in rows_of("h200", level, 120.0).items()}
-    assert len(days) == 21 and [key for key, day in days.items() if day != "2026-11-29"] == [("embedding_projection", "bf16")]
-    assert days["embedding_projection", "bf16"] == "2026-11-28" and "Of the 21 searches of the examples at 120 s 20 were made" in said()
-    rows = Ledger(tmp_path / "ledgers" / "h200zu_embedding_projection_bf16-120s" / "ledger.jsonl").rows
-    kept = next(row.verdict for row in reversed(rows) if row.kept and is_confirmation(row))
-    assert "it kept {:.2f}x [{:.2f}, {:.2f}], since its time was up before it had tried `fold_embedding`".format(
-        kept.speedup, *kept.interval) in said()
-    assert not any("fold_embedding" in row.passes and row.screen for row in rows)
-    assert any(row.name == "not begun" and "fold_embedding" in row.reason for row in rows)
+    assert len(days) == 21 and set(days.values()) == {"2026-11-29"}
+    assert "The 21 searches of the examples at 120 s were made on 29 November, ten of them last, with the code of that evening: the " \
+        "seven at equal precision, the depthwise example's at tf32, those of the convolutions and the embedding example at bf16." in said()
+    last = {tuple(file.name.removeprefix("h200zv_").rsplit("_", 1)) for file in (tmp_path / "ledgers").glob("h200zv_*-120s")}
+    assert last == {(name, "equal-120s") for name, level in days if level == "equal"} | {
+        ("depthwise_separable_conv", "tf32-120s"), ("conv_block", "bf16-120s"), ("embedding_projection", "bf16-120s")}
+    for name, level in last:
+        found = [list(one.interval) for one in judged(tmp_path, f"h200zv_{name}_{level}") if one.interval]
+        assert rows_of("h200", level.removesuffix("-120s"), 120.0)[name]["interval"] in found, "the row is of this ledger"
     further = [(name, level) for level in ("equal", "tf32", "bf16") for name, row in rows_of("h200", level, 120.0).items()
                if row["over"] > row["speedup"]]
-    assert further == [("lstm_sequence_encoder", "equal"), ("lstm_sequence_encoder", "bf16")]
-    capped = [pages.geometric_mean(min(row["over"], row["speedup"]) for row in rows_of("h200", level, 120.0).values())
-              for level in ("equal", "bf16")]
-    assert "the means over the ladder would be {:.2f}x at equal precision and {:.2f}x at bf16.".format(*capped) in said()
+    assert further == [("lstm_sequence_encoder", "bf16")]
+    capped = pages.geometric_mean(min(row["over"], row["speedup"]) for row in rows_of("h200", "bf16", 120.0).values())
+    assert f"the mean over the ladder there would be {capped:.2f}x." in said()
     assert refused == {("H200", "depthwise_separable_conv")} and "For the depthwise example on the H200 it was WRONG" in said()
 
 
@@ -356,10 +356,16 @@ def narrower(name: str) -> bool:
     return CATALOGUE[name].precision != "equal"
 
 
-def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw():
+def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_path):
     shown = [row for key in results.SHOWN for row in results.groups("h200")[key]]
     idle = {(row["workload"], row["asked"]): row["idle"] for row in shown if row["idle"]}
-    assert len(shown) == 21 and len(idle) == 5 and "Five of these 21 keep a pass that earned nothing" in said()
+    assert len(shown) == 21 and len(idle) == 8 and "Eight of these 21 keep a pass that earned nothing" in said()
+    unpack(LEDGERS, tmp_path)
+    rows = Ledger(tmp_path / "ledgers" / "h200zw_mlp_activations_equal-120s" / "ledger.jsonl").rows
+    kept = next(row for row in reversed(rows) if row.kept and is_confirmation(row))
+    assert "the MLP at equal precision came to {:.2f}x [{:.2f}, {:.2f}] without `freeze_weights`".format(
+        kept.verdict.speedup, *kept.verdict.interval) in said() and "freeze_weights" not in kept.passes
+    assert idle["mlp_activations", "equal"] == ["freeze_weights"]
     assert not any(narrower(one) for names in idle.values() for one in names) and "No lower precision is among them" in said()
     wide = {row["workload"] for row in shown if row["asked"] == "tf32" and not any(map(narrower, row["kept"].split("+")))}
     assert wide == {"conv_block", "depthwise_separable_conv", "lstm_sequence_encoder"}
@@ -376,8 +382,9 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured():
     known = sorted((row for row in results.recorded("h200") if (row["workload"], row["asked"]) == ("conv_block", "equal")),
                    key=lambda row: row["budget_s"])
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
-    assert all(max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1])
-               for one, next_ in pairwise(known)) and "The intervals of neighbours overlap" in said()
+    meet = [max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1]) for one, next_ in pairwise(known)]
+    assert meet == [False, True, True] and known[1]["speedup"] > known[0]["speedup"]
+    assert "Two minutes found more than one; the intervals of the other neighbours overlap" in said()
     one, two, three, eight = known
     assert "(`{}` {:.2f}x beside the first, `{}` {:.2f}x and {:.2f}x beside the next two)".format(
         one["rung"], one["rung_speedup"], two["rung"], two["rung_speedup"], three["rung_speedup"]) in said()

@@ -87,6 +87,52 @@ def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_wh
     assert not search._judge_slim(), "once"
 
 
+@pytest.mark.parametrize(("left_s", "verdict_of_rest"), [(9.0, "FASTER"), (9.0, "SLOWER"), (9.0, ""), (40.0, ""), (3.0, "")])
+def test_what_is_left_is_judged_where_there_is_no_time_to_try_all_passes(workload, tmp_path, left_s, verdict_of_rest):
+    """Three of seven examples at equal precision kept a pass on an H200 that had earned nothing: the seconds that a judgement of the rest
+    would have needed went into a look without the next pass."""
+    ledger, of, now, judged = Ledger(tmp_path / "ledger.jsonl"), context(), [0.0], []
+    whole, rest = (candidate(passes, of) for passes in (["fold_conv_bn", "channels_last", "cuda_graph"], ["fold_conv_bn", "cuda_graph"]))
+    ledger.append(screened(1, *whole.passes, speedup=2.0, name=whole.name, status="judged", verdict=verdict("FASTER", 2.0), elapsed_s=8.0))
+    ledger.append(screened(2, *rest.passes, speedup=0.99, name=f"{whole.name} without channels_last", tags={
+        "role": ablation.ABLATION, "of": whole.name, "without": "channels_last", "earned": "no"}))
+
+    def judge(file, precision, seconds, effort):
+        assert (tmp_path / file).exists()
+        judged.append(file.name)
+        if not verdict_of_rest:
+            raise OutOfTime("the time was up")
+        return verdict(verdict_of_rest, 1.98 if verdict_of_rest == "FASTER" else 0.9)
+
+    (tmp_path / "candidates").mkdir()
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger,
+                            budget=Budget(120.0, clock=lambda: now[0]), judge=judge, say=print)
+    held_s = 120.0 - search.left_s()
+    now[0] = 120.0 - held_s - left_s
+    assert search.left_s() == pytest.approx(left_s) and search._ablation() is not None
+    assert search._judge_slim() == (left_s == 9.0) and len(judged) == (left_s == 9.0)
+    assert search.best()[0].name == (rest if verdict_of_rest == "FASTER" else whole).name
+    assert not search._judge_slim() and len(judged) == (left_s == 9.0), "once"
+
+
+@pytest.mark.parametrize(("budget_s", "holds"), [(120.0, True), (60.0, False)])
+def test_a_judgement_of_what_ablation_may_leave_is_held_back(workload, tmp_path, budget_s, holds):
+    ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()
+    whole, rest = (candidate(passes, of) for passes in (["fold_conv_bn", "cuda_graph"], ["cuda_graph"]))
+    ledger.append(screened(1, *rest.passes, speedup=1.9, name=rest.name))
+    ledger.append(screened(2, *whole.passes, speedup=2.0, name=whole.name, status="judged", verdict=verdict("FASTER", 2.0), elapsed_s=8.0))
+    search = ScreenedSearch(workload=workload, context=of, precision="equal", folder=tmp_path, ledger=ledger, budget=Budget(budget_s),
+                            judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    needed_s = search._judgement_s(None)
+    assert search._slimming_s() == (needed_s if holds else 0.0) and 0.0 < needed_s <= 0.12 * 120.0
+    ablating_s = min(search._ablating_s(), 0.15 * budget_s)
+    assert search._screening_left_s() == pytest.approx(search.left_s() - ablating_s - holds * needed_s, abs=0.5)
+    for index, name in enumerate(("fold_conv_bn", "cuda_graph"), 3):
+        ledger.append(screened(index, *rest.passes, speedup=1.2, name=f"{whole.name} without {name}", tags={
+            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "yes"}))
+    assert search._slimming_s() == 0.0, "all earn something"
+
+
 def test_a_rest_of_two_winners_is_told_of_each_once(workload, tmp_path):
     """The second was faster than it in turns: once it is told to be left of one of the two, the other leads."""
     ledger, of = Ledger(tmp_path / "ledger.jsonl"), context()

@@ -123,6 +123,8 @@ LEAST_JUDGEMENT_S = 2.0
 """None takes less, whatever its inputs took."""
 ABLATION_SHARE = 0.15
 """At most this share is held back for ablation, once there is something to ablate."""
+SLIM_SHARE = 0.12
+"""A judgement of what ablation may leave of the winner is held back for where it takes no more than this share (H200: 8 to 12 s)."""
 WEIGHING_SHARE = 0.06
 """At most this share is held back for the first look of ablation, whether lower precision earns anything (H200: 1.3 to 5.3 s)."""
 

@@ -59,7 +59,7 @@ class ScreenedSearch(TimedSearch):
     _not_shown: set[str] = field(default_factory=set, init=False)
     """Rows for comparison that found no time once: not again in this run."""
     _unproven: set[str] = field(default_factory=set, init=False)
-    """Former winners whose judgement was cut short before their screen: they are screened first."""
+    """Candidates whose judgement was cut short before their screen: former winners are screened first then."""
     _not_beside: list[set[str]] = field(default_factory=list, init=False)
     """Pairs that found no time to be timed in turns: not again in this run."""
     _waited_for: set[str] = field(default_factory=set, init=False)
@@ -229,7 +229,7 @@ class ScreenedSearch(TimedSearch):
             if not self._wait_for_tuned(item):
                 self._screen_one(item)
             return True
-        return self._time_beside(lower=True) or self._ablate_one(self.left_s()) or self._judge_slim() or self._wait_for_ladder() \
+        return self._time_beside(lower=True) or self._judge_slim() or self._ablate_one(self.left_s()) or self._wait_for_ladder() \
             or self._time_beside()
 
     def _proven(self) -> Experiment | None:
@@ -507,7 +507,7 @@ class ScreenedSearch(TimedSearch):
         """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster. Where the
         judge saw it before, its row is written again, with its tag. False: nothing to do, or no time."""
         found = self._slim()
-        if found is None:
+        if found is None or found[1].name in self._unproven:
             return False
         winner, item = found
         of_it = {ablation.LEFT_OF: winner.name}
@@ -517,10 +517,11 @@ class ScreenedSearch(TimedSearch):
             return True
         known = self.view().row(item.name)
         if known is None or known.screen is None or known.status != "screened":
-            if self.left_s() < self._usual_s(item.passes, self.rows())[0]:
-                return False
-            self._screen_one(item)
-            return True
+            if self.left_s() >= self._usual_s(item.passes, self.rows())[0] + self._judgement_s(None):
+                self._screen_one(item)
+                return True
+            known = self.row(item)  # the look without what earns nothing was one at this, too
+            self.write(known)
         if self.left_s() < UNSEEN_SHARE * self._judgement_s(known):
             return False
         self._judge_one(known.model_copy(update={"tags": {**known.tags, **of_it}}))

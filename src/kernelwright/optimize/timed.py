@@ -15,6 +15,7 @@ from .budget import (
     JUDGING_SHARE,
     LAST_TRY_SHARE,
     PLENTY,
+    SLIM_SHARE,
     UNSEEN_SHARE,
     WEIGHING_SHARE,
     compiled_estimate_s,
@@ -101,7 +102,6 @@ class TimedSearch(Search):
         confirmation, in a longer budget another judgement beside them, and the look whether lower precision earns anything. What inputs
         take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the confirmation
         (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
-        rows = self.rows()
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
         if top is None:
@@ -111,9 +111,19 @@ class TimedSearch(Search):
             held = (held + further if 2 * held <= most else held) + (self._weighing_s(row) if row is not None else 0.0)
             return self.budget.left_s() - min(held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
+        return self.left_s() - judging - min(self._ablating_s(), ABLATION_SHARE * self.budget.total_s) - self._slimming_s()
+
+    def _ablating_s(self) -> float:
+        """Seconds that the rest of the winner's ablation is expected to take."""
         open_ = self._ablation()
-        ablating = sum(self._usual_s(top.passes, rows)[0] for _ in (open_[1] if open_ is not None else ()))
-        return self.left_s() - judging - min(ablating, ABLATION_SHARE * self.budget.total_s)
+        return len(open_[1]) * self._usual_s(open_[0].passes, self.rows())[0] if open_ is not None else 0.0
+
+    def _slimming_s(self) -> float:
+        """Seconds held back for judging what ablation may leave of the winner, while screens don't tell of each pass that it earns
+        something."""
+        open_, needed_s = self._ablation(), self._judgement_s(None)
+        doubted = open_ is not None and any(not ablation.is_clear(self.ledger.rows, open_[0], name) for name in open_[1])
+        return needed_s if doubted and needed_s <= SLIM_SHARE * self.budget.total_s else 0.0
 
     def _to_weigh(self, row: Experiment) -> list[str]:
         """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
@@ -232,8 +242,8 @@ class TimedSearch(Search):
         return sorted(left, key=lambda name: ablation.is_clear(rows, row, name))
 
     def _slim(self) -> tuple[Experiment, Candidate] | None:
-        """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. Where the judge
-        saw it before, also while other passes are left to try: it costs nothing, and there may be no time for those."""
+        """(the winner, what it is without the passes that earn nothing), where that was neither judged nor found wanting. While other
+        passes are left to try only where the judge saw it before, which costs nothing, or where the time does not do for those too."""
         winner = next(iter(self.best()), None)
         if winner is None:
             return None
@@ -243,7 +253,7 @@ class TimedSearch(Search):
         item = candidate(ablation.slimmed(winner.passes, dropped), self.context, origin="ablation", parents=(winner.name,))
         if any(row.name == item.name for row in self.best()):  # seen before: what ablation found of it is to be told, once
             return None if ablation.was_told(self.ledger.rows, item.name, winner.name) else (winner, item)
-        if self._ablation() is not None:
+        if self._ablation() is not None and self.left_s() >= self._ablating_s() + self._judgement_s(None):
             return None
         is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
         return (winner, item) if is_free else None
