@@ -363,7 +363,7 @@ def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_pat
     unpack(LEDGERS, tmp_path)
     rows = Ledger(tmp_path / "ledgers" / "h200zw_mlp_activations_equal-120s" / "ledger.jsonl").rows
     kept = next(row for row in reversed(rows) if row.kept and is_confirmation(row))
-    assert "the MLP at equal precision came to {:.2f}x [{:.2f}, {:.2f}] without `freeze_weights`".format(
+    assert "the MLP at equal precision once more, without a ladder, came to {:.2f}x [{:.2f}, {:.2f}] without `freeze_weights`".format(
         kept.verdict.speedup, *kept.verdict.interval) in said() and "freeze_weights" not in kept.passes
     assert idle["mlp_activations", "equal"] == ["freeze_weights"]
     assert not any(narrower(one) for names in idle.values() for one in names) and "No lower precision is among them" in said()
@@ -384,7 +384,7 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured():
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
     meet = [max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1]) for one, next_ in pairwise(known)]
     assert meet == [False, True, True] and known[1]["speedup"] > known[0]["speedup"]
-    assert "Two minutes found more than one; the intervals of the other neighbours overlap" in said()
+    assert "The search of two minutes found more than that of one, with later code; the intervals of the other neighbours overlap" in said()
     one, two, three, eight = known
     assert "(`{}` {:.2f}x beside the first, `{}` {:.2f}x and {:.2f}x beside the next two)".format(
         one["rung"], one["rung_speedup"], two["rung"], two["rung_speedup"], three["rung_speedup"]) in said()

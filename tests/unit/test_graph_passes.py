@@ -87,9 +87,9 @@ def test_linears_on_one_input_become_one_product() -> None:
 def test_parts_of_a_product_are_viewed_by_what_came_before_too() -> None:
     def viewed(self, x):
         q, k = self.q(x), self.k(x)
-        return q[:2].view(-1), k.detach().view(2, -1, 4) + 1.0, q.view(2, 2, 2, 4).view(-1)
+        return q[:2].view(-1), k.detach().view(2, -1, 4) + 1.0, q.view(2, 2, 2, 4).view(-1), self.drop(k).view(-1)
 
-    model = Called(viewed, q=nn.Linear(8, 4), k=nn.Linear(8, 4)).eval()
+    model = Called(viewed, q=nn.Linear(8, 4), k=nn.Linear(8, 4), drop=nn.Dropout(0.1)).eval()
     fast = Passed(model, fuse_parallel_linears)
     assert_no_worse(model, fast, torch.randn(2, 2, 2, 8)[0].repeat(2, 1, 1))
     assert fast.backend.found["fuse_parallel_linears"] == 1
@@ -572,6 +572,13 @@ def test_calls_that_change_nothing_go_and_those_that_round_stay() -> None:
     fast = Passed(noisy, remove_redundant)
     assert all(torch.equal(a, b) for a, b in zip(fast(x, weight), noisy(x, weight), strict=True))
     assert fast.backend.found["remove_redundant"] >= 6 and "half" in fast.targets and "double" not in fast.targets
+
+
+@pytest.mark.parametrize(("weight", "bias"), [((4, 8), (3, 4)), ((8,), None), ((4, 8), (2, 1, 4))])
+def test_a_shift_a_row_is_not_folded_into_a_table(weight, bias) -> None:
+    parts = {name: None if size is None else nn.Parameter(torch.randn(size)) for name, size in (("w", weight), ("b", bias))}
+    refuses(fold_embedding, Called(lambda self, ids: F.linear(self.e(ids), self.w, self.b), e=nn.Embedding(3, 8), **parts).eval(),
+            torch.tensor([[0, 1, 2], [2, 2, 0]]))
 
 
 def test_arguments_by_name_are_read_too() -> None:

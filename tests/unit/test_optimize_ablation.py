@@ -127,10 +127,19 @@ def test_a_judgement_of_what_ablation_may_leave_is_held_back(workload, tmp_path,
     assert search._slimming_s() == (needed_s if holds else 0.0) and 0.0 < needed_s <= 0.12 * 120.0
     ablating_s = min(search._ablating_s(), 0.15 * budget_s)
     assert search._screening_left_s() == pytest.approx(search.left_s() - ablating_s - holds * needed_s, abs=0.5)
-    for index, name in enumerate(("fold_conv_bn", "cuda_graph"), 3):
+    assert search._but_one_judgement_s() == pytest.approx(search.left_s() - (1 + holds) * needed_s, abs=0.5), "nothing else to judge"
+
+    def looked(index: int, name: str, word: str) -> None:
         ledger.append(screened(index, *rest.passes, speedup=1.2, name=f"{whole.name} without {name}", tags={
-            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "yes"}))
-    assert search._slimming_s() == 0.0, "all earn something"
+            "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": word}))
+
+    looked(3, "fold_conv_bn", "no")
+    ledger.append(screened(4, "fold_conv_bn", speedup=1.1, name="fold_conv_bn"))  # the other earns something by its screens
+    assert search._slimming_s() == (needed_s if holds else 0.0), "now it will be wanted"
+    looked(3, "fold_conv_bn", "yes")
+    assert search._slimming_s() == 0.0 and search._ablation() is not None
+    looked(5, "cuda_graph", "yes")
+    assert search._slimming_s() == 0.0 and search._ablation() is None, "all earn something"
 
 
 def test_a_rest_of_two_winners_is_told_of_each_once(workload, tmp_path):

@@ -504,7 +504,7 @@ def test_python_optimized_py_checks_and_times(tmp_path: Path, workload: Path) ->
     assert "relative difference" in done.stdout and " us, optimised " in done.stdout
 
 
-@pytest.mark.parametrize("names", [("no_grad", "fold_conv_bn", "blas_library"), ("bf16_reverted", "cuda_graph")])
+@pytest.mark.parametrize("names", [("no_grad", "fold_conv_bn", "blas_library"), ("selective_bf16", "cuda_graph")])
 def test_a_measured_step_is_left_out_where_nothing_measures_faster(
     tmp_path: Path, workload: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -525,6 +525,31 @@ def test_a_measured_step_is_left_out_where_nothing_measures_faster(
         else:
             with pytest.raises(NotImplementedError, match="neither library"):
                 fast(x)
+
+
+@pytest.mark.parametrize("names", [("bf16_reverted",), ("bf16_reverted", "cuda_graph")])
+def test_a_cast_stays_where_no_layer_measures_faster_without(
+    tmp_path: Path, workload: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of bf16_reverted only what it reverts is a matter of that."""
+    for standalone in (True, False):
+        module = load(write_source(tmp_path / f"cast_{standalone}.py", source(workload, names, standalone=standalone)))
+        monkeypatch.setattr(module.bf16_reverted, "__defaults__", (True, lambda *_: False, True))
+        monkeypatch.setattr(module, "cuda_graph", lambda fast, *_call, **_options: lambda *given: narrowed_and_back(fast, *given),
+                            raising=False)
+        model, x = load(workload).get_model_and_input()
+        if standalone:
+            with torch.no_grad():
+                found, expected = module.optimize(model, x)(x)["y"].float(), model(x)["y"]
+            assert 0 < float((found - expected).abs().max()) < 0.1 * float(expected.abs().max()), "of bfloat16"
+        else:
+            with pytest.raises(NotImplementedError, match="no layer is faster"):
+                module.optimize(model, x)(x)
+
+
+def narrowed_and_back(fast: object, *given: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What the copies of a CUDA graph do."""
+    return {name: value.float() for name, value in fast(*(one.to(torch.bfloat16) for one in given)).items()}
 
 
 def test_python_optimized_py_fails_when_the_outputs_differ(tmp_path: Path, workload: Path) -> None:

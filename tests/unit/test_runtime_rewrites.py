@@ -23,7 +23,7 @@ from kernelwright.probe.rewrites.pinned_copies import pinned_copies
 from kernelwright.probe.rewrites.remove_syncs import remove_syncs, stay_on_device
 from kernelwright.probe.rewrites.resident_constants import resident_constants
 from kernelwright.probe.rewrites.side_streams import lanes_of, side_streams
-from kernelwright.probe.rewrites.tracing import changes_in_place, host_copies, looks_of, traced_call
+from kernelwright.probe.rewrites.tracing import CallTracer, changes_in_place, host_copies, looks_of, traced_call
 
 
 class Branches(nn.Module):
@@ -337,6 +337,8 @@ def test_a_table_that_the_call_hands_out_is_a_copy(out, leaves) -> None:
     model, x = Hands(out).eval(), torch.empty(2, 3, device="meta")
     with mock.patch.object(torch.cuda, "mem_get_info", lambda: (1 << 20, 1 << 21)):
         fast = resident_constants(model, (x,), {})
+    again = CallTracer().trace(fast)
+    assert any(node.op == "call_module" and node.target == "resident_0" for node in again.nodes), "traced again it is no constant"
     here = fast.resident_0.here.untyped_storage()._cdata
     assert fast.resident_0.leaves == leaves and fast(x)[1].untyped_storage()._cdata != here
 

@@ -101,7 +101,8 @@ def render_source(
     weights = _weights(ordered, facts)
     imports.update({"import operator", "import weakref", "from torch.optim.optimizer import register_optimizer_step_post_hook"}
                    if weights == "copied" else ())
-    optional = [item for item in ordered if standalone and item.measures and not item.in_graph]  # another time, nothing may be faster
+    # Another time, nothing may be faster.
+    optional = [item for item in ordered if standalone and item.measures and not item.in_graph and not item.lenient]
     imports.update({"import contextlib", "import warnings"} if optional else ())
     edged = any(item.casts_edges for item in ordered) and any(item.copies_edges for item in ordered)
     own = {"leaves", *(["tensors_alone"] if not facts.changing_values else []),
@@ -126,7 +127,8 @@ def render_source(
         helpers=[{"name": name, "title": _comment(files[name].title), "text": sections[name]} for name in helpers if sections[name]],
         on_loading=sections[""],
         passes=[{"why": _comment(item.why), "rewrite": item.rewrite, "carrier": item.carrier, "casts": edged and item.casts_edges,
-                 "copies": edged and item.copies_edges, "optional": item in optional} for item in ordered if not item.in_graph],
+                 "copies": edged and item.copies_edges, "optional": item in optional,
+                 "lenient": standalone and item.lenient} for item in ordered if not item.in_graph],
         optional=bool(optional),
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
                   for level in GRAPH_LEVELS} if in_graph else {},

@@ -58,8 +58,6 @@ class ScreenedSearch(TimedSearch):
     screening: Screening | None = field(default=None, init=False)
     _not_shown: set[str] = field(default_factory=set, init=False)
     """Rows for comparison that found no time once: not again in this run."""
-    _unproven: set[str] = field(default_factory=set, init=False)
-    """Candidates whose judgement was cut short before their screen: former winners are screened first then."""
     _not_beside: list[set[str]] = field(default_factory=list, init=False)
     """Pairs that found no time to be timed in turns: not again in this run."""
     _waited_for: set[str] = field(default_factory=set, init=False)
@@ -507,7 +505,7 @@ class ScreenedSearch(TimedSearch):
         """The winner less what earns nothing goes to the judge; it is kept in the winner's place unless that is clearly faster. Where the
         judge saw it before, its row is written again, with its tag. False: nothing to do, or no time."""
         found = self._slim()
-        if found is None or found[1].name in self._unproven:
+        if found is None:
             return False
         winner, item = found
         of_it = {ablation.LEFT_OF: winner.name}
@@ -521,8 +519,8 @@ class ScreenedSearch(TimedSearch):
                 self._screen_one(item)
                 return True
             known = self.row(item)  # the look without what earns nothing was one at this, too
-            self.write(known)
         if self.left_s() < UNSEEN_SHARE * self._judgement_s(known):
             return False
+        self.write(known)
         self._judge_one(known.model_copy(update={"tags": {**known.tags, **of_it}}))
         return True

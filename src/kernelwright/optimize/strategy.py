@@ -161,7 +161,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     for item in waiting:
         by_dimension.setdefault(item.dimension, []).append(item)
     chosen = _order(view, known, by_dimension)[0]
-    ahead = {item.name for item in waiting if item.ladder_row or hopes[item.name].ratio > STEP}
+    ahead = {item.name for item in waiting if item.ladder_row or (hopes[item.name].ratio > STEP and _kind(view, item) != "autotune")}
     return min(by_dimension[chosen], key=lambda item: (_COSTS.index(_kind(view, item)), item.name not in ahead, -hopes[item.name].rate,
                                                        len(item.passes), item.name))
 

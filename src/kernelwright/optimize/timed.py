@@ -65,6 +65,8 @@ class TimedSearch(Search):
     """(winner, pass) whose ablation found no time: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
+    _unproven: set[str] = field(default_factory=set, init=False)
+    """The same before their screen: a former winner is screened first then, what ablation left is not judged again."""
 
     def rows(self) -> list[Experiment]:
         """See Search; in the order in which they were first screened."""
@@ -119,10 +121,11 @@ class TimedSearch(Search):
         return len(open_[1]) * self._usual_s(open_[0].passes, self.rows())[0] if open_ is not None else 0.0
 
     def _slimming_s(self) -> float:
-        """Seconds held back for judging what ablation may leave of the winner, while screens don't tell of each pass that it earns
-        something."""
-        open_, needed_s = self._ablation(), self._judgement_s(None)
-        doubted = open_ is not None and any(not ablation.is_clear(self.ledger.rows, open_[0], name) for name in open_[1])
+        """Seconds held back for judging what ablation may leave of the winner, while it goes on and has found a pass that earns nothing, or
+        screens don't tell of each that it earns something."""
+        open_, needed_s, rows = self._ablation(), self._judgement_s(None), self.ledger.rows
+        doubted = open_ is not None and (bool(ablation.superfluous(ablation.rows_of(rows, open_[0].name))) or any(
+            not ablation.is_clear(rows, open_[0], name) for name in open_[1]))
         return needed_s if doubted and needed_s <= SLIM_SHARE * self.budget.total_s else 0.0
 
     def _to_weigh(self, row: Experiment) -> list[str]:
@@ -139,9 +142,9 @@ class TimedSearch(Search):
 
     def _but_one_judgement_s(self) -> float:
         """Seconds for screens while nothing is worth judging: one judgement is all that is held back, FIRST_SHARE of it where none was
-        seen."""
+        seen, and one of what ablation may leave of the winner."""
         share = 1.0 if self._judgement_share() == 1.0 else FIRST_SHARE
-        return self.left_s() - share * self._judgement_s(None)
+        return self.left_s() - share * self._judgement_s(None) - self._slimming_s()
 
     def _judgement_share(self) -> float:
         """Of the seconds that a judgement is expected to take, what must be left for it to begin."""
@@ -255,7 +258,7 @@ class TimedSearch(Search):
             return None if ablation.was_told(self.ledger.rows, item.name, winner.name) else (winner, item)
         if self._ablation() is not None and self.left_s() >= self._ablating_s() + self._judgement_s(None):
             return None
-        is_free = item.name not in self._cut_short | self.set_aside and is_open(self.view().row(item.name))
+        is_free = item.name not in self._cut_short | self.set_aside | self._unproven and is_open(self.view().row(item.name))
         return (winner, item) if is_free else None
 
     def _costs(self, slim: tuple[Experiment, Candidate] | None) -> bool:

@@ -190,6 +190,8 @@ class Pass:
     measures: bool = False
     """Its rewrite times kernels while it is built or first called, and keeps the faster ones: nothing else may run then. What Inductor or
     cuDNN time by themselves is not meant."""
+    lenient: bool = False
+    """Its rewrite takes strict=False: where nothing measures faster it does the rest of its work."""
     one_launch: bool = False
     """The call is replayed as CUDA graphs: the host launches once, not once a kernel."""
     lasts: bool = False

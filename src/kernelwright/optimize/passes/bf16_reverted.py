@@ -38,7 +38,7 @@ def _predict(context: Context) -> Prediction:
 
 PASS = Pass(
     name="bf16_reverted", layer=LAYER_CAST, dimension="precision",
-    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True, casts_edges=True, measures=True,
+    precision="bf16", training=False, refuse=_refuse, predict=_predict, copies_weights=True, casts_edges=True, measures=True, lenient=True,
     conflicts=frozenset({"tf32", "bf16", "bf16_autocast", "scaled_fp16", "selective_tf32", "selective_bf16", "selective_fp16",
                          "split_products", "split_attention", "scaled_fp16_attention"}),
     takes="values",

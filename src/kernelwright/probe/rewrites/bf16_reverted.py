@@ -44,11 +44,11 @@ def is_padded(layer: torch.nn.Module) -> bool:
 
 def bf16_reverted(
     model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], edges: bool = True,
-    faster: Callable[..., bool] = whole_is_faster,
+    faster: Callable[..., bool] = whole_is_faster, strict: bool = True,
 ) -> torch.nn.Module:
     """A bfloat16 copy of the model in which those layers are float32 (weights shared) that measure faster so, both casts included.
 
-    edges: False leaves the casts of inputs and outputs to the caller.
+    edges: False leaves the casts of inputs and outputs to the caller. strict: False gives the copy alone where no layer is faster.
     """
     twin = bf16_twin(model)
     originals = {layer: model.get_submodule(name) for name, layer in twin.named_modules()}  # type: ignore[attr-defined]
@@ -56,6 +56,7 @@ def bf16_reverted(
     args, kwargs = map_tensors(narrowed, (args, kwargs))
     found = with_layers(twin, args, kwargs, [layer for layer, original in originals.items() if original in wide],
                         lambda layer: Float32Island(originals[layer], layer), faster)
-    if found is None:
+    if found is None and strict:
         raise NotImplementedError("not applicable: no layer is faster in float32 than in bfloat16")
-    return Bf16(found) if edges else found
+    made = twin if found is None else found
+    return Bf16(made) if edges else made

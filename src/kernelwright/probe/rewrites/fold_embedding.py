@@ -33,7 +33,8 @@ def row_by_row(node: torch.fx.Node, rows: dict[torch.fx.Node, int], graph: torch
         return False
     if calls(node, F.linear):
         source, weight, bias = arguments(node, "input", "weight", "bias")
-        return source in rows and weight not in rows and bias not in rows
+        table, shift = weight_of(weight, graph, example_inputs), weight_of(bias, graph, example_inputs)
+        return source in rows and table is not None and table.dim() == 2 and (bias is None or (shift is not None and shift.dim() <= 1))
     first = next((item for item in node.all_input_nodes if item in rows), None)
     shape, given = tensor_of(node), tensor_of(first)
     # Weights of one dimension at most: one number a column, the same for every row. Broadcasting must not change the rows.

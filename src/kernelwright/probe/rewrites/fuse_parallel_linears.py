@@ -64,12 +64,17 @@ def fuse_parallel_linears(graph: torch.fx.GraphModule, example_inputs: Sequence[
 
 def readers_that_view(node: torch.fx.Node) -> list[torch.fx.Node] | None:
     """The calls of view(sizes) on this result or on a view of it; None where another call asks how its numbers lie."""
-    shared = storage_of(node)
-    views = [node, *(other for other in node.graph.nodes if shared and storage_of(other) == shared and other is not node)]
+    views, shared = {node}, {storage_of(node)} - {0}
+    for other in node.graph.nodes:  # each after what it reads
+        off = calls(other, torch.nn.functional.dropout) and other.args[:1] and other.args[0] in views
+        if storage_of(other) in shared or off:  # dropout that is off gives its argument; its fake value is another
+            views.add(other)
+            shared |= {storage_of(other)} - {0}
     found = []
     for user in {user: None for view in views for user in view.users}:
-        name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "")
-        if name in ASKS_LAYOUT or (name == "view" and (user.kwargs or any(isinstance(size, torch.dtype) for size in user.args))):
+        name = user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "").partition(".")[0]
+        plain = calls(user, "view") and not user.kwargs and not any(isinstance(size, torch.dtype) for size in user.args)
+        if name in ASKS_LAYOUT or (name == "view" and not plain):
             return None
-        found += [user] if calls(user, "view") else []
+        found += [user] if plain else []
     return found

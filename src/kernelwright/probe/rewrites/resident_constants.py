@@ -25,6 +25,7 @@ def resident_constants(model: Callable[..., Any], args: tuple[Any, ...], kwargs:
         raise NotImplementedError("not applicable: the model changes tensors in place, and these might be among them")
 
     class Resident(torch.nn.Module):  # type: ignore[misc]
+        is_one_operator = True  # traced again, what it does at each call would be done once
         def __init__(self, source: torch.Tensor, device: str, dtype: torch.dtype) -> None:
             super().__init__()
             self.source, self.seen = [source], version(source)
