@@ -521,6 +521,11 @@ def test_a_single_pass_must_earn_its_place_over_no_gradients_alone(workload, tmp
     assert ablation.to_drop(winner, far) == [] and ablation.to_drop(winner, near[1:]) == [], "clear, or nothing is known of it"
     alone = screened(1, "no_grad", speedup=1.06, status="judged", verdict=verdict("FASTER", 1.06))
     assert ablation.to_drop(alone, [alone]) == []
+    idle = screened(4, "no_grad", speedup=0.95, name="compile_default without compile_default", tags={
+        "role": ablation.ABLATION, "of": "compile_default", "without": "compile_default", "earned": "no"})
+    for word in ("AMBIGUOUS", "SAME", "WRONG"):
+        search = searching(workload, tmp_path, alone.model_copy(update={"verdict": verdict(word, 1.01)}), near[1], idle)
+        assert ("compile_default" in [row.name for row in search._queue(search.view())]) == (word == "WRONG"), "nor can it be faster"
 
 
 @pytest.mark.parametrize("budget_s", [100.0, 120.0, 600.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..model.verdict import Experiment
+from ..model.verdict import ACCEPTABLE, Experiment
 from . import ablation, finalists, memory
 from .ahead import Ahead
 from .budget import (
@@ -156,14 +156,18 @@ class TimedSearch(Search):
                                 inputs_s=self.context.facts.inputs_s if inputs else None)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
-        known = {row.name for row in self.best()}
-        view = replace(view, rows=[row for row in view.rows if not self._is_needless(row, known)])
+        faster = {row.name for row in self.best()}
+        judged = {row.name for row in view.rows if row.verdict is not None and row.verdict.verdict in ACCEPTABLE}
+        view = replace(view, rows=[row for row in view.rows if not self._is_needless(row, faster, judged)])
         return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
-    def _is_needless(self, row: Experiment, faster: Collection[str]) -> bool:
-        """Whether it was not judged, and seen to be no faster than what is left of it, which the judge found FASTER."""
+    def _is_needless(self, row: Experiment, faster: Collection[str], judged: Collection[str]) -> bool:
+        """Whether it was not judged, and seen to be no faster than what is left of it, which the judge found FASTER; where that is no
+        gradients alone, or found anything else but wrong (two CPU cores: `compile_default`, 0.95x of `no_grad`, which was AMBIGUOUS, was
+        judged for 15 s of a minute)."""
         idle = self._idle(row) if row.verdict is None else []
-        return bool(idle) and candidate(ablation.slimmed(row.passes, idle), self.context).name in faster
+        rest = ablation.slimmed(row.passes, idle)
+        return bool(idle) and candidate(rest, self.context).name in (judged if ablation.NEVER.issuperset(rest) else faster)
 
     def _idle(self, row: Experiment) -> list[str]:
         """Its passes that earn nothing, where one that is weighed before the judge sees it is among them."""
