@@ -125,6 +125,15 @@ def test_what_is_said_of_the_time_after_a_budget_is_what_was_measured():
     late = {name: sorted(row["wall_s"] - row["budget_s"] for row in results.recorded(name)) for name in ("h200", "h100")}
     words = "ended {:.0f} s after their budget in the median, at worst {:.0f} s, those on an H100 at worst {:.0f} s."
     assert words.format(statistics.median(late["h200"]), late["h200"][-1], late["h100"][-1]) in said()
+    inside = {name: sum(row["wall_s"] <= row["budget_s"] for row in results.recorded(name)) for name in ("h200", "kernelbench-h200")}
+    words = "With them {} of {} on the H200 are within it, of KernelBench's {} of {}."
+    assert words.format(inside["h200"], len(late["h200"]), inside["kernelbench-h200"], len(results.recorded("kernelbench-h200"))) in said()
+
+
+def test_what_is_said_of_calls_from_and_to_the_hosts_memory_first_is_what_the_table_says():
+    rows = {line.split(" | ")[1]: line.split(" | ") for line in said_lines() if line.startswith("| examples | ")}
+    first = {level: rows[level][-2].split(",")[0] for level in ("equal", "bf16")}
+    assert f"the examples come to {first['equal']} at equal precision and {first['bf16']} at bf16." in said()
 
 
 def test_a_row_is_of_the_day_that_its_ledger_says(tmp_path):
@@ -232,7 +241,8 @@ def test_what_is_said_of_the_workloads_beside_the_examples_is_what_was_measured(
     assert "(errs as bf16)" in known["pointwise"]["rung"]
     decode, mode = known["decode"], "compile_reduce_overhead"
     assert decode["kept"] == "cuda_graph" and decode["rung"].startswith(mode) and len(decode["ladder_missing"]) == 1
-    assert f"were screened at {decode['rung_speedup']:.2f}x afterwards, so that a minute left it at {decode['over']:.2f}x" in said()
+    assert f"were screened at {decode['rung_speedup']:.2f}x afterwards, so that a minute left it at {decode['over']:.2f}x of the ladder " \
+        f"[{decode['over_interval'][0]:.2f}, {decode['over_interval'][1]:.2f}]" in said()
     assert known["graphed"]["kept"] == "unwrap_compiled+compile_default+cuda_graph" and known["lengths"]["kept"] == "no_grad"
     assert f"runs at {float(known['train_mlp_step']['bound'].split('%')[0]):.0f}% of its float32 bound" in said()
     assert not known["own_loader"]["confirmed"] and 4e5 < known["own_loader"]["before_us"] < 6e5 and "half a second a call left" in said()
@@ -287,7 +297,13 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
                if row["over"] > row["speedup"]]
     assert further == [("lstm_sequence_encoder", "bf16")]
     capped = pages.geometric_mean(min(row["over"], row["speedup"]) for row in rows_of("h200", "bf16", 120.0).values())
-    assert f"the mean over the ladder there would be {capped:.2f}x." in said()
+    own, both = lstm[2], sorted(one[0] for one in lstm[2]["apart"])
+    words = "at bf16 the LSTM is {:.2f}x the original by one judgement, {:.2f}x by the other, and {:.2f}x a row"
+    assert words.format(*both, own["over"]) in said()
+    assert f"counted as {own['speedup']:.2f}x, the mean over the ladder there would be {capped:.2f}x." in said()
+    rest = [row for name, row in equal.items() if name != "lstm_sequence_encoder"]
+    assert "Without the LSTM the means at equal precision are {:.2f}x and {:.2f}x.".format(
+        *(pages.geometric_mean(row[key] for row in rest) for key in ("speedup", "over"))) in said()
     assert refused == {("H200", "depthwise_separable_conv")} and "For the depthwise example on the H200 it was WRONG" in said()
 
 
@@ -336,10 +352,16 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
         *(next(slow[one] for one in slow if name in one) for name in ("level1_86_", "level1_7_", "level2_1_", "level2_76_"))) in said()
     shares, whole = (pages.geometric_mean(one[key] for one in again.values() if one[key]) for key in ("share", "whole_share"))
     assert f"In the mean it takes {shares:.2f} of it" in said() and f"which the second run makes again, it is {whole:.2f}." in said()
+    assert sum(one["whole_share"] > 1 / 3 for one in again.values() if one["whole_share"]) == 6
+    assert "Six take more than a third with it." in said()
+    narrow = rows_of("kernelbench-h200", "bf16", 60.0)
+    assert sum(narrow[name]["speedup"] < 0.95 * row["speedup"] for name, row in equal.items()) == 3
+    assert "in half the time three of them kept less for it." in said()
     minute = [row["warm"] for row in rows_of("kernelbench-h200", "equal", 60.0).values() if row.get("warm") and row["warm"]["cold_s"]]
     reached = [one["share"] for one in minute if one["share"]]
     assert (len(reached), len(minute)) == (9, 11)
-    assert f"nine of 11 reached it in {pages.geometric_mean(reached):.2f} of the time (24 November)" in said()
+    assert f"nine of 11 reached it in {pages.geometric_mean(reached):.2f} of the time, one of them in less " \
+        "than a third (24 November)" in said() and sum(one < 1 / 3 for one in reached) == 1
     least = min(every, key=lambda row: row["over"] or 1.0)
     assert least == tf32["level3_5_AlexNet"] and least["kept"] == "nothing" and f"kept, {least['over']:.2f}x of the ladder" in said()
     assert not any("MobileNet" in row["workload"] for row in every)
@@ -384,7 +406,7 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured():
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
     meet = [max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1]) for one, next_ in pairwise(known)]
     assert meet == [False, True, True] and known[1]["speedup"] > known[0]["speedup"]
-    assert "The search of two minutes found more than that of one, with later code; the intervals of the other neighbours overlap" in said()
+    assert "found more than that of one, with later code, so that it says little of the time; the intervals of the other" in said()
     one, two, three, eight = known
     assert "(`{}` {:.2f}x beside the first, `{}` {:.2f}x and {:.2f}x beside the next two)".format(
         one["rung"], one["rung_speedup"], two["rung"], two["rung_speedup"], three["rung_speedup"]) in said()
