@@ -23,7 +23,7 @@ from kernelwright.model.trial import Hypothesis  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.optimize import ablation  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
-from kernelwright.optimize.confirm import OF, ROLE  # noqa: E402
+from kernelwright.optimize.confirm import OF, ROLE, is_confirmation  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
 from kernelwright.optimize.plan import GRAPH, LADDER  # noqa: E402
@@ -94,7 +94,8 @@ def render(runs: Sequence[Run]) -> str | None:
     found = [one for run in runs for one in realised(run.rows)]
     if not found:
         return None
-    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *_silent(runs), *_moves(runs), *_ablation(runs), *_sources(runs)]) + "\n"
+    parts = [part(runs) for part in (_silent, _moves, _ablation, _twice, _sources)]
+    return "\n".join([HEAD, *_totals(found), *_by_pass(found), *(line for lines in parts for line in lines)]) + "\n"
 
 
 def _totals(found: Sequence[Realised]) -> list[str]:
@@ -190,6 +191,27 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
             f"{part} in part; the others had no time for it, or are of earlier code. {idle} kept a pass that earned less than half a "
             "percent: that was seen after the confirmation, or what is left had no time for the judge, or the whole was clearly faster by "
             "the judge.", ""]
+
+
+def _twice(runs: Sequence[Run]) -> list[str]:
+    """How far apart the judge's figures of one program at two moments are: a candidate's and its confirmation's, both FASTER."""
+    apart, disjoint = list[float](), 0
+    for run in runs:
+        first = {row.name: row.verdict for row in run.rows if row.verdict is not None and ROLE not in row.tags}
+        for row in run.rows:
+            pair = (first.get(row.tags.get(OF, "")), row.verdict) if is_confirmation(row) else (None, None)
+            one, other = (None if said is None or said.verdict != "FASTER" else said for said in pair)
+            if one and other and one.speedup and other.speedup and one.interval and other.interval:
+                apart.append(max(one.speedup / other.speedup, other.speedup / one.speedup))
+                disjoint += one.interval[0] > other.interval[1] or other.interval[0] > one.interval[1]
+    if len(apart) < 2:
+        return []
+    tenths = statistics.quantiles(apart, n=10)
+    far = sum(factor > ablation.APART for factor in apart)
+    return ["## Judged twice", "", f"{len(apart)} winners were FASTER as a candidate, and again as `optimized.py`, in new processes. The "
+            f"two figures differ by {100 * (statistics.median(apart) - 1):.1f}% in the median, by {100 * (tenths[-1] - 1):.0f}% or more in "
+            f"one pair of ten, by more than {100 * (ablation.APART - 1):.0f}% in {far}; in {disjoint} the intervals do not meet: each "
+            "tells of its own moment alone.", ""]
 
 
 def _sources(runs: Sequence[Run]) -> list[str]:

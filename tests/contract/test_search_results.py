@@ -250,6 +250,8 @@ def test_what_is_said_of_the_workloads_beside_the_examples_is_what_was_measured(
     tried = {name: Ledger(tmp_path / "ledgers" / f"h200zr_{name}_equal-60s" / "ledger.jsonl").rows
              for name in ("waits", "streamed_weights")}
     assert "the call can't be captured" in next(row.reason for row in tried["waits"] if row.name == "cuda_graph")
+    longer = judged(tmp_path, "h200zx_decode_equal-120s")[1]
+    assert f"confirmed {longer.speedup:.2f}x [{longer.interval[0]:.2f}, {longer.interval[1]:.2f}]" in said()
     pinned = next(row.screen.speedup for row in tried["streamed_weights"] if row.name == "pinned_copies")
     assert f"`pinned_copies` {pinned:.2f}x by its screen" in said()
 
@@ -269,36 +271,39 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
     assert f"({odd[-1].candidate_error:.1e} at most; the judge allows {min(one.limit for one in odd):.1e} there)".replace("e-0", "e-") \
         in said() and len(odd) == 2
     calls = [[(getattr(one.comparison, side).median_ns / 1e3) for side in ("reference", "candidate")]
-             for run in ("h200zi", "h200zl", "h200zu") for one in judged(tmp_path, f"{run}_depthwise_separable_conv_bf16-120s")[-2:]]
+             for run in ("zi", "zl", "zu", "zx") for one in judged(tmp_path, f"h200{run}_depthwise_separable_conv_bf16-120s")[-2:]]
     words = "took {:.0f} us a call one day, {:.0f} and {:.0f} us in the two judgements of the next, {:.0f} and {:.0f} us in those of the " \
-        "row above; what was kept {:.0f}, {:.0f} and {:.0f}, {:.0f} and {:.0f} us."
+        "next morning, {:.0f} and {:.0f} us in those of the row above; what was kept {:.0f}, {:.0f} and {:.0f}, {:.0f} and {:.0f}, " \
+        "{:.0f} and {:.0f} us."
     assert words.format(*(one[side] for side in (0, 1) for one in calls[1:])) in said()
     lower, refused = (
         {(results.SETS[runs][1], name) for runs in ("h200", "h100") for name, row in rows_of(runs, "tf32", 120.0).items()
          for mode in row[key] if "max_autotune" in mode and word in str(row[key])}
         for key, word in (("ladder_lower", "bf16"), ("ladder_missing", "WRONG")))
-    assert lower == {(card, name) for card in ("H200", "H100") for name in ("mlp_activations", "sdpa_attention")}
-    assert "as bfloat16 for the MLP and for attention, on both cards" in said()
+    assert lower == {("H200", "mlp_activations"), ("H100", "mlp_activations"), ("H100", "sdpa_attention")}
+    assert "as bfloat16 for the MLP on both cards, and for attention on the H100" in said()
     lstm = [rows_of("h200", level, 120.0)["lstm_sequence_encoder"] for level in ("equal", "tf32", "bf16")]
     kept_ms = sorted(row["after_us"] / 1e3 for row in lstm)
     assert "{:.1f} ms a call at equal precision, {:.1f} and {:.1f} ms at tf32 and bf16; what was kept took {:.2f} to {:.2f} ms.".format(
         *(row["before_us"] / 1e3 for row in lstm), kept_ms[0], kept_ms[-1]) in said()
     days = {(name, level): row["day"] for level in ("equal", "tf32", "bf16") for name, row in rows_of("h200", level, 120.0).items()}
     assert len(days) == 21 and set(days.values()) == {"2026-11-29"}
-    assert "The 21 searches of the examples at 120 s were made on 29 November, ten of them last, with the code of that evening: the " \
-        "seven at equal precision, the depthwise example's at tf32, those of the convolutions and the embedding example at bf16." in said()
-    last = {tuple(file.name.removeprefix("h200zv_").rsplit("_", 1)) for file in (tmp_path / "ledgers").glob("h200zv_*-120s")}
-    assert last == {(name, "equal-120s") for name, level in days if level == "equal"} | {
-        ("depthwise_separable_conv", "tf32-120s"), ("conv_block", "bf16-120s"), ("embedding_projection", "bf16-120s")}
-    for name, level in last:
-        found = [list(one.interval) for one in judged(tmp_path, f"h200zv_{name}_{level}") if one.interval]
-        assert rows_of("h200", level.removesuffix("-120s"), 120.0)[name]["interval"] in found, "the row is of this ledger"
+    assert "The 21 searches of the examples at 120 s were made in the evening of 29 November: first ten, the seven at equal precision, " \
+        "the depthwise example's at tf32, those of the convolutions and the embedding example at bf16; then, with later code, the eleven " \
+        "others." in said()
+    first = {(name, "equal") for name, level in days if level == "equal"} | {
+        ("depthwise_separable_conv", "tf32"), ("conv_block", "bf16"), ("embedding_projection", "bf16")}
+    for name, level in days:
+        run = "h200zv" if (name, level) in first else "h200zx"
+        ends = zip(*(one.interval for one in judged(tmp_path, f"{run}_{name}_{level}-120s") if one.interval), strict=True)
+        own = rows_of("h200", level, 120.0)[name]["interval"]
+        assert all(end in known for end, known in zip(own, ends, strict=True)), "the row is of this ledger"
     further = [(name, level) for level in ("equal", "tf32", "bf16") for name, row in rows_of("h200", level, 120.0).items()
                if row["over"] > row["speedup"]]
-    assert further == [("lstm_sequence_encoder", "bf16")]
-    capped = pages.geometric_mean(min(row["over"], row["speedup"]) for row in rows_of("h200", "bf16", 120.0).values())
-    own, both = lstm[2], sorted(one[0] for one in lstm[2]["apart"])
-    words = "at bf16 the LSTM is {:.2f}x the original by one judgement, {:.2f}x by the other, and {:.2f}x a row"
+    assert further == [("lstm_sequence_encoder", "tf32")]
+    capped = pages.geometric_mean(min(row["over"], row["speedup"]) for row in rows_of("h200", "tf32", 120.0).values())
+    own, both = lstm[1], sorted(one[0] for one in lstm[1]["apart"])
+    words = "at tf32 the LSTM is {:.2f}x the original by one judgement, {:.2f}x by the other, and {:.2f}x a row"
     assert words.format(*both, own["over"]) in said()
     assert f"counted as {own['speedup']:.2f}x, the mean over the ladder there would be {capped:.2f}x." in said()
     rest = [row for name, row in equal.items() if name != "lstm_sequence_encoder"]
@@ -397,7 +402,7 @@ def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_pat
 
 def test_the_times_of_a_row_are_of_the_judgement_that_counts():
     apart = [row for name in ("h200", "kernelbench-h200") for row in results.recorded(name) if row.get("apart")]
-    assert len(apart) >= 4 and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)
+    assert len(apart) >= 2 and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)
 
 
 def test_what_is_said_of_longer_budgets_is_what_was_measured():

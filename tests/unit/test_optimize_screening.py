@@ -696,6 +696,8 @@ def test_patience_ends_when_nothing_gains_any_more():
                                                       for index in range(2, strategy.PATIENCE + 2))]
     assert strategy.exhausted(strategy.View(context(), "equal", done))
     assert not strategy.exhausted(strategy.View(context(), "equal", done[:-1]))
+    ladder = [*done[:2], *(row.model_copy(update={"ladder_row": True}) for row in done[2:])]
+    assert not strategy.exhausted(strategy.View(context(), "equal", ladder)), "what is there to be compared with is no trial"
     judged_late = done[0].model_copy(update={"index": 99, "status": "judged", "verdict": verdict("FASTER", 1.5)})
     assert strategy.exhausted(strategy.View(context(), "equal", [judged_late, *done[1:]])), "a judgement is no trial"
     idle_s = sum(row.screen.elapsed_s for row in done[1:])

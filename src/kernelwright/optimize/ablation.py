@@ -21,6 +21,9 @@ WORTH = 1.005
 """A pass must earn half a percent: less is below what a screen of two seconds can see."""
 CLEAR = 1.1
 """Screens at two moments that differ by a tenth tell that a pass earns something."""
+APART = 1.1
+"""The judge's figures of one program at two moments are seldom further apart, though their intervals are (docs/predictions.md, Judged
+twice)."""
 NEVER = frozenset({"no_grad", "unwrap_compiled"})
 """Not a rewrite but a condition of the others."""
 
@@ -66,9 +69,9 @@ def to_drop(row: Experiment, rows: Sequence[Experiment] = ()) -> list[str]:
     return [name for name in own if not CATALOGUE[name].lasts]  # where it lasts, both would be timed under it
 
 
-def is_weighed(row: Experiment, name: str) -> bool:
-    """Whether the look without this pass comes before the judge sees the candidate: where it lowers precision, and where it is all that the
-    candidate has, so that what is left may be judged in its place."""
+def must_weigh(row: Experiment, name: str) -> bool:
+    """Whether the look without this pass comes before the judge sees the candidate whatever the screens say: where it lowers precision, and
+    where it is all that the candidate has, so that what is left may be judged in its place."""
     return lowers(row, name) or {*row.passes} - NEVER == {name}
 
 
@@ -91,10 +94,23 @@ def earned(screen: Screen, *, lowers: bool = False) -> str:
 
 def by_screens(rows: Iterable[Experiment], kept: Experiment, name: str) -> tuple[float, float] | None:
     """(speed-up with a pass, without it) over the original, where the search screened both; None where it did not."""
-    found = {frozenset(row.passes): row.screen.speedup for row in rows if row.screen is not None and row.screen.status == "timed"
-             and row.screen.speedup is not None and not row.tags.get(ROLE)}
+    found = _screens(rows)
     whole, rest = found.get(frozenset(kept.passes)), found.get(frozenset(kept.passes) - {name})
     return (whole, rest) if whole is not None and rest is not None else None
+
+
+def _screens(rows: Iterable[Experiment]) -> dict[frozenset[str], float]:
+    """Passes -> what the search screened them to have."""
+    return {frozenset(row.passes): row.screen.speedup for row in rows if row.screen is not None and row.screen.status == "timed"
+            and row.screen.speedup is not None and not row.tags.get(ROLE)}
+
+
+def is_doubted(rows: Iterable[Experiment], kept: Experiment, name: str) -> bool:
+    """Whether the screens leave it open that a pass earns something: with it the candidate, or where that was not screened without it any
+    with some of its passes, was less than CLEAR times as fast. False where no such two were screened."""
+    found, own = _screens(rows), frozenset(kept.passes)
+    pairs = {some: found[some] / found[some - {name}] for some in found if name in some <= own and some - {name} in found}
+    return max([pairs[own]] if own in pairs else pairs.values(), default=CLEAR) < CLEAR
 
 
 def is_clear(rows: Iterable[Experiment], kept: Experiment, name: str) -> bool:
@@ -114,6 +130,15 @@ def tried(rows: Sequence[Experiment], row: Experiment) -> dict[str, Experiment]:
     return {name: one for of in names for name, one in rows_of(rows, of).items()}
 
 
+def outdone(rows: Sequence[Experiment]) -> dict[str, set[str]]:
+    """Candidate -> its passes that earn nothing, for each that ablation found to have such."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if is_ablation(row) and row.tags.get(EARNED) == "no":
+            found.setdefault(row.tags[OF], set()).add(row.tags[WITHOUT])
+    return found
+
+
 def superfluous(found: Mapping[str, Experiment]) -> list[str]:
     """Passes that earn nothing."""
     return [name for name, row in found.items() if row.tags.get(EARNED) == "no"]
@@ -131,12 +156,12 @@ def slimmed(passes: Sequence[str], dropped: Iterable[str]) -> list[str]:
 
 
 def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
-    """The same order, but a candidate that ablation left of another stands before that where their intervals overlap: what earns nothing
-    is not kept."""
+    """The same order, but a candidate that ablation left of another stands before that, unless the judge's intervals of the two are APART:
+    timed in turns what is left was as fast, and what earns nothing is not kept."""
     found = list(order)
     for slim in sorted((row for row in order if whole_of(row) is not None), key=lambda row: len(wholes_of(order, row))):
         whole = next((row for row in found if row.name == whole_of(slim)), None)
-        if whole is not None and found.index(whole) < found.index(slim) and upper_bound(slim) >= (lower_bound(whole) or 0.0):
+        if whole is not None and found.index(whole) < found.index(slim) and APART * upper_bound(slim) >= (lower_bound(whole) or 0.0):
             found.remove(slim)
             found.insert(found.index(whole), slim)
     return found

@@ -448,8 +448,9 @@ class ScreenedSearch(TimedSearch):
         return True
 
     def _weigh(self, row: Experiment, limit_s: float, judging_s: float = math.inf) -> bool:
-        """Does the lower precision of a finalist, or of the winner, earn anything, or its only pass? Where it does not, what is left is
-        screened, and judged in its place, in judging_s at most. False: nothing to do, or no time."""
+        """Do the passes of a finalist, or of the winner, earn anything that lower precision, are all that it has, or are in doubt by the
+        screens? Where one does not, what is left is screened, and judged in its place, in judging_s at most. False: nothing to do, or no
+        time."""
         is_lower = row.precision != "equal"
         if is_lower and row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
             return True

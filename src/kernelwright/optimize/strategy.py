@@ -117,16 +117,18 @@ def out_of_patience(view: View) -> str:
 
 
 def _idle_trials(view: View) -> tuple[int, float]:
-    """(trials since the last gain of STEP, the seconds that they took)."""
+    """(trials since the last gain of STEP, the seconds that they took). A row of the ladder that gains nothing is none: it is there to be
+    compared with."""
     best: dict[Precision, float] = {}
     idle, idle_s = 0, 0.0
     for row in view.rows:
         if row.screen is None or row.status in ("out_of_budget", "not_applicable"):
             continue
         speed = memory.screened_speedup(row) or 0.0
-        idle, idle_s = idle + 1, idle_s + row.screen.elapsed_s
         if speed > STEP * best.get(row.precision, 1.0):
             best[row.precision], idle, idle_s = speed, 0, 0.0
+        elif not row.ladder_row:
+            idle, idle_s = idle + 1, idle_s + row.screen.elapsed_s
     return idle, idle_s
 
 

@@ -82,7 +82,18 @@ class TimedSearch(Search):
         rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
                 for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
         return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs,
-                    self.budget.total_s)
+                    self.budget.total_s, self._outdone(rows))
+
+    def _outdone(self, rows: Sequence[Experiment]) -> frozenset[str]:
+        """See View."""
+        known, idle = {row.name: row for row in rows}, ablation.outdone(self.ledger.rows)
+        found = set[str]()
+        for name in known.keys() & idle.keys():
+            whole = known[name]
+            rest = known.get(candidate(ablation.slimmed(whole.passes, idle[name]), self.context).name)
+            if rest is not None and (memory.screened_speedup(rest) or 0.0) >= finalists.CLOSE * (memory.screened_speedup(whole) or 0.0):
+                found.add(name)
+        return frozenset(found)
 
     def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
         """(expected seconds of its screen, whether that rests on others of its kind). The compilers' caches have what won before, and what
@@ -130,9 +141,11 @@ class TimedSearch(Search):
 
     def _to_weigh(self, row: Experiment) -> list[str]:
         """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
-        already."""
+        already, and of those that are in doubt alone none where a look takes long."""
         rows = self.ledger.rows
-        seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row) if ablation.is_weighed(row, name)}
+        is_quick = self._usual_s(row.passes, self.rows())[0] <= WEIGHING_SHARE * self.budget.total_s
+        seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row)
+                if ablation.must_weigh(row, name) or (is_quick and ablation.is_doubted(rows, row, name))}
         return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
 
     def _weighing_s(self, row: Experiment) -> float:
@@ -171,8 +184,9 @@ class TimedSearch(Search):
 
     def _idle(self, row: Experiment) -> list[str]:
         """Its passes that earn nothing, where one that is weighed before the judge sees it is among them."""
-        idle = ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name))
-        return idle if any(ablation.is_weighed(row, name) for name in idle) else []
+        rows = self.ledger.rows
+        idle = ablation.superfluous(ablation.rows_of(rows, row.name))
+        return idle if any(ablation.must_weigh(row, name) or ablation.is_doubted(rows, row, name) for name in idle) else []
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""

@@ -37,6 +37,8 @@ class View:
     """Seconds that things took in earlier runs on this machine (budget.costs_of)."""
     budget_s: float = 0.0
     """Of the search."""
+    outdone: frozenset[str] = frozenset()
+    """Candidates that have a pass which earned nothing in turns, where what is left was screened to be as fast: nothing is put on them."""
 
     @property
     def allowed(self) -> tuple[Precision, ...]:
@@ -50,8 +52,8 @@ class View:
 
 def incumbent(view: View, level: Precision) -> Experiment | None:
     """The fastest candidate at exactly this precision by the screen; None where none is faster than the original."""
-    found = [(speed, row) for row in view.rows if row.precision == level and (speed := memory.screened_speedup(row)) is not None
-             and speed > 1.0 and not refused(row)]
+    own = [row for row in view.rows if row.precision == level and row.name not in view.outdone and not refused(row)]
+    found = [(speed, row) for row in own if (speed := memory.screened_speedup(row)) is not None and speed > 1.0]
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
