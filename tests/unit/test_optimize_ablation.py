@@ -11,11 +11,12 @@ import pytest
 from kernelwright.judge.options import OutOfTime
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import ablation
+from kernelwright.optimize import ablation, beside, strategy
 from kernelwright.optimize.budget import ENDING_S, Budget
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate
+from kernelwright.optimize.ruled_out import still_open
 from kernelwright.optimize.screen import GRACE_S, LEAST_GRACE_S
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.timed import is_open
@@ -72,29 +73,34 @@ def test_what_is_in_doubt_by_the_screens_is_weighed_before_the_judge_sees_it(wor
     assert (slim.origin, slim.parents) == (before.origin, before.parents), "what it has shown stays that of its own step"
 
 
-@pytest.mark.parametrize("budget_s", [200.0, 600.0])
-def test_several_passes_that_are_in_doubt_go_at_once(workload, budget_s):
-    lucky = {"fold_conv_bn": 1.08, "channels_last": 1.08, "fold_conv_bn__cuda_graph": 1.4, "channels_last__cuda_graph": 1.4,
-             "fold_conv_bn__compile_default__cuda_graph": 2.0, "fold_conv_bn__channels_last__compile_default__cuda_graph": 2.05}
-    slow = {name: 1.2 for name in LADDER if name not in ("no_grad", "compile_default")}
-    stages = Stages({"channels_last": 1.0, "fold_conv_bn": 1.0, **slow}, screens={
-        name: Screen(status="timed", speedup=seen, interval=(seen, seen), pairs=9, elapsed_s=3.0) for name, seen in lucky.items()})
+def in_turns(stages: Stages, speed):
+    """The screener of these stages, whose looks at two in turns take 2 s and say what `speed` says."""
     plain = stages.screener.screen
 
     def screen(ask):
         if ask.against is None:
             return plain(ask)
         stages.clock.now += 2.0
-        with_it, without = (stages.speed(name.split("_", 1)[1].split("__")) for name in (ask.file.stem, ask.against.stem))
+        with_it, without = (speed(file.stem.split("_", 1)[1].removesuffix("__rest").split("__")) for file in (ask.file, ask.against))
         ratio = with_it / without
-        return Screen(status="timed", speedup=ratio, interval=(ratio, ratio), pairs=9, elapsed_s=2.0)
+        return Screen(status="timed", speedup=ratio, interval=(0.999 * ratio, 1.001 * ratio), pairs=9, elapsed_s=2.0)
 
-    stages.screener.screen = screen
+    return screen
+
+
+@pytest.mark.parametrize("budget_s", [200.0, 600.0])
+def test_several_passes_that_are_in_doubt_go_before_the_judge_sees_one(workload, budget_s):
+    lucky = {"fold_conv_bn": 1.08, "channels_last": 1.08, "fold_conv_bn__cuda_graph": 1.4, "channels_last__cuda_graph": 1.4,
+             "fold_conv_bn__compile_default__cuda_graph": 2.0, "fold_conv_bn__channels_last__compile_default__cuda_graph": 2.05}
+    slow = {name: 1.2 for name in LADDER if name not in ("no_grad", "compile_default")}
+    stages = Stages({"channels_last": 1.0, "fold_conv_bn": 1.0, **slow}, screens={
+        name: Screen(status="timed", speedup=seen, interval=(seen, seen), pairs=9, elapsed_s=3.0) for name, seen in lucky.items()})
+    stages.screener.screen = in_turns(stages, stages.speed)
     outcome = run(workload, stages, budget_s=budget_s)
     every = Ledger(outcome.out_dir / "ledger.jsonl").rows
     assert set(outcome.kept) == {"no_grad", "compile_default", "cuda_graph"} and outcome.confirmed
     assert [name for name in stages.judged if "fold_conv_bn" in name or "channels_last" in name] == []
-    assert "fold_conv_bn+channels_last+compile_default+cuda_graph" in ablation.wholes_of(every, rows(outcome)["compile_default+cuda_graph"])
+    assert len(ablation.wholes_of(every, rows(outcome)["compile_default+cuda_graph"])) == 2, "one after the other"
     assert stages.judged.count("compile_default+cuda_graph") == 1
 
 
@@ -112,18 +118,83 @@ def test_screens_that_are_close_leave_it_open_what_a_pass_earns():
     assert ablation.is_doubted([*more, *direct], whole, "channels_last"), "what is known of the whole counts alone"
 
 
+    for status in ("hopeless", "wrong", "failed"):
+        refused = screened(3, "fold_conv_bn", "cuda_graph", speedup=1.2)
+        refused = refused.model_copy(update={"screen": refused.screen.model_copy(update={"status": status})})
+        assert not ablation.is_doubted([*other, refused], whole, "channels_last"), "what is left of the whole was seen to be worse"
+
+
+def looked(whole: Experiment, name: str, index: int = 30, elapsed_s: float = 0.0) -> Experiment:
+    """The row of a look that found a pass of this candidate to earn nothing."""
+    return screened(index, "no_grad", speedup=0.99, name=f"{whole.name} without {name}", elapsed_s=elapsed_s, tags={
+        "role": ablation.ABLATION, "of": whole.name, "without": name, "earned": "no"})
+
+
 def test_nothing_is_put_on_a_candidate_that_has_an_idle_pass(workload, tmp_path):
-    whole, rest = screened(1, "fold_conv_bn", "cuda_graph", speedup=2.0), screened(2, "cuda_graph", speedup=1.96)
-    idle = screened(3, "cuda_graph", speedup=0.99, name=f"{whole.name} without fold_conv_bn", tags={
-        "role": ablation.ABLATION, "of": whole.name, "without": "fold_conv_bn", "earned": "no"})
+    whole, rest = screened(1, "channels_last", "cuda_graph", speedup=2.0), screened(2, "cuda_graph", speedup=1.96)
     search = searching(workload, tmp_path, whole, rest)
     assert incumbent(search.view(), "equal").name == whole.name
-    search.ledger.append(idle)
-    assert incumbent(search.view(), "equal").name == rest.name and search.view().row(whole.name) is not None
-    for worse in (rest.model_copy(update={"verdict": verdict("SAME", 1.0)}), rest.model_copy(update={"verdict": verdict("WRONG", None)})):
-        (folder := tmp_path / worse.verdict.verdict).mkdir()
-        other = searching(workload, folder, whole, worse, idle)
-        assert incumbent(other.view(), "equal").name == whole.name, "what is left is nothing"
+    search.ledger.append(looked(whole, "channels_last"))
+    view = search.view()
+    assert incumbent(view, "equal").name == rest.name and view.row(whole.name) is not None
+    more, other = (candidate(passes, context()) for passes in (
+        ["channels_last", "cudnn_benchmark", "cuda_graph"], ["cudnn_benchmark", "cuda_graph"]))
+    assert still_open(view, [more, other]) == [other]
+    faster = {"status": "judged", "verdict": verdict("FASTER", 2.0)}
+    for name, kept, left in (("no gain", whole, {"verdict": verdict("SAME", 1.0)}), ("wrong", whole, {"verdict": verdict("WRONG", None)}),
+                             ("apart", whole.model_copy(update=faster), {"status": "judged", "verdict": verdict("FASTER", 1.6)})):
+        (folder := tmp_path / name).mkdir()
+        search = searching(workload, folder, kept, rest.model_copy(update=left), looked(whole, "channels_last"))
+        assert incumbent(search.view(), "equal").name == whole.name, "the judge says otherwise"
+
+
+def test_a_pass_that_others_need_and_a_cast_stay_to_be_built_on(workload, tmp_path):
+    for number, (name, passes, level) in enumerate((
+            ("fold_conv_bn", ("fold_conv_bn", "cuda_graph"), "equal"), ("compile_default", ("compile_default", "cuda_graph"), "equal"),
+            ("tf32", ("tf32", "cuda_graph"), "tf32"))):
+        (folder := tmp_path / str(number)).mkdir()
+        whole = screened(1, *passes, speedup=2.0)
+        search = searching(workload, folder, whole, screened(2, "cuda_graph", speedup=1.99), looked(whole, name))
+        assert incumbent(search.view(), level).name == whole.name
+
+
+def test_an_idle_pass_does_not_come_back_by_a_rescue(workload, tmp_path):
+    rest, whole = screened(1, "cuda_graph", speedup=1.96), screened(3, "channels_last", "cuda_graph", speedup=2.0)
+    others = [screened(4, name, speedup=1.2) for name in ("channels_last", "fold_conv_bn", "cudnn_benchmark")]
+    search = searching(workload, tmp_path, *others, rest, whole)
+    assert any("channels_last" in item.passes for item in strategy._rescues(search.view()))
+    search.ledger.append(looked(whole, "channels_last"))
+    found = strategy._rescues(search.view())
+    assert found and not any("channels_last" in item.passes for item in found)
+
+
+@pytest.mark.parametrize("budget_s", [200.0, 2000.0])
+def test_two_passes_that_earn_nothing_each_beside_the_other_do_not_both_go(workload, budget_s):
+    slow = {name: 1.2 for name in LADDER if name not in ("no_grad", "compile_default")}
+    stages = Stages({"channels_last": 1.0, "fold_conv_bn": 1.0, **slow})
+    real = stages.speed
+
+    def speed(passes):
+        own = {*passes} & {"fold_conv_bn", "channels_last"}
+        return real(passes) * (1.4 if own and {"compile_default", "cuda_graph"} <= {*passes} else (1.0, 1.03, 1.05)[len(own)])
+
+    stages.speed, stages.screener.screen = speed, in_turns(stages, speed)
+    outcome = run(workload, stages, budget_s=budget_s)
+    assert speed(outcome.kept) == pytest.approx(1.95 * 1.4), outcome.kept
+    assert len({*outcome.kept} & {"fold_conv_bn", "channels_last"}) == 1
+
+
+def test_what_is_in_doubt_is_looked_at_while_that_is_quick_and_the_judge_has_not_seen_it(workload, tmp_path):
+    whole = screened(9, "channels_last", "cuda_graph", speedup=2.0)
+    rest = screened(1, "cuda_graph", speedup=1.95)
+    assert searching(workload, tmp_path, rest, whole)._to_weigh(whole) == ["channels_last"]
+    seen = whole.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 2.0)})
+    assert searching(workload, tmp_path, seen)._to_weigh(seen) == [], "a finalist that waits comes first; ablation follows"
+    for number, own in enumerate(([rest.model_copy(update={"screen": rest.screen.model_copy(update={"elapsed_s": 30.0})}),
+                                   whole.model_copy(update={"screen": whole.screen.model_copy(update={"elapsed_s": 30.0})})],
+                                  [rest, whole, looked(screened(2, "fold_conv_bn", speedup=1.1), "fold_conv_bn", elapsed_s=17.0)])):
+        (folder := tmp_path / str(number)).mkdir()
+        assert searching(workload, folder, *own)._to_weigh(whole) == [], "a look takes too long, or all did"
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -440,15 +511,29 @@ def test_a_rest_that_is_wrong_shows_that_the_pass_is_needed():
 
 
 def test_the_slim_candidate_goes_before_its_whole_unless_that_is_clearly_faster():
-    def made(name: str, speedup: float, **changes: object) -> Experiment:
-        return screened(1, "cuda_graph", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup), **changes)
+    def made(name: str, speedup: float, *more: str, **changes: object) -> Experiment:
+        row = screened(1, *more, "cuda_graph", speedup=speedup, name=name, status="judged", verdict=verdict("FASTER", speedup))
+        return row.model_copy(update=changes)
 
-    whole, other = made("whole", 2.0), made("other", 1.9)
+    whole, other = made("whole", 2.0, "channels_last"), made("other", 1.9)
     slim = made("slim", 1.98, origin="ablation", parents=("whole",))
     assert [row.name for row in ablation.slim_first([whole, other, slim])] == ["slim", "whole", "other"]
     for speedup, first in ((1.85, "slim"), (1.75, "whole"), (1.5, "whole")):  # 1.85: as far apart as two judgements of one program are
         slow = made("slim", speedup, origin="ablation", parents=("whole",))
         assert ablation.slim_first([whole, other, slow])[0].name == first
+    slow = made("slim", 1.85, origin="ablation", parents=("whole",))
+    two = made("whole", 2.0, "channels_last", "cudnn_benchmark")
+    assert ablation.slim_first([two, slow])[0].name == "whole", "two that went at once: nothing was timed beside the two"
+    last = made("last", 1.7, origin="ablation", parents=("slim",))
+    more, between = made("whole", 2.0, "channels_last", "cudnn_benchmark"), made("slim", 1.85, "channels_last", origin="ablation",
+                                                                                  parents=("whole",))
+    assert [row.name for row in ablation.slim_first([more, between, last])] == ["slim", "whole", "last"], "it does not add up"
+    cast = whole.model_copy(update={"precision": "tf32"})
+    below, equal = slow.model_copy(update={"precision": "tf32"}), made("equal", 1.92)
+    assert ablation.slim_first([cast, equal, below])[0].name == "whole", "what is left would be below equal precision for nothing"
+    assert ablation.slim_first([cast, made("equal", 1.5), below])[0].name == "slim"
+    rival = made("rival", 1.95, "cudnn_benchmark")
+    assert beside.rival(ablation.slim_first([whole, rival, slow]), [whole, rival, slow]).name == "rival"
 
 
 def earlier_and_later(outcome) -> tuple[list[Experiment], Experiment]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..judge.correctness import PRECISION_ORDER
 from ..model.trial import Screen
 from ..model.verdict import Experiment
 from .confirm import OF, ROLE
@@ -24,6 +25,9 @@ CLEAR = 1.1
 APART = 1.1
 """The judge's figures of one program at two moments are seldom further apart, though their intervals are (docs/predictions.md, Judged
 twice)."""
+OPENS = frozenset({name for item in CATALOGUE.values() for name in item.partners | item.opened_by} | {
+    item.name for item in CATALOGUE.values() if item.carrier})
+"""Passes that others need: what earns nothing itself may pay with those."""
 NEVER = frozenset({"no_grad", "unwrap_compiled"})
 """Not a rewrite but a condition of the others."""
 
@@ -107,8 +111,13 @@ def _screens(rows: Iterable[Experiment]) -> dict[frozenset[str], float]:
 
 def is_doubted(rows: Iterable[Experiment], kept: Experiment, name: str) -> bool:
     """Whether the screens leave it open that a pass earns something: with it the candidate, or where that was not screened without it any
-    with some of its passes, was less than CLEAR times as fast. False where no such two were screened."""
+    with some of its passes, was less than CLEAR times as fast. False where no such two were screened, and where the screen of what is left
+    was far behind or refused it."""
+    rows = list(rows)
     found, own = _screens(rows), frozenset(kept.passes)
+    if any(row.screen is not None and row.screen.status in ("hopeless", "wrong", "failed") and {*row.passes} == own - {name}
+           and not row.tags.get(ROLE) for row in rows):
+        return False
     pairs = {some: found[some] / found[some - {name}] for some in found if name in some <= own and some - {name} in found}
     return max([pairs[own]] if own in pairs else pairs.values(), default=CLEAR) < CLEAR
 
@@ -130,15 +139,6 @@ def tried(rows: Sequence[Experiment], row: Experiment) -> dict[str, Experiment]:
     return {name: one for of in names for name, one in rows_of(rows, of).items()}
 
 
-def outdone(rows: Sequence[Experiment]) -> dict[str, set[str]]:
-    """Candidate -> its passes that earn nothing, for each that ablation found to have such."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        if is_ablation(row) and row.tags.get(EARNED) == "no":
-            found.setdefault(row.tags[OF], set()).add(row.tags[WITHOUT])
-    return found
-
-
 def superfluous(found: Mapping[str, Experiment]) -> list[str]:
     """Passes that earn nothing."""
     return [name for name, row in found.items() if row.tags.get(EARNED) == "no"]
@@ -156,12 +156,32 @@ def slimmed(passes: Sequence[str], dropped: Iterable[str]) -> list[str]:
 
 
 def slim_first(order: Sequence[Experiment]) -> list[Experiment]:
-    """The same order, but a candidate that ablation left of another stands before that, unless the judge's intervals of the two are APART:
-    timed in turns what is left was as fast, and what earns nothing is not kept."""
+    """The same order, but a candidate that ablation left of another stands before that where it may take its place."""
     found = list(order)
     for slim in sorted((row for row in order if whole_of(row) is not None), key=lambda row: len(wholes_of(order, row))):
         whole = next((row for row in found if row.name == whole_of(slim)), None)
-        if whole is not None and found.index(whole) < found.index(slim) and APART * upper_bound(slim) >= (lower_bound(whole) or 0.0):
+        if whole is not None and found.index(whole) < found.index(slim) and _may_replace(slim, whole, order):
             found.remove(slim)
             found.insert(found.index(whole), slim)
     return found
+
+
+def _may_replace(slim: Experiment, whole: Experiment, order: Sequence[Experiment]) -> bool:
+    """Whether what ablation left of a whole is kept in its place: where the judge's intervals of the two meet, and where a single pass was
+    dropped, which earned nothing in turns, and the judge's two figures are not APART (nor those of what the whole was itself left of),
+    unless a candidate of higher precision is as fast."""
+    if upper_bound(slim) >= (lower_bound(whole) or 0.0):
+        return True
+    level, known = PRECISION_ORDER.index(slim.precision), {row.name: row for row in order}
+    wholes = [known[name] for name in wholes_of(order, slim) if name in known]
+    higher = [row for row in order if PRECISION_ORDER.index(row.precision) < level]
+    return len({*whole.passes} - {*slim.passes}) == 1 and not are_apart(slim, wholes) and all(
+        upper_bound(row) < (lower_bound(slim) or 0.0) for row in higher)
+
+
+def are_apart(slim: Experiment, wholes: Iterable[Experiment]) -> bool:
+    """Whether the judge's figure of what was left is further behind that of one of these than two moments explain."""
+    def said(row: Experiment) -> float:
+        return (row.verdict.speedup if row.verdict is not None else None) or 0.0
+
+    return any(APART * said(slim) < said(whole) for whole in wholes)

@@ -39,7 +39,7 @@ def rival(order: Sequence[Experiment], rows: Sequence[Experiment], *, lower: boo
     if lower:
         cheaper = [row for row in others if levels[row.name] > levels[first.name] and _speed(row) >= LOWER_GAIN * _speed(first)]
         return max(cheaper, key=lambda row: (-levels[row.name], _speed(row)), default=None)
-    least = max(lower_bound(row) or 0.0 for row in order if row.precision == first.precision)
+    least = max(lower_bound(row) or 0.0 for row in order if row.precision == first.precision and row.name not in made_from)
     alike = [row for row in others if row.precision == first.precision and upper_bound(row) >= least]
     return max(alike, key=_speed, default=None)
 

@@ -22,11 +22,18 @@ _BAD = ("wrong", "failed", "not_applicable")
 
 
 def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
-    """Those that were not measured, can be put together and apply."""
+    """Those that were not measured, can be put together and apply, and are not put on what is outdone."""
     done = {row.name for row in view.rows if row.status != "out_of_budget"}
     idle = idle_rewrites(view)
+    outdone = outdone_passes(view)
     return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
-            and refusal(item, view.context) is None and rewrites_of(item.passes) not in idle]
+            and refusal(item, view.context) is None and rewrites_of(item.passes) not in idle
+            and not any(passes < {*item.passes} for passes in outdone)]
+
+
+def outdone_passes(view: View) -> list[frozenset[str]]:
+    """The passes of each candidate that is outdone."""
+    return [frozenset(row.passes) for row in view.rows if row.name in view.outdone]
 
 
 def usable_passes(view: View) -> list[Pass]:

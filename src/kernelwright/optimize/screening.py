@@ -449,17 +449,15 @@ class ScreenedSearch(TimedSearch):
 
     def _weigh(self, row: Experiment, limit_s: float, judging_s: float = math.inf) -> bool:
         """Do the passes of a finalist, or of the winner, earn anything that lower precision, are all that it has, or are in doubt by the
-        screens? Where one does not, what is left is screened, and judged in its place, in judging_s at most. False: nothing to do, or no
-        time."""
+        screens? Where one does not, what is left is screened, looked at in the same way, and judged in its place, in judging_s at most: two
+        that earn nothing, each beside the other, may do so together. False: nothing to do, or no time."""
         is_lower = row.precision != "equal"
         if is_lower and row.verdict is not None and self._time_beside(lower=True):  # of two lower precisions the one to keep
             return True
-        open_ = self._to_weigh(row)
-        if open_ and self._try_without(row, open_[0], limit_s, LAST_TRY_SHARE):
-            return True
         idle = self._idle(row)
         if not idle:
-            return False
+            open_ = self._to_weigh(row)
+            return bool(open_) and self._try_without(row, open_[0], limit_s, LAST_TRY_SHARE)
         item = candidate(ablation.slimmed(row.passes, idle), self.context, origin="ablation", parents=(row.name,))
         known = self.view().row(item.name)
         if item.name in self._cut_short | self.set_aside | self._unproven or not is_open(known):
@@ -469,9 +467,14 @@ class ScreenedSearch(TimedSearch):
                 return False
             self._screen_one(item)
             return True
+        rest = known.model_copy(update={"tags": {**known.tags, ablation.LEFT_OF: row.name}})
+        if ablation.whole_of(known) is None and self._to_weigh(rest):  # what the whole was tried without is not tried again
+            self.ledger.append(rest.model_copy(update={"index": self.ledger.next_index()}))
+        if self._weigh(rest, limit_s, judging_s):
+            return True
         if self.left_s() < UNSEEN_SHARE * self._judgement_s(known):
             return False
-        self._judge_one(known.model_copy(update={"tags": {**known.tags, ablation.LEFT_OF: row.name}}), judging_s)
+        self._judge_one(rest, judging_s)
         return True
 
     def _rival(self, *, lower: bool = False) -> Experiment | None:

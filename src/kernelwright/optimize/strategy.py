@@ -36,6 +36,7 @@ from .ruled_out import (
     idle_rewrites,
     is_bad,
     openers_of,
+    outdone_passes,
     rewrites_of,
     still_open,
     usable_passes,
@@ -301,7 +302,8 @@ def _rescues(view: View) -> list[Candidate]:
             continue
         refused_by_best = {frozenset(added_by(view, row)) for row in view.rows
                            if row.parents[:1] == (best.name,) and is_bad(row) and IDLE not in row.reason}
-        missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes
+        earned_nothing = {name for passes in outdone_passes(view) if len(rest := passes - {*best.passes}) == 1 for name in rest}
+        missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes and name not in earned_nothing
                           and frozenset({name}) not in refused_by_best
                           and PRECISION_ORDER.index(CATALOGUE[name].precision) <= PRECISION_ORDER.index(level)),
                          key=lambda name: (-gains[name], name))

@@ -23,7 +23,7 @@ from .budget import (
     judgements_s,
     screen_estimate_s,
 )
-from .confirm import refuted
+from .confirm import OF, refuted
 from .expected import as_screened
 from .ledger import CAUSE, ORIGINAL
 from .passes.conditions import call_ns
@@ -85,14 +85,16 @@ class TimedSearch(Search):
                     self.budget.total_s, self._outdone(rows))
 
     def _outdone(self, rows: Sequence[Experiment]) -> frozenset[str]:
-        """See View."""
-        known, idle = {row.name: row for row in rows}, ablation.outdone(self.ledger.rows)
-        found = set[str]()
-        for name in known.keys() & idle.keys():
-            whole = known[name]
-            rest = known.get(candidate(ablation.slimmed(whole.passes, idle[name]), self.context).name)
-            if rest is not None and (memory.screened_speedup(rest) or 0.0) >= finalists.CLOSE * (memory.screened_speedup(whole) or 0.0):
-                found.add(name)
+        """See View. None for a pass that others need, a cast (the rest is of another precision), or where the judge disagrees."""
+        known, found = {row.name: row for row in rows}, set[str]()
+        for one in self.ledger.rows:
+            whole = known.get(one.tags.get(OF, "")) if ablation.is_ablation(one) and one.tags.get(ablation.EARNED) == "no" else None
+            if whole is None or (name := one.tags[ablation.WITHOUT]) in ablation.OPENS or ablation.lowers(whole, name):
+                continue
+            rest = known.get(candidate(ablation.slimmed(whole.passes, [name]), self.context).name)
+            if rest is not None and (memory.screened_speedup(rest) or 0.0) >= finalists.CLOSE * (memory.screened_speedup(whole) or 0.0) \
+                    and not (rest.verdict is not None and ablation.are_apart(rest, [whole])):
+                found.add(whole.name)
         return frozenset(found)
 
     def _screen_s(self, item: Candidate, rows: Sequence[Experiment]) -> tuple[float, bool]:
@@ -141,11 +143,12 @@ class TimedSearch(Search):
 
     def _to_weigh(self, row: Experiment) -> list[str]:
         """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
-        already, and of those that are in doubt alone none where a look takes long."""
-        rows = self.ledger.rows
-        is_quick = self._usual_s(row.passes, self.rows())[0] <= WEIGHING_SHARE * self.budget.total_s
+        already. What is only in doubt may take WEIGHING_SHARE of the budget, and all looks ABLATION_SHARE."""
+        rows, look_s, total_s = self.ledger.rows, self._usual_s(row.passes, self.rows())[0], self.budget.total_s
+        looked_s = sum(one.elapsed_s for one in rows if ablation.is_ablation(one))
+        has_time = row.verdict is None and look_s <= WEIGHING_SHARE * total_s and looked_s + look_s <= ABLATION_SHARE * total_s
         seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row)
-                if ablation.must_weigh(row, name) or (is_quick and ablation.is_doubted(rows, row, name))}
+                if ablation.must_weigh(row, name) or (has_time and ablation.is_doubted(rows, row, name))}
         return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
 
     def _weighing_s(self, row: Experiment) -> float:
@@ -169,24 +172,29 @@ class TimedSearch(Search):
                                 inputs_s=self.context.facts.inputs_s if inputs else None)
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
-        faster = {row.name for row in self.best()}
+        faster, known = {row.name for row in self.best()}, {row.name: row for row in view.rows}
         judged = {row.name for row in view.rows if row.verdict is not None and row.verdict.verdict in ACCEPTABLE}
-        view = replace(view, rows=[row for row in view.rows if not self._is_needless(row, faster, judged)])
+        view = replace(view, rows=[row for row in view.rows if not self._is_needless(row, known, faster, judged)])
         return [row for row in finalists.to_judge(view, plenty=plenty) if row.name not in self._cut_short]
 
-    def _is_needless(self, row: Experiment, faster: Collection[str], judged: Collection[str]) -> bool:
+    def _is_needless(
+        self, row: Experiment, known: Mapping[str, Experiment], faster: Collection[str], judged: Collection[str]
+    ) -> bool:
         """Whether it was not judged, and seen to be no faster than what is left of it, which the judge found FASTER; where that is no
         gradients alone, or found anything else but wrong (two CPU cores: `compile_default`, 0.95x of `no_grad`, which was AMBIGUOUS, was
         judged for 15 s of a minute)."""
-        idle = self._idle(row) if row.verdict is None else []
-        rest = ablation.slimmed(row.passes, idle)
-        return bool(idle) and candidate(rest, self.context).name in (judged if ablation.NEVER.issuperset(rest) else faster)
+        left: Experiment | None = row
+        while left is not None and left.verdict is None and (idle := self._idle(left)):
+            rest = candidate(ablation.slimmed(left.passes, idle), self.context)
+            if rest.name in (judged if ablation.NEVER.issuperset(rest.passes) else faster):
+                return True
+            left = known.get(rest.name)
+        return False
 
     def _idle(self, row: Experiment) -> list[str]:
-        """Its passes that earn nothing, where one that is weighed before the judge sees it is among them."""
-        rows = self.ledger.rows
-        idle = ablation.superfluous(ablation.rows_of(rows, row.name))
-        return idle if any(ablation.must_weigh(row, name) or ablation.is_doubted(rows, row, name) for name in idle) else []
+        """Its passes that earn nothing, where the judge has not seen it, or one that is weighed before that is among them."""
+        idle = ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name))
+        return idle if row.verdict is None or any(ablation.must_weigh(row, name) for name in idle) else []
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""

@@ -38,7 +38,8 @@ class View:
     budget_s: float = 0.0
     """Of the search."""
     outdone: frozenset[str] = frozenset()
-    """Candidates that have a pass which earned nothing in turns, where what is left was screened to be as fast: nothing is put on them."""
+    """Candidates that have a pass which earned nothing in turns, where what is left was screened to be as fast: nothing is put on them, nor
+    is that pass put on what is left."""
 
     @property
     def allowed(self) -> tuple[Precision, ...]:
