@@ -12,7 +12,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.errors import BadInput, WorkloadFailed
 from kernelwright.model.trial import Screen
 from kernelwright.optimize.budget import ENDING_S, RESERVE_MARGIN, SCREENED_MARGIN, START_S, confirmation_reserve_s, reference_start_s
-from kernelwright.optimize.confirm import USUAL, Effort, longer_timing_s
+from kernelwright.optimize.confirm import USUAL, Effort, last_hope, longer_timing_s
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER
@@ -443,6 +443,16 @@ def test_the_reserve_of_what_was_screened_has_the_start_of_the_originals_process
 def test_a_longer_confirmation_has_the_time_that_its_end_leaves():
     assert longer_timing_s(8.0, 40.0) == 30.0 and longer_timing_s(8.0, 9.0) is None
     assert longer_timing_s(8.0, 30.0) == 30.0 - 2 * ENDING_S - 1.25 * 8.0 + 6.0
+
+
+def test_the_first_judgement_of_a_run_has_the_start_of_the_original_in_its_seconds():
+    """An LSTM on two CPU cores: `no_grad` was AMBIGUOUS after 10 s, and 26 s passed unused, since the start was counted twice."""
+    noisy = judged_row(1, "no_grad").model_copy(update={"elapsed_s": 10.4, "verdict": verdict("AMBIGUOUS", 1.03)})
+    hope = last_hope([noisy], [noisy], 26.0)
+    assert hope is not None and hope.longer and hope.effort.timing_s == longer_timing_s(10.4, 26.0) > 12.0
+    later = judged_row(2, "cudnn_benchmark").model_copy(update={"elapsed_s": 8.0, "verdict": verdict("AMBIGUOUS", 1.04)})
+    first = noisy.model_copy(update={"elapsed_s": 20.0, "verdict": verdict("SAME", 1.0)})
+    assert last_hope([first, later], [first, later], 26.0) is None, "that of a later one has not"
 
 
 def test_the_reserve_covers_a_fresh_process_of_the_original(workload):

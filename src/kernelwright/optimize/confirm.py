@@ -137,7 +137,8 @@ def last_hope(candidates: Iterable[Experiment], rows: Sequence[Experiment], left
     if not hopeful:
         return None
     row = max(hopeful, key=lambda item: item[:2])[2]
-    seconds = longer_timing_s(row.elapsed_s + reference_start_s(candidates), left_s)
+    is_first = row.index == min(one.index for one in candidates if one.status == "judged")  # its seconds hold the original's start
+    seconds = longer_timing_s(row.elapsed_s + (0.0 if is_first else reference_start_s(candidates)), left_s)
     made = confirmations_made(rows)
     return None if seconds is None else Attempt(row, Effort(ALPHA / 2**made, seconds), longer=True)
 
