@@ -439,9 +439,13 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
                       for number, name in ((16, "compile_default"), (19, "keep_heap")))
     again = verdicts(20, "lstm_sequence_encoder", "keep_heap")[-1].speedup
     lstm = rows_of("cpu-xeon", "equal", 60.0)["lstm_sequence_encoder"]
-    assert lstm["kept"] == lstm["rung"] == "no_grad"
+    assert lstm["kept"] == "nothing" and lstm["rung"].startswith("no_grad")
+    before = verdicts(31, "lstm_sequence_encoder", "no_grad")[-1].speedup
+    one, other = verdicts(33, "lstm_sequence_encoder", "no_grad")
     assert "the LSTM's {}, and by its confirmation {}, which is none; on the Xeon its `keep_heap` {}, by its confirmation {}, and " \
-        "another time {:.2f}x; and `no_grad` alone is kept above, {:.2f}x.".format(*compiled, *heap, again, lstm["speedup"]) in said()
+        "another time {:.2f}x; and `no_grad` alone, kept with {:.2f}x that day, was {:.2f}x [{:.2f}, {:.2f}] in the row above, {} " \
+        "[{:.2f}, {:.2f}] by its confirmation".format(
+            *compiled, *heap, again, before, one.speedup, *one.interval, other.verdict, *other.interval) in said()
     below = {row["workload"]: row for row in results.recorded("cpu") if row["over"] < 0.995}
     assert set(below) == {"conv_block", "gpt2"} and "(undecided)" in below["gpt2"]["rung"]
     assert all(row["rung"].startswith("compile_max_autotune_no_cudagraphs") for row in below.values())
@@ -454,7 +458,8 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert heaps == [set(), {"conv_block", "sdpa_attention"}]
     assert "two rows of the EPYC kept (the convolutions and attention), gave them nothing" in said()
     for number, words in ((26, "on the next day to {:.2f}x (six faster, four of them confirmed)"),
-                          (31, "as above, to {:.2f}x (six faster, three of them confirmed)")):
+                          (31, "that evening to {:.2f}x (six faster, three of them confirmed)"),
+                          (32, "x again (six faster, three of them confirmed)")):  # of two judgements of one the smaller counts there
         found = {name: [row for row in Ledger(file / "ledger.jsonl").rows if row.verdict and row.verdict.verdict == "FASTER"]
                  for name, file in runs(number).items()}
         faster = [each[-1] for each in found.values() if each]
@@ -462,13 +467,18 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
         assert sum(map(is_confirmation, faster)) == (4 if number == 26 else 3)
         assert words.format(pages.geometric_mean([1.0, *(row.verdict.speedup for row in faster)])) in said()
     shown = rows_of("cpu-xeon", "equal", 60.0)
-    assert [name for name, row in shown.items() if row["kept"] == "nothing"] == ["sdpa_attention"]
-    assert f"to {pages.geometric_mean(row['speedup'] for row in shown.values()):.2f}x (six faster, three" in said()
+    assert [name for name, row in shown.items() if row["kept"] == "nothing"] == ["lstm_sequence_encoder"]
+    assert f"as above, to {pages.geometric_mean(row['speedup'] for row in shown.values()):.2f}x again" in said()
+    below = {name: f"{row['over']:.2f}x" for name, row in shown.items() if row["over"] < 0.995}
+    assert below.keys() == {"gpt2", "lstm_sequence_encoder"}
+    assert "On the Xeon GPT-2 is ({gpt2}), and the LSTM ({lstm_sequence_encoder}).".format(**below) in said()
+    morning, evening = (min(datetime.fromisoformat(states.load(file).started_utc) for file in runs(number).values()) for number in (31, 32))
+    assert 2.5 < (evening - morning).total_seconds() / 3600 < 3.5
     tried, = (row for row in Ledger(runs(31)["sdpa_attention"] / "ledger.jsonl").rows if row.verdict and row.name == "compile_default")
     assert f"screened at {tried.screen.speedup:.2f}x, and judged {tried.verdict.verdict} [{tried.verdict.interval[0]:.2f}, " \
         f"{tried.verdict.interval[1]:.2f}]." in said()
     before, = (row for row in Ledger(runs(26)["sdpa_attention"] / "ledger.jsonl").rows if row.kept and is_confirmation(row))
-    assert f"where the one before had {before.verdict.speedup:.2f}x" in said()
+    assert f"where the one before that had {before.verdict.speedup:.2f}x" in said()
     last = [next(row for row in reversed(Ledger(file / "ledger.jsonl").rows) if row.verdict and row.verdict.verdict == "FASTER")
             for file in runs(23).values()]
     assert (len(last), sum(map(is_confirmation, last))) == (7, 6) and "x (all seven faster, six of them confirmed)" in said()
