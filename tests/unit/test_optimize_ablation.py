@@ -101,6 +101,7 @@ def test_several_passes_that_are_in_doubt_go_before_the_judge_sees_one(workload,
     assert set(outcome.kept) == {"no_grad", "compile_default", "cuda_graph"} and outcome.confirmed
     assert [name for name in stages.judged if "fold_conv_bn" in name or "channels_last" in name] == []
     assert len(ablation.wholes_of(every, rows(outcome)["compile_default+cuda_graph"])) == 2, "one after the other"
+    assert "not judged (the budget had no room" not in (outcome.out_dir / "report.md").read_text(), "each was looked at closer"
     assert stages.judged.count("compile_default+cuda_graph") == 1
 
 
@@ -148,7 +149,28 @@ def test_nothing_is_put_on_a_candidate_that_has_an_idle_pass(workload, tmp_path)
         assert incumbent(search.view(), "equal").name == whole.name, "the judge says otherwise"
 
 
+def test_what_is_outdone_rules_out_nothing_of_another_precision_or_compiled_otherwise(workload, tmp_path):
+    whole, rest = (screened(at, *passes, speedup=speedup) for at, passes, speedup in (
+        (1, ("channels_last", "compile_default"), 2.0), (2, ("compile_default",), 1.96)))
+    search = searching(workload, tmp_path, whole, rest, looked(whole, "channels_last"), precision="bf16")
+    others = [candidate(["channels_last", *passes], context()) for passes in (
+        ["bf16", "compile_default"], ["compile_default", "cuda_graph"], ["compile_default", "cudnn_benchmark"])]
+    assert search.view().outdone == {whole.name} and still_open(search.view(), others) == others[:2]
+
+
+def test_the_whole_is_judged_where_the_screen_of_what_is_left_is_far_behind(workload, tmp_path):
+    """A look in turns said 0.99x, the two screens 2.0x and 1.6x."""
+    whole, rest = screened(1, "channels_last", "cuda_graph", speedup=2.0), screened(2, "cuda_graph", speedup=1.6)
+    search = searching(workload, tmp_path, whole, looked(whole, "channels_last"))
+    assert search._idle(whole) == ["channels_last"], "not screened yet"
+    search.ledger.append(rest)
+    assert search._idle(whole) == []
+    search.ledger.append(rest.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 1.6)}))
+    assert whole.name in [row.name for row in search._queue(search.view())]
+
+
 def test_a_pass_that_others_need_and_a_cast_stay_to_be_built_on(workload, tmp_path):
+    assert {"remove_syncs", "resident_constants"} <= ablation.OPENS, "a graph may need them together"
     for number, (name, passes, level) in enumerate((
             ("fold_conv_bn", ("fold_conv_bn", "cuda_graph"), "equal"), ("compile_default", ("compile_default", "cuda_graph"), "equal"),
             ("tf32", ("tf32", "cuda_graph"), "tf32"))):
@@ -190,11 +212,15 @@ def test_what_is_in_doubt_is_looked_at_while_that_is_quick_and_the_judge_has_not
     assert searching(workload, tmp_path, rest, whole)._to_weigh(whole) == ["channels_last"]
     seen = whole.model_copy(update={"status": "judged", "verdict": verdict("FASTER", 2.0)})
     assert searching(workload, tmp_path, seen)._to_weigh(seen) == [], "a finalist that waits comes first; ablation follows"
-    for number, own in enumerate(([rest.model_copy(update={"screen": rest.screen.model_copy(update={"elapsed_s": 30.0})}),
-                                   whole.model_copy(update={"screen": whole.screen.model_copy(update={"elapsed_s": 30.0})})],
-                                  [rest, whole, looked(screened(2, "fold_conv_bn", speedup=1.1), "fold_conv_bn", elapsed_s=17.0)])):
-        (folder := tmp_path / str(number)).mkdir()
-        assert searching(workload, folder, *own)._to_weigh(whole) == [], "a look takes too long, or all did"
+    (folder := tmp_path / "slow").mkdir()
+    slow = [row.model_copy(update={"screen": row.screen.model_copy(update={"elapsed_s": 30.0})}) for row in (rest, whole)]
+    assert searching(workload, folder, *slow)._to_weigh(whole) == [], "a look takes too long"
+    (folder := tmp_path / "resumed").mkdir()
+    earlier = looked(screened(2, "fold_conv_bn", speedup=1.1), "fold_conv_bn", elapsed_s=90.0)
+    search = searching(workload, folder, rest, whole, earlier)
+    assert search._to_weigh(whole) == ["channels_last"], "another run's looks took none of this one's time"
+    search._looked_s = 17.0
+    assert search._to_weigh(whole) == [], "all looks together took too long"
 
 
 @pytest.mark.parametrize("seen", [True, False])

@@ -21,6 +21,7 @@ from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
 from kernelwright.model.verdict import Comparison, ConditionTiming, Experiment, Verdict
 from kernelwright.model.workload import WorkloadRef
 from kernelwright.optimize import ablation, claims, pictures, remains, summary
+from kernelwright.optimize.ablation import LEFT_OF
 from kernelwright.optimize.ending import Ending, Kept, not_decided
 from kernelwright.optimize.hypothesis import beyond_prediction
 from kernelwright.optimize.passes import CATALOGUE
@@ -127,6 +128,16 @@ def test_gains_of_precision_and_of_equal_passes_stand_on_lines_of_their_own(tmp_
     assert lines["bf16"]["more"] == "2.40x" and lines["bf16"]["over"] == "the same" and lines["tf32"]["name"] == "none faster"
     words = claims.sentences(end)
     assert "At equal precision: fold_conv_bn+compile_max_autotune, 2.00x" in words[1] and "(bf16) gave 2.40x" in words[1]
+
+
+def test_a_precisions_line_names_what_is_kept_though_ablation_left_something_of_it(tmp_path):
+    """What is left is behind a candidate of higher precision, and does not take the whole's place."""
+    kept = row("channels_last+tf32", verdict(speedup=2.0), precision="tf32")
+    slim = row("tf32", verdict(speedup=1.85), precision="tf32").model_copy(update={"tags": {LEFT_OF: kept.name}})
+    end = ending(tmp_path, [row("fold_conv_bn", verdict(speedup=1.9)), kept, slim], kept, precision="tf32")
+    assert [line["name"] for line in claims.by_precision(end)] == ["fold_conv_bn", kept.name]
+    alone = ending(tmp_path, [row("fold_conv_bn", verdict(speedup=1.2)), kept, slim], slim, precision="tf32")
+    assert [line["name"] for line in claims.by_precision(alone)] == ["fold_conv_bn", slim.name]
 
 
 def test_a_precision_is_not_given_what_equal_passes_gave_that_nobody_judged(tmp_path):

@@ -453,6 +453,9 @@ def test_the_first_judgement_of_a_run_has_the_start_of_the_original_in_its_secon
     later = judged_row(2, "cudnn_benchmark").model_copy(update={"elapsed_s": 8.0, "verdict": verdict("AMBIGUOUS", 1.04)})
     first = noisy.model_copy(update={"elapsed_s": 20.0, "verdict": verdict("SAME", 1.0)})
     assert last_hope([first, later], [first, later], 26.0) is None, "that of a later one has not"
+    failed = first.model_copy(update={"status": "failed", "verdict": None, "elapsed_s": 20.0})
+    cut = first.model_copy(update={"status": "screened", "verdict": None, "reason": "not judged: the time was up"})
+    assert all(last_hope([sent, first, later], [sent, first, later], 26.0) is None for sent in (failed, cut)), "whatever came of the first"
 
 
 def test_the_reserve_covers_a_fresh_process_of_the_original(workload):

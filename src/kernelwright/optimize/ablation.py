@@ -26,8 +26,8 @@ APART = 1.1
 """The judge's figures of one program at two moments are seldom further apart, though their intervals are (docs/predictions.md, Judged
 twice)."""
 OPENS = frozenset({name for item in CATALOGUE.values() for name in item.partners | item.opened_by} | {
-    item.name for item in CATALOGUE.values() if item.carrier})
-"""Passes that others need: what earns nothing itself may pay with those."""
+    item.name for item in CATALOGUE.values() if item.carrier or item.frees_capture})
+"""Passes that others, or the capture of a graph, need: what earns nothing itself may pay with those."""
 NEVER = frozenset({"no_grad", "unwrap_compiled"})
 """Not a rewrite but a condition of the others."""
 

@@ -16,7 +16,7 @@ from .confirm import counted, refuted, verdicts
 from .ending import NA, Ending, Kept, factor, gain, gain_of, own_passes, speedup_of
 from .memory import screened_speedup
 from .passes import CATALOGUE
-from .plan import CASTS, LADDER, best
+from .plan import CASTS, LADDER, ranked
 
 NOTABLE_DRIFT = 1.25
 """A row's medians are explained when their ratio is further than this factor from the estimate over pairs."""
@@ -181,7 +181,8 @@ def by_precision(end: Ending) -> list[dict[str, str]]:
     else over the original."""
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(end.state.precision) + 1]
     rows = counted(end.rows, end.confirmations)
-    tops = {level: next(iter(beside.preferred(ablation.slim_first(best(rows, (level,))), end.history)), None) for level in allowed}
+    order = beside.preferred(ablation.slim_first(ranked(rows)), end.history)
+    tops = {level: next((row for row in order if row.precision == level), None) for level in allowed}
     ahead = _ahead_by_its_screen(rows) if tops["equal"] is None else None
     none = f"none judged faster ({ahead.name} {screened_speedup(ahead):.2f}x by its screen)" if ahead is not None else NONE
     return [{**_precision_row(end, level, row), "more": _by_precision_alone(row, tops["equal"], ahead) if level != "equal" else NA,

@@ -22,6 +22,7 @@ from ..judge.options import USUAL_TIMING_S
 from ..judge.statistics import ALPHA, PROCESS_DIFFERENCE
 from ..model.verdict import Experiment, Verdict
 from .budget import ENDING_S, RESERVE_MARGIN, reference_start_s
+from .ledger import NOT_JUDGED
 
 CONFIRMATION, AUDIT = "confirmation", "audit"
 """Roles of judgements of optimized.py. AUDIT is the tag of a confirmation too that was made with every audit."""
@@ -137,10 +138,16 @@ def last_hope(candidates: Iterable[Experiment], rows: Sequence[Experiment], left
     if not hopeful:
         return None
     row = max(hopeful, key=lambda item: item[:2])[2]
-    is_first = row.index == min(one.index for one in candidates if one.status == "judged")  # its seconds hold the original's start
+    is_first = not any(was_sent(one) and one.index < row.index for one in candidates)  # then its seconds hold the original's start
     seconds = longer_timing_s(row.elapsed_s + (0.0 if is_first else reference_start_s(candidates)), left_s)
     made = confirmations_made(rows)
     return None if seconds is None else Attempt(row, Effort(ALPHA / 2**made, seconds), longer=True)
+
+
+def was_sent(row: Experiment) -> bool:
+    """Whether a candidate was given to the judge, whatever came of it."""
+    failed = row.status == "failed" and (row.screen is None or row.screen.status == "timed")
+    return row.verdict is not None or failed or row.reason.startswith(NOT_JUDGED)
 
 
 def longer_timing_s(first_s: float, left_s: float) -> float | None:

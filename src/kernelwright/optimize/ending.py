@@ -11,7 +11,7 @@ from ..model.profile import ClockReading, Profile
 from ..model.trial import Hypothesis
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import WorkloadRef
-from .ablation import whole_of
+from .ablation import wholes_of
 from .confirm import ROLE
 from .ledger import NOT_BEGUN, NOT_JUDGED
 from .state import State
@@ -132,7 +132,7 @@ def gain_of(row: Experiment | None) -> str:
 def unjudged(end: Ending) -> list[Experiment]:
     """Candidates that the screen found faster than what was kept, or than the original, and that nobody judged, the fastest first; none
     that were no faster, timed in turns, than what is left of them."""
-    told = {whole_of(row) for row in end.rows if row.verdict is not None}
+    told = {name for row in end.rows if row.verdict is not None for name in wholes_of(end.rows, row)}
     kept = end.kept.row if end.kept is not None else None
     known = (kept.screen.speedup if kept.screen is not None else None) or speedup_of(kept) if kept is not None else 1.0
     found = [(row.screen.speedup, row) for row in end.rows if row.status == "screened" and row.verdict is None and row.name not in told

@@ -25,15 +25,16 @@ def still_open(view: View, items: Iterable[Candidate]) -> list[Candidate]:
     """Those that were not measured, can be put together and apply, and are not put on what is outdone."""
     done = {row.name for row in view.rows if row.status != "out_of_budget"}
     idle = idle_rewrites(view)
-    outdone = outdone_passes(view)
     return [item for item in items if item.name not in done and item.precision in view.allowed and compatible(item.passes)
             and refusal(item, view.context) is None and rewrites_of(item.passes) not in idle
-            and not any(passes < {*item.passes} for passes in outdone)]
+            and not any(passes < {*item.passes} for passes in outdone_passes(view, item.passes, item.precision))]
 
 
-def outdone_passes(view: View) -> list[frozenset[str]]:
-    """The passes of each candidate that is outdone."""
-    return [frozenset(row.passes) for row in view.rows if row.name in view.outdone]
+def outdone_passes(view: View, passes: Sequence[str], level: Precision) -> list[frozenset[str]]:
+    """The passes of each candidate that is outdone, at this precision and under the same compile mode, in a CUDA graph or not as here."""
+    runs = (level, carrier_of(passes), is_graphed(passes))
+    return [frozenset(row.passes) for row in view.rows
+            if row.name in view.outdone and (row.precision, carrier_of(row.passes), is_graphed(row.passes)) == runs]
 
 
 def usable_passes(view: View) -> list[Pass]:

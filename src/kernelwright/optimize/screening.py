@@ -441,6 +441,7 @@ class ScreenedSearch(TimedSearch):
                 against=self.write(row), against_name=rest.name))
             row = row.model_copy(update={"screen": screen, "reason": screen.reason, "elapsed_s": screen.elapsed_s,
                                          "tags": {**row.tags, ablation.EARNED: ablation.earned(screen, lowers=lowers)}})
+            self._looked_s += screen.elapsed_s
             if screen.status == "out_of_budget":
                 self._not_without.add((winner.name, name))
             self.say(line_of(row))

@@ -302,7 +302,8 @@ def _rescues(view: View) -> list[Candidate]:
             continue
         refused_by_best = {frozenset(added_by(view, row)) for row in view.rows
                            if row.parents[:1] == (best.name,) and is_bad(row) and IDLE not in row.reason}
-        earned_nothing = {name for passes in outdone_passes(view) if len(rest := passes - {*best.passes}) == 1 for name in rest}
+        lacking = [passes - {*best.passes} for passes in outdone_passes(view, best.passes, level)]
+        earned_nothing = {name for names in lacking if len(names) == 1 for name in names}
         missing = sorted((name for name in gains if name in CATALOGUE and name not in best.passes and name not in earned_nothing
                           and frozenset({name}) not in refused_by_best
                           and PRECISION_ORDER.index(CATALOGUE[name].precision) <= PRECISION_ORDER.index(level)),

@@ -65,6 +65,8 @@ class TimedSearch(Search):
     """(winner, pass) whose ablation found no time: not again in this run."""
     _cut_short: set[str] = field(default_factory=set, init=False)
     """Candidates whose judgement the budget or the original ended: not again in this run."""
+    _looked_s: float = field(default=0.0, init=False)
+    """What this run's looks without a pass took."""
     _unproven: set[str] = field(default_factory=set, init=False)
     """The same before their screen: a former winner is screened first then, what ablation left is not judged again."""
 
@@ -145,8 +147,7 @@ class TimedSearch(Search):
         """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
         already. What is only in doubt may take WEIGHING_SHARE of the budget, and all looks ABLATION_SHARE."""
         rows, look_s, total_s = self.ledger.rows, self._usual_s(row.passes, self.rows())[0], self.budget.total_s
-        looked_s = sum(one.elapsed_s for one in rows if ablation.is_ablation(one))
-        has_time = row.verdict is None and look_s <= WEIGHING_SHARE * total_s and looked_s + look_s <= ABLATION_SHARE * total_s
+        has_time = row.verdict is None and look_s <= WEIGHING_SHARE * total_s and self._looked_s + look_s <= ABLATION_SHARE * total_s
         seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row)
                 if ablation.must_weigh(row, name) or (has_time and ablation.is_doubted(rows, row, name))}
         return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
@@ -192,9 +193,12 @@ class TimedSearch(Search):
         return False
 
     def _idle(self, row: Experiment) -> list[str]:
-        """Its passes that earn nothing, where the judge has not seen it, or one that is weighed before that is among them."""
+        """Its passes that earn nothing: of what the judge has seen only where one is among them that is always weighed before that, else
+        none that by the screens of the two earns something after all."""
         idle = ablation.superfluous(ablation.rows_of(self.ledger.rows, row.name))
-        return idle if row.verdict is None or any(ablation.must_weigh(row, name) for name in idle) else []
+        if row.verdict is not None:
+            return idle if any(ablation.must_weigh(row, name) for name in idle) else []
+        return [name for name in idle if ablation.must_weigh(row, name) or not ablation.is_clear(self.ledger.rows, row, name)]
 
     def _judgeable(self) -> Experiment | None:
         """The next finalist, where the time left has room for its judgement; with plenty of time also one that changes little."""
