@@ -288,9 +288,9 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
         *(row["before_us"] / 1e3 for row in lstm), kept_ms[0], kept_ms[-1]) in said()
     days = {(name, level): row["day"] for level in ("equal", "tf32", "bf16") for name, row in rows_of("h200", level, 120.0).items()}
     assert len(days) == 21 and set(days.values()) == {"2026-11-29"}
-    assert "The 21 searches of the examples at 120 s were made in the evening of 29 November: first ten, the seven at equal precision, " \
-        "the depthwise example's at tf32, those of the convolutions and the embedding example at bf16; then, with later code, the eleven " \
-        "others." in said()
+    assert "The 21 searches of the examples at 120 s were made on 29 November: in the afternoon ten, the seven at equal precision, " \
+        "the depthwise example's at tf32, those of the convolutions and the embedding example at bf16; in the evening, with later code, " \
+        "the eleven others." in said()
     first = {(name, "equal") for name, level in days if level == "equal"} | {
         ("depthwise_separable_conv", "tf32"), ("conv_block", "bf16"), ("embedding_projection", "bf16")}
     for name, level in days:
