@@ -400,6 +400,26 @@ def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_pat
     assert all(f"({', '.join(names)} earned nothing)" in pages.table(shown) for names in idle.values())
 
 
+def test_what_is_said_of_passes_in_doubt_and_of_trials_that_end_a_search_is_what_was_seen(tmp_path):
+    unpack(LEDGERS, tmp_path)
+    said_of = " ".join((ROOT / "docs" / "search.md").read_text().split())
+
+    def screens(run: str) -> dict[str, float]:
+        rows = Ledger(tmp_path / "ledgers" / run / "ledger.jsonl").rows
+        return {row.name: row.screen.speedup for row in rows if row.screen is not None and row.screen.speedup is not None}
+
+    seen, whole = screens("h200zx_mlp_activations_bf16-120s"), "bf16+freeze_weights+compile_default+cuda_graph"
+    words = "`freeze_weights`, {:.2f}x with it and {:.2f}x without by the screens, {:.2f}x in turns"
+    assert words.format(seen[whole], seen["bf16+compile_default+cuda_graph"], seen[f"{whole} without freeze_weights"]) in said_of
+    later, before = screens("h200zx_mlp_activations_tf32-120s"), screens("h200zt_mlp_activations_tf32-120s")
+    assert not any("scaled_fp16" in name for name in later)
+    assert f"`scaled_fp16`, {before['scaled_fp16+tf32+cuda_graph'] / before['tf32+cuda_graph']:.2f}x, was never tried" in said_of
+    rows = Ledger(tmp_path / "ledgers" / "h200zx_mlp_activations_tf32-120s" / "ledger.jsonl").rows
+    tried = [row for row in rows if row.screen is not None and row.screen.status in ("timed", "hopeless") and "role" not in row.tags
+             and row.verdict is None]
+    assert sum(row.ladder_row for row in tried[3:15]) == 5 and "five of them were among the twelve" in said_of
+
+
 def test_the_times_of_a_row_are_of_the_judgement_that_counts():
     apart = [row for name in ("h200", "kernelbench-h200") for row in results.recorded(name) if row.get("apart")]
     assert len(apart) >= 2 and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)
