@@ -388,6 +388,8 @@ def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_pat
     idle = {(row["workload"], row["asked"]): row["idle"] for row in shown if row["idle"]}
     assert len(shown) == 21 and len(idle) == 8 and "Eight of these 21 keep a pass that earned nothing" in said()
     unpack(LEDGERS, tmp_path)
+    last = {(name, level) for name, level in idle if (tmp_path / "ledgers" / f"h200zx_{name}_{level}-120s").is_dir()}
+    assert len(last) == 4 and "four of them are among the eight" in said()
     rows = Ledger(tmp_path / "ledgers" / "h200zw_mlp_activations_equal-120s" / "ledger.jsonl").rows
     kept = next(row for row in reversed(rows) if row.kept and is_confirmation(row))
     assert "the MLP at equal precision once more, without a ladder, came to {:.2f}x [{:.2f}, {:.2f}] without `freeze_weights`".format(
