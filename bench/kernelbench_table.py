@@ -22,10 +22,10 @@ import optimize_rows as rows
 PROBLEMS = {
     1: (1, 6, 7, 12, 40, 50, 62, 86, 88, 95),
     2: (1, 12, 37, 39, 76),
-    3: (3, 5, 20, 43, 44),
+    3: (3, 4, 5, 43, 44),
 }
 """Level -> numbers. Products (square, with a large and a small shared side, by a diagonal), a norm, an activation, convolutions, a loss;
-fused chains of convolution or product; whole networks: an MLP, AlexNet, MobileNetV2, attention, a GPT block. Those whose inputs and
+fused chains of convolution or product; whole networks: an MLP, LeNet-5, AlexNet, attention, a GPT block. Those whose inputs and
 weights hold at most 1 GiB: each process of a judgement draws or takes over all of them for every round."""
 
 

@@ -104,10 +104,12 @@ def is_ladder_incomplete(row: dict[str, Any]) -> bool:
 
 def _has_unseen_modes(row: dict[str, Any]) -> bool:
     """Whether a compile mode that was looked at with the level's own cast (it is named as the level) was not with the cast of the best row
-    (none, where that is of full precision): it may be better. So it was when some of the rows were recorded."""
-    casts = CASTS & set(row["rung"].split(" ")[0].split("+"))
+    (none, where that is of full precision), or not with that of what was kept: it may be better. So it was when some of the rows were
+    recorded."""
+    best, kept = (CASTS & set(row[key].split(" ")[0].split("+")) for key in ("rung", "kept"))
     seen = {frozenset(name.split("+")) for name, gain in row.get("ladder", {}).items() if gain != "n/a"}
-    return any({mode, row["precision"]} in seen and {mode, *casts} not in seen for mode in COMPILE_MODES)
+    return any({mode, row["precision"]} in seen and {mode, *casts} not in seen
+               for mode in COMPILE_MODES for casts in ([best, kept] if kept else [best]))
 
 
 def _kept(row: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ from kernelwright.optimize.generate import render_source, write_source  # noqa: 
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.memory import screened_speedup  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE, Context  # noqa: E402
-from kernelwright.optimize.plan import LADDER, Candidate, candidate, ranked, refusal  # noqa: E402
+from kernelwright.optimize.plan import CASTS, LADDER, Candidate, candidate, ranked, refusal  # noqa: E402
 from kernelwright.optimize.screen import Ask, Screener, Unusable  # noqa: E402
 from kernelwright.optimize.stages import RealStages  # noqa: E402
 from kernelwright.pipeline.profile import ProfileRun  # noqa: E402
@@ -195,7 +195,8 @@ class Bench:
         report = json.loads((outcome.out_dir / "report.json").read_text())
         ledger = Ledger(outcome.out_dir / "ledger.jsonl").rows
         rows = {row.name: row for row in ledger if not row.tags.get("role")} | looked_at
-        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at, ladder=ladder)
+        casts = tuple(one for one in outcome.kept if one in CASTS) if level == asked else ()
+        rung_rows, missing, lower = self._ladder(workload, level, outcome.out_dir, rows, looked_at, of_kept=casts, ladder=ladder)
         kept, name = self._kept(workload, asked, level, outcome, ledger)
         rung = best_ladder_row(rung_rows, level)
         found, interval = kept.least if kept is not None else (None, None)
@@ -278,12 +279,13 @@ class Bench:
         return None
 
     def _ladder(self, workload: WorkloadRef, level: Precision, folder: Path, known: dict[str, Experiment],
-                looked_at: dict[str, Experiment], *, ladder: bool = True) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
+                looked_at: dict[str, Experiment], *, of_kept: tuple[str, ...] = (), ladder: bool = True,
+                ) -> tuple[list[Experiment], list[str], dict[str, Precision]]:
         """(all rows; why some of the level's ladder could not be judged; those that err as a lower precision does, and as which). Those
-        that the run neither judged nor screened are screened here: with the level's own cast, and, where the best row has another or none,
-        with that. Judged is the best by what is known, until that one is a judged one, and what could not be screened, while --limit-s has
-        room for it. A row that errs more than its flag says is what torch gives for that flag all the same, and is timed as one of the
-        lower precision."""
+        that the run neither judged nor screened are screened here: with the level's own cast, with the casts of what was kept (of_kept),
+        and, where the best row has another or none, with that. Judged is the best by what is known, until that one is a judged one, and
+        what could not be screened, while --limit-s has room for it. A row that errs more than its flag says is what torch gives for that
+        flag all the same, and is timed as one of the lower precision."""
         baseline = folder / "baseline"
         result = ProbeResult.model_validate_json((baseline / "raw" / "result.json").read_bytes())
         assert result.facts is not None and result.environment is not None
@@ -292,7 +294,7 @@ class Bench:
         lower: dict[str, Precision] = {}
         queue: list[Candidate] = []
         tried: list[tuple[str, ...]] = []
-        casts = LEVEL_CASTS[level]
+        casts, is_usable = LEVEL_CASTS[level], True
         while casts not in tried:
             tried.append(casts)
             unseen = [item for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
@@ -303,7 +305,8 @@ class Bench:
             queue += [item for item in unseen if item.name not in {*late, *seen}]
             known |= seen
             looked_at |= seen
-            casts = _casts_of_best(known, level) if is_usable else casts  # else all is left to the judge
+            if is_usable:  # else all is left to the judge
+                casts = of_kept if of_kept and of_kept not in tried else _casts_of_best(known, level)
         needed_s = 0.0  # the first is what the reserve is for
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while waiting := self._only_screened(known, level, context, missing) or queue:

@@ -151,11 +151,33 @@ def _conditions() -> list[str]:
                 both = [one for one in found if one.get(condition) and one[condition]["speedup"]]
                 cells += [f"{len(both)} of {len(found)}",
                           *(_mean_and_least([one[key]["speedup"] for one in both]) for key in ("warm", condition))]
-            most = [one["end to end"]["reference_ns"] / min(copies_ns) for one in both
-                    if (copies_ns := [rest for side in ("reference_ns", "candidate_ns")
-                                      if (rest := one["end to end"][side] - one["warm"][side]) > 0])]
+            most = [value for value in map(_most, both) if value is not None]
             free = f"{page.times(page.geometric_mean(most))}{_of(most, both)}" if most else "n/a"
             lines.append(_line(SETS[name][0], key[0], f"{key[1]:g}", *cells, free))
+    return lines
+
+
+def _most(timed: dict[str, Row]) -> float | None:
+    """What there would be to gain end to end, were the call itself free."""
+    rests = [rest for side in ("reference_ns", "candidate_ns") if (rest := timed["end to end"][side] - timed["warm"][side]) > 0]
+    return timed["end to end"]["reference_ns"] / min(rests) if rests else None
+
+
+def _each_condition() -> list[str]:
+    """The same, example by example."""
+    found = [{row["workload"]: {one["condition"]: one for one in row["timings"]} for row in groups("h200")[key]} for key in SHOWN]
+    lines = _head("Each example", *(f"{precision}: in a graph; end to end, were the call free" for precision, _ in SHOWN))
+
+    def gain(timed: dict[str, Row], condition: str) -> str:
+        speedup = timed.get(condition, {}).get("speedup")
+        return page.times(speedup) if speedup else "n/a"
+
+    for name in sorted(found[0]):
+        cells = []
+        for timed in (rows.get(name, {}) for rows in found):
+            most = _most(timed) if gain(timed, "end to end") != "n/a" else None
+            cells.append(f"{gain(timed, 'graph')}; {gain(timed, 'end to end')}, {'n/a' if most is None else page.times(most)}")
+        lines.append(_line(name, *cells))
     return lines
 
 
@@ -174,7 +196,8 @@ def _minutes() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "sets": _sets, "examples": _examples, "conditions": _conditions, "kernelbench": _kernelbench, "beside": _beside, "minutes": _minutes,
+    "sets": _sets, "examples": _examples, "conditions": _conditions,
+    "each_condition": _each_condition, "kernelbench": _kernelbench, "beside": _beside, "minutes": _minutes,
     "cpu": _cpu}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from archives import unpack
 from bench_scripts import load
+from kernelwright.optimize import ablation
 from kernelwright.optimize import state as states
 from kernelwright.optimize.confirm import is_audit, is_confirmation
 from kernelwright.optimize.ending import Kept
@@ -94,14 +96,14 @@ def test_cells_of_the_tables_are_what_the_rows_say():
     assert heads == ["| Example | equal, 120 s | tf32, 120 s | bf16, 120 s |",
                      "| Problem | equal, 120 s | tf32, 60 s | bf16, 60 s | Again, equal |",
                      "| Small example | EPYC | Xeon |"]
-    for name in ("gpt2", "sdpa_attention", "embedding_projection"):  # whole ladders
+    for name in ("gpt2", "mlp_activations", "embedding_projection"):  # whole ladders
         rows = [one(h200, name, level, 120.0) for level in ("equal", "tf32", "bf16")]
         cells = [f"{row['speedup']:.2f}x ({row['over']:.2f}x){'' if row['confirmed'] else ' once'}" for row in rows]
         shown = [line for line in said_lines() if line.startswith(f"| {name} |")]
         assert shown[0] == f"| {name} | {' | '.join(cells)} |"
         small = one(xeon, name, "equal", 60.0)
         gain = "nothing" if small["kept"] == "nothing" else f"{small['speedup']:.2f}x"
-        assert shown[1].split(" | ")[2].startswith(f"{gain} ({small['over']:.2f}x")
+        assert shown[-1].split(" | ")[2].startswith(f"{gain} ({small['over']:.2f}x")
     row = one(problems, "BatchNorm", "equal", 120.0)
     cells = lines["level2/39 Gemm Scale BatchNorm"].split(" | ")
     assert cells[1] == f"{row['speedup']:.2f}x ({row['over']:.2f}x)"
@@ -156,7 +158,15 @@ def test_what_is_said_of_the_time_after_a_budget_is_what_was_measured():
 def test_what_is_said_of_calls_from_and_to_the_hosts_memory_first_is_what_the_table_says():
     rows = {line.split(" | ")[1]: line.split(" | ") for line in said_lines() if line.startswith("| examples | ")}
     first = {level: rows[level][-2].split(",")[0] for level in ("equal", "bf16")}
-    assert f"the examples come to {first['equal']} at equal precision and {first['bf16']} at bf16." in said()
+    words = "the examples that were timed so come to {} at equal precision (six) and {} at bf16 (five)."
+    assert words.format(first["equal"], first["bf16"]) in said()
+    assert [rows[level][-4].split()[0] for level in ("equal", "bf16")] == ["6", "5"]
+    shown = next(line for line in said_lines() if line.startswith("| lstm_sequence_encoder | ") and ";" in line).split(" | ")
+    for level, cell in zip(("equal", "tf32", "bf16"), shown[1:], strict=True):
+        timed = {one["condition"]: one for one in rows_of("h200", level, 120.0)["lstm_sequence_encoder"]["timings"]}
+        whole, alone = timed["end to end"], timed["warm"]
+        most = max(whole["reference_ns"] / (whole[side] - alone[side]) for side in ("reference_ns", "candidate_ns"))
+        assert cell.removesuffix(" |") == f"{timed['graph']['speedup']:.2f}x; {whole['speedup']:.2f}x, {most:.2f}x"
 
 
 def test_a_row_is_of_the_day_that_its_ledger_says(tmp_path):
@@ -286,7 +296,8 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
                          ("conv_block", "fold_conv_bn"), ("conv_block", "cuda_graph"), ("conv_block", "compile_default")):
         assert passes in equal[name]["kept"].split("+"), name
     unpack(LEDGERS, tmp_path)
-    errors = [one for verdict in judged(tmp_path, "h200zl_sdpa_attention_equal-120s") for one in verdict.correctness.errors]
+    both = what_was_kept(tmp_path, "h200zv_sdpa_attention_equal-120s")[0]
+    errors = [one for row in (both.row, both.confirmation) for one in row.verdict.correctness.errors]
     odd = sorted((one for one in errors if one.distribution == "constant_rows"), key=lambda one: one.candidate_error)
     usual = max(one.candidate_error / one.reference_error for one in errors if not one.distribution)
     times = " and ".join(f"{one.candidate_error / one.reference_error:.0f}" for one in odd)
@@ -418,6 +429,17 @@ def test_what_is_said_of_passes_that_earned_nothing_is_what_ablation_saw(tmp_pat
         (kept.apart[0] if kept.apart else kept.verdict).comparison.candidate for kept, _ in pair) for pair in pairs)]
     assert "Of the same eleven the searches before them, that day, had left such a pass in eight; what the later ones keep takes " \
         f"{min(share):.2f} to {max(share):.2f} of the time of that, {pages.geometric_mean(share):.2f} in the mean." in said()
+    counts = Counter[str]()
+    for name, level in ((row["workload"], row["asked"]) for row in shown):
+        ledger = Ledger(tmp_path / "ledgers" / f"{run_of(name, level)}_{name}_{level}-120s" / "ledger.jsonl").rows
+        kept = what_was_kept(tmp_path, f"{run_of(name, level)}_{name}_{level}-120s")[0].row
+        dropped = ablation.tried(ledger, kept)
+        for one in set(kept.passes) - ablation.NEVER:
+            told = dropped[one].tags["earned"] if one in dropped else "unknown"
+            counts[told if told != "unknown" else "clear" if ablation.is_clear(ledger, kept, one) else "open"] += 1
+    words = "Of the {} passes that they keep {} earned something when they were dropped, and {} were not dropped in time: of {} of these " \
+        "the screens said that they do (1.1 times as fast with it), of {} there is no such figure."
+    assert words.format(counts.total(), counts["yes"], counts["clear"] + counts["open"], counts["clear"], counts["open"]) in said()
     wide = {row["workload"] for row in shown if row["asked"] == "tf32" and not any(map(narrower, row["kept"].split("+")))}
     assert wide == {"conv_block", "depthwise_separable_conv", "lstm_sequence_encoder"}
     assert "at tf32 nothing narrower is kept for the convolutions, the depthwise example and the LSTM." in said()

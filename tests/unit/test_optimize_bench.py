@@ -63,15 +63,19 @@ def test_the_table_has_a_row_each_means_at_its_foot_and_failures_in_sight():
     assert len(set(columns)) == 1
 
 
-def test_a_ladder_whose_best_row_has_another_cast_than_the_level_is_incomplete_where_modes_with_that_were_not_seen():
+def test_a_ladder_is_incomplete_where_modes_with_the_cast_of_its_best_row_or_of_what_was_kept_were_not_seen():
     own = {f"bf16+{mode}": "0.90x" for mode in pages.COMPILE_MODES}
     plain = dict.fromkeys(pages.COMPILE_MODES, "1.20x")
     shown = {"short": {"rung": "compile_default", "ladder": {**own, **plain, "compile_max_autotune": "n/a"}},
              "whole": {"rung": "compile_default (1 undecided)", "ladder": {**own, **plain}},
              "eager": {"rung": "eager (the original)", "ladder": own}, "own": {"rung": "bf16+compile_default", "ladder": own}}
+    autocast = {f"{mode}+bf16_autocast": "1.00x" for mode in pages.COMPILE_MODES}
+    shown |= {"kept": {"rung": "bf16+compile_default", "kept": "compile_default+bf16_autocast+cuda_graph", "ladder": own},
+              "both": {"rung": "bf16+compile_default", "kept": "bf16_autocast", "ladder": own | autocast},
+              "higher": {"rung": "bf16+compile_default", "kept": "split_products", "ladder": own}}
     page = pages.table([{**result(name, 2.0, 1.0, asked="bf16", precision="bf16"), **row} for name, row in shown.items()])
     marked = {line.split(" | ")[0].strip("| ") for line in page.splitlines() if "(ladder incomplete)" in line}
-    assert marked == {"short", "eager"}
+    assert marked == {"short", "eager", "kept"}
 
 
 def test_each_row_names_the_ceiling_that_its_bound_is_at():
@@ -337,6 +341,11 @@ def test_where_the_best_row_of_a_lower_precision_has_another_cast_or_none_the_la
     judged = true = dict.fromkeys(with_it, 2.0)
     found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {})
     assert looked_at == with_it and not missing, "the level's own cast is ahead: those without are not looked at"
+
+    looked_at.clear()
+    autocast = ["bf16_autocast", *(f"{mode}+bf16_autocast" for mode in modes)]
+    found, missing, _ = bench._ladder(workload, "bf16", tmp_path, {}, {}, of_kept=("bf16_autocast",))
+    assert looked_at == [*with_it, *autocast] and not missing, "what was kept has another cast"
     failing = {name: verdict("FAILED", reason="no such operator in bfloat16") for name in with_it}
     bench, workload, _ = ladder_of(lambda _, file, *__, **___: failing.get(file.stem.removeprefix("ladder_")) or verdict("FASTER", 1.2),
                                    screen=lambda ask: Screen(status="failed") if "bf16" in ask.file.stem else screen(ask))

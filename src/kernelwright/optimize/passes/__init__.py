@@ -21,6 +21,7 @@ NAMES = (
     "keep_heap",
     "loader_workers",
     "channels_last",
+    "transposed_weights",
     "fold_conv_bn",
     "compile_default",
     "compile_reduce_overhead",

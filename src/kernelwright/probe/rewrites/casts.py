@@ -105,7 +105,7 @@ def narrow_is_close(layer: torch.nn.Module, narrow: NarrowLayer, args: tuple[Any
                 return False
     values = [leaf for _path, leaf in leaves((args, kwargs, expected)) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     largest = max((float(value.abs().max()) for value in values if value.numel()), default=0.0)
-    return bool(narrow.dtype != torch.float16 or largest * HEADROOM <= torch.finfo(torch.float16).max)
+    return bool(getattr(narrow, "dtype", None) != torch.float16 or largest * HEADROOM <= torch.finfo(torch.float16).max)
 
 
 def narrow_layers(

@@ -1,5 +1,5 @@
-"""Weights as constants of the compiled code: what depends on weights alone, a transposed copy or a cast, is computed once. A linear
-layer's own weight stays as it is, rows along the summed dimension: BLAS's kernels take it so."""
+"""Weights as constants of the compiled code: what depends on weights alone, a transposed copy or a cast, is computed once. On a GPU
+a linear layer's own weight stays as it is (transposed_weights.py measures the other layout)."""
 
 from __future__ import annotations
 
