@@ -22,6 +22,7 @@ from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.timed import is_open
 from kernelwright.optimize.view import incumbent
 from optimizing import (
+    Clock,
     a_workload,  # noqa: F401 a fixture
     context,
     few_passes,  # noqa: F401 a fixture
@@ -221,6 +222,32 @@ def test_what_is_in_doubt_is_looked_at_while_that_is_quick_and_the_judge_has_not
     assert search._to_weigh(whole) == ["channels_last"], "another run's looks took none of this one's time"
     search._looked_s = 17.0
     assert search._to_weigh(whole) == [], "all looks together took too long"
+
+
+def test_a_look_at_what_is_in_doubt_presses_no_compilation(workload, tmp_path, monkeypatch):
+    """A depthwise network on two CPU cores, 60 s: the seconds held back for channels_last, 1.51x with it and 1.46x without, left none for
+    fold_conv_bn+channels_last+compile_default, so that 1.4x was kept in the place of 2.0x."""
+    clock = Clock()
+    done = [screened(index, *passes, speedup=speedup) for index, (passes, speedup) in enumerate((
+        (["no_grad"], 1.19), (["fold_conv_bn"], 1.46), (["channels_last"], 1.26), (["fold_conv_bn", "channels_last"], 1.51)), 1)]
+    done = [row.model_copy(update={"screen": row.screen.model_copy(update={"elapsed_s": 2.4})}) for row in done]
+    search = searching(workload, tmp_path, *done, precision="equal", device="cpu", budget=Budget(60.0, clock))
+    held_s = search._weighing_s(done[-1])
+    assert search._to_weigh(done[-1]) == ["channels_last"] and held_s > 0.0 == search._weighing_s(done[-1], doubts=False)
+    assert search._screening_left_s(doubts=False) == pytest.approx(search._screening_left_s() + held_s)
+
+    def least_left():
+        """Seconds at which something that compiles still comes next."""
+        for left in range(59, 0, -1):
+            clock.now = 60.0 - left
+            item = search._next()
+            if item is None or "compile_default" not in item.passes:
+                return left
+        return 0
+
+    pressed = least_left()
+    monkeypatch.setattr(ablation, "is_doubted", lambda *_: False)
+    assert 20 < pressed == least_left()
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -650,12 +677,12 @@ def test_what_was_left_of_what_was_left_stands_first_and_leads_back_to_the_first
     assert ablation.wholes_of(ring, second) == ["first", "whole", "second"], "it ends"
 
 
-def searching(workload, folder, *found: Experiment, precision="tf32") -> ScreenedSearch:
+def searching(workload, folder, *found: Experiment, precision="tf32", device="cuda", budget=None) -> ScreenedSearch:
     ledger = Ledger(folder / "ledger.jsonl")
     for row in found:
         ledger.append(row)
-    return ScreenedSearch(workload=workload, context=context(), precision=precision, folder=folder, ledger=ledger, budget=Budget(120.0),
-                          judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+    return ScreenedSearch(workload=workload, context=context(device), precision=precision, folder=folder, ledger=ledger,
+                          budget=budget or Budget(120.0), judge=lambda *_: pytest.fail("nothing is judged"), say=print)
 
 
 def test_a_cast_that_is_far_ahead_of_all_of_higher_precision_needs_no_look(workload, tmp_path):

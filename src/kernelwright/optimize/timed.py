@@ -114,10 +114,10 @@ class TimedSearch(Search):
     def _is_compiled(self, item: Candidate) -> bool:
         return self._ahead is not None and self._ahead.is_compiled(item)
 
-    def _screening_left_s(self) -> float:
+    def _screening_left_s(self, *, doubts: bool = True) -> float:
         """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
-        confirmation, in a longer budget another judgement beside them, and the look whether lower precision earns anything. What inputs
-        take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the confirmation
+        confirmation, in a longer budget another judgement beside them, and the looks at lower precision and at what is in doubt (doubts). What
+        inputs take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the confirmation
         (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
@@ -125,7 +125,7 @@ class TimedSearch(Search):
             row = queue[0] if queue else None
             further, most = self._judgement_s(row, inputs=False), JUDGING_SHARE * self.budget.total_s
             held = self._judgement_s(row) + further
-            held = (held + further if 2 * held <= most else held) + (self._weighing_s(row) if row is not None else 0.0)
+            held = (held + further if 2 * held <= most else held) + (self._weighing_s(row, doubts=doubts) if row is not None else 0.0)
             return self.budget.left_s() - min(held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
         return self.left_s() - judging - min(self._ablating_s(), ABLATION_SHARE * self.budget.total_s) - self._slimming_s()
@@ -143,18 +143,19 @@ class TimedSearch(Search):
             not ablation.is_clear(rows, open_[0], name) for name in open_[1]))
         return needed_s if doubted and needed_s <= SLIM_SHARE * self.budget.total_s else 0.0
 
-    def _to_weigh(self, row: Experiment) -> list[str]:
+    def _to_weigh(self, row: Experiment, *, doubts: bool = True) -> list[str]:
         """Passes of this finalist that are weighed before it is judged, and that it was not tried without; none whose screens are FAR apart
         already. What is only in doubt may take WEIGHING_SHARE of the budget, and all looks ABLATION_SHARE."""
         rows, look_s, total_s = self.ledger.rows, self._usual_s(row.passes, self.rows())[0], self.budget.total_s
-        has_time = row.verdict is None and look_s <= WEIGHING_SHARE * total_s and self._looked_s + look_s <= ABLATION_SHARE * total_s
+        is_quick = look_s <= WEIGHING_SHARE * total_s and self._looked_s + look_s <= ABLATION_SHARE * total_s
+        doubts = doubts and is_quick and row.verdict is None
         seen = {name: ablation.by_screens(rows, row, name) for name in self._not_tried(row)
-                if ablation.must_weigh(row, name) or (has_time and ablation.is_doubted(rows, row, name))}
+                if ablation.must_weigh(row, name) or (doubts and ablation.is_doubted(rows, row, name))}
         return [name for name, both in seen.items() if both is None or both[0] < FAR * both[1]]
 
-    def _weighing_s(self, row: Experiment) -> float:
+    def _weighing_s(self, row: Experiment, *, doubts: bool = True) -> float:
         """Seconds held back for the look whether such passes of this finalist earn anything."""
-        expected_s = len(self._to_weigh(row)) * self._usual_s(row.passes, self.rows())[0]
+        expected_s = len(self._to_weigh(row, doubts=doubts)) * self._usual_s(row.passes, self.rows())[0]
         return min(expected_s, WEIGHING_SHARE * self.budget.total_s)
 
     def _but_one_judgement_s(self) -> float:
