@@ -116,9 +116,9 @@ class TimedSearch(Search):
 
     def _screening_left_s(self, *, doubts: bool = True) -> float:
         """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
-        confirmation, in a longer budget another judgement beside them, and the looks at lower precision and at what is in doubt (doubts). What
-        inputs take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the confirmation
-        (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
+        confirmation, in a longer budget another judgement beside them, and the looks at lower precision and at what is in doubt (doubts).
+        What inputs take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the
+        confirmation (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
         if top is None:
