@@ -164,7 +164,7 @@ def _most(timed: dict[str, Row]) -> float | None:
 
 
 def _each_condition() -> list[str]:
-    """The same, example by example."""
+    """In a graph and end to end, example by example."""
     found = [{row["workload"]: {one["condition"]: one for one in row["timings"]} for row in groups("h200")[key]} for key in SHOWN]
     lines = _head("Each example", *(f"{precision}: in a graph; end to end, were the call free" for precision, _ in SHOWN))
 
@@ -196,9 +196,8 @@ def _minutes() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    "sets": _sets, "examples": _examples, "conditions": _conditions,
-    "each_condition": _each_condition, "kernelbench": _kernelbench, "beside": _beside, "minutes": _minutes,
-    "cpu": _cpu}
+    "sets": _sets, "examples": _examples, "conditions": _conditions, "each_condition": _each_condition, "kernelbench": _kernelbench,
+    "beside": _beside, "minutes": _minutes, "cpu": _cpu}
 
 
 def _matrix(what: str, columns: Sequence[tuple[str, Sequence[Row]]], again: tuple[str, dict[str, Row]] | None = None) -> list[str]:

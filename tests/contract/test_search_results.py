@@ -521,12 +521,15 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert heaps == [set(), {"conv_block", "sdpa_attention"}]
     assert "two rows of the EPYC kept (the convolutions and attention), gave them nothing" in said()
     known = {number: {name: Ledger(file / "ledger.jsonl").rows for name, file in runs(number).items()}
-             for number in (20, 22, 23, 26, 31, 32, 34, 35, 36)}
+             for number in (20, 22, 23, 26, 31, 32, 34, 35, 36, 37)}
     gains = [[of_a_minute(rows) for rows in found.values()] for found in known.values()]
     means, faster = (sorted(map(of, gains)) for of in (pages.geometric_mean, lambda found: sum(gain > 1.0 for gain in found)))
     assert {len(found) for found in gains} == {7} and min(map(min, gains)) == 1.0 and (faster[0], faster[-1]) == (4, 7)
     assert f"came to {means[0]:.2f}x to {means[-1]:.2f}x in the mean, four to seven of them faster, none slower" in said()
     frozen = [of_a_minute(found["mlp_activations"]) for found in known.values()
               if any("freeze_weights" in row.passes and row.verdict is not None for row in found["mlp_activations"])]
-    assert len(known) == 9 and "nine recordings of the same seven" in said()
+    assert len(known) == 10 and "ten recordings of the same seven" in said()
+    below = {row["workload"]: f"{row['over']:.2f}x" for row in results.recorded("cpu-xeon") if row["over"] < 0.995}
+    assert below.keys() == {"gpt2", "lstm_sequence_encoder"}
+    assert "On the Xeon GPT-2 is ({gpt2}), and the LSTM ({lstm_sequence_encoder}).".format(**below) in said()
     assert f"`freeze_weights` made the MLP {min(frozen):.2f}x to {max(frozen):.2f}x as fast in {len(frozen)} of them" in said()

@@ -1,5 +1,5 @@
-"""The weights of linear layers transposed in memory. Not on a CPU: there freeze_weights has the library pack them, which gives more (an MLP on
-two cores: 1.2x to 1.5x; transposed, 1.05x, and 1.00x by its confirmation)."""
+"""The weights of linear layers transposed in memory. Not on a CPU: there freeze_weights has the library pack them, which gives more (an MLP
+on two cores: 1.2x to 1.5x; transposed, 1.05x, and 1.00x by its confirmation)."""
 
 from __future__ import annotations
 
