@@ -250,6 +250,23 @@ def test_a_look_at_what_is_in_doubt_presses_no_compilation(workload, tmp_path, m
     assert 20 < pressed == least_left()
 
 
+def test_no_gradients_alone_must_gain_twice_as_much_for_time_to_be_held_back(workload, tmp_path):
+    """An MLP on two CPU cores, 60 s: no_grad, 1.06x by its screen, was judged, AMBIGUOUS, and what would have gained was not tried."""
+    least = {}
+    for name, speedup in (("no_grad", 1.06), ("no_grad", 1.12), ("fold_conv_bn", 1.06)):
+        (folder := tmp_path / f"{name}{speedup}").mkdir()
+        clock = Clock()
+        search = searching(workload, folder, screened(1, name, speedup=speedup), precision="equal", device="cpu",
+                           budget=Budget(60.0, clock))
+        for left in range(60, 0, -1):
+            clock.now = 60.0 - left
+            if search._next() is None:
+                least[name, speedup] = left
+                break
+    assert least["no_grad", 1.06] <= least["no_grad", 1.12] - 10, "a judgement's seconds are not held back twice"
+    assert least["fold_conv_bn", 1.06] >= least["no_grad", 1.12], "of a rewrite 5% is much"
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_what_earns_nothing_is_dropped_though_there_is_no_time_for_the_others_where_the_rest_was_judged_before(workload, tmp_path, seen):
     """The MLP on an H200: freeze_weights earned 0.974x, the budget had no room for the ablation of the other three, and it stayed."""
