@@ -46,7 +46,7 @@ def test_transposed_weights_compute_the_same_and_are_taken_where_they_are_faster
             taken = sum(layer.weight.stride(0) == 1 for layer in transposed_weights(model, (x,), {}) if isinstance(layer, nn.Linear))
         except NotImplementedError:
             taken = 0
-        assert taken <= sum(ratio > 0.97 for ratio in found)
+        assert sum(ratio > 1.3 for ratio in found) <= taken <= sum(ratio > 0.97 for ratio in found)
         with capsys.disabled():
             print(f"{rows} rows: transposed {found[0]:.2f}x and {found[1]:.2f}x as fast, {taken} of 2 taken",
                   file=sys.__stderr__, flush=True)

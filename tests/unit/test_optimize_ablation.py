@@ -245,9 +245,17 @@ def test_a_look_at_what_is_in_doubt_presses_no_compilation(workload, tmp_path, m
                 return left
         return 0
 
-    pressed = least_left()
+    def limits():
+        """Of a compilation with so much time left."""
+        found = []
+        for left in (41.0, 45.0):
+            clock.now = 60.0 - left
+            found.append(search._limit_s(("fold_conv_bn", "compile_default")))
+        return found
+
+    pressed, ended = least_left(), limits()
     monkeypatch.setattr(ablation, "is_doubted", lambda *_: False)
-    assert 20 < pressed == least_left()
+    assert 20 < pressed == least_left() and ended == limits()
 
 
 def test_no_gradients_alone_must_gain_twice_as_much_for_time_to_be_held_back(workload, tmp_path):

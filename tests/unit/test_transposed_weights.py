@@ -31,8 +31,8 @@ class Net(nn.Module):
         self.again = self.second
 
     def forward(self, x):
-        found = self.second(self.first(self.table(x)).relu())
-        return self.head(self.third(found)), self.out(self.again(input=self.third(found)))
+        found = self.second(input=self.first(self.table(x)).relu())
+        return self.head(self.third(found)), self.out(self.again(self.third(found)))
 
 def get_model_and_input():
     torch.manual_seed(0)
@@ -82,6 +82,10 @@ def test_layers_of_one_kind_are_timed_once_and_each_must_be_faster_every_time() 
     assert [is_transposed(getattr(changed, name)) for name in LINEARS] == [True, False, True, False, False]
     assert len({id(layer) for layer in asked}) == 4 and len(asked) == 4 * ASKED, "first and third are of one kind"
     assert changed.second.weight is net.second.weight
+    net.first.weight = transposed_weights(net, (x,), {}, always).first.weight
+    asked.clear()
+    transposed_weights(net, (x,), {}, at_first)
+    assert len({id(layer) for layer in asked}) == 4, "of one kind the first that does not lie so already is timed"
     with pytest.raises(NotImplementedError, match="not applicable: no linear layer is faster with its weight transposed"):
         transposed_weights(net, (x,), {}, lambda *_arguments: False)
     with pytest.raises(NotImplementedError, match=r"only an nn\.Module"):
@@ -102,14 +106,20 @@ def test_compiled_code_reads_the_weights_as_they_lie() -> None:
 @pytest.mark.parametrize("standalone", [False, True])
 def test_the_file_made_of_it_runs_and_follows_a_weight_that_changes(tmp_path: Path, standalone: bool) -> None:
     workload = tmp_path / "net_workload.py"
-    workload.write_text(NET)
-    module = loaded(tmp_path, text_of(workload, ("transposed_weights", "no_grad"), (2, 3), standalone=standalone))
-    module.is_worth = always
-    net, x = given()
+    text = NET.replace("self.table(x)", "x").replace("torch.arange(6).view(2, 3)", "torch.randn(2, 8)")
+    workload.write_text(text)
+    module = loaded(tmp_path, text_of(workload, ("transposed_weights", "no_grad"), (2, 8), standalone=standalone))
+    made, real = [], module.transposed
+    module.is_worth, module.transposed = always, lambda layer: made.append(layer) or real(layer)
+    space: dict = {}
+    exec(text, space)
+    net, x = space["get_model_and_input"]()
     call = module.optimize(net, x)
     torch.testing.assert_close(call(x), net(x))
+    assert len(made) == len(LINEARS), "it is what was called"
     net.first.weight.mul_(2.0)
     torch.testing.assert_close(call(x), net(x))
+    assert len(made) == 2 * len(LINEARS), "copies of the weights are made anew"
 
 
 def where(*shapes: tuple[int, ...], device: str = "cuda", **changes: object) -> Context:
@@ -136,4 +146,6 @@ def test_it_applies_where_float32_products_of_few_rows_hold_some_of_the_time() -
 def test_what_it_stands_beside() -> None:
     for other in ("freeze_weights", "tf32", "bf16", "split_products", "selective_tf32"):
         assert not compatible(["transposed_weights", other])
-    assert compatible(["transposed_weights", "fuse_parallel_linears", "compile_default", "cuda_graph"])
+    assert not compatible(["transposed_weights", "fuse_parallel_linears"]), "weights side by side lie as they did"
+    assert compatible(["transposed_weights", "fuse_linear_activation", "compile_default", "cuda_graph"])
+    assert CATALOGUE["transposed_weights"].takes == "values"

@@ -289,24 +289,25 @@ class ScreenedSearch(TimedSearch):
         # Where the best so far needs no compiler, what does takes longer to judge and to confirm than what is held back.
         queue = self._queue(view) if next(iter(self.best()), None) is None else []
         left_s = self._screening_left_s()
-        longer_s = 2 * SETUP_S if queue and is_cheap(queue[0].passes) else 0.0
-        # A compilation may give more than a look at what is in doubt takes off (a depthwise network on two cores, 60 s: 2.0x, not 1.4x).
-        item = self._affordable(view, left_s, longer_s + left_s - self._screening_left_s(doubts=False))
+        # A compilation may give more than a look at what is in doubt takes off (a depthwise network on two cores, 60 s: 1.7x, not 1.4x).
+        item = self._affordable(view, left_s, longer_s=2 * SETUP_S if queue and is_cheap(queue[0].passes) else 0.0,
+                                looks_s=self._screening_left_s(doubts=False) - left_s)
         hopeful = self._hopeful() if item is None else None
         if item is None and (hopeful is None or not self._is_large(hopeful)):
             # Nothing else would use the time well: of the judgements of small gains few are FASTER.
             item = self._affordable(view, self._but_one_judgement_s())
         return item
 
-    def _affordable(self, view: View, left: float, longer_s: float = 0.0) -> Candidate | None:
-        """The next candidate whose screen fits into `left` seconds; longer_s: what one that compiles needs beside that."""
+    def _affordable(self, view: View, left: float, *, longer_s: float = 0.0, looks_s: float = 0.0) -> Candidate | None:
+        """The next candidate whose screen fits into `left` seconds. One that compiles needs longer_s beside that, and may use looks_s."""
 
         def affordable(item: Candidate) -> bool:
             if item.name in self.set_aside or self.why_not(item) is not None or self._tunes_meanwhile(item):
                 return False
             expected_s, seen = self._screen_s(item, view.rows)
-            more_s = longer_s if not is_cheap(item.passes) and item.origin != WARM else 0.0
-            return left > 0 and left >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
+            compiles = not is_cheap(item.passes) and item.origin != WARM
+            own_s, more_s = (left + looks_s, longer_s) if compiles else (left, 0.0)
+            return own_s > 0 and own_s >= expected_s * (1.0 if seen else UNSEEN_SHARE) + more_s
 
         item = strategy.next_candidate(view, affordable)
         due = self._due(view, left, self._screen_s(item, view.rows)[0] if item is not None else 0.0)

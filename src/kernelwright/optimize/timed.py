@@ -19,6 +19,7 @@ from .budget import (
     UNSEEN_SHARE,
     WEIGHING_SHARE,
     compiled_estimate_s,
+    is_cheap,
     judge_estimate_s,
     judgements_s,
     screen_estimate_s,
@@ -245,7 +246,7 @@ class TimedSearch(Search):
         screened at 1.16x, a compilation took all but 7 of the 39 s that were left, and the judgement did not end. left_s: so much is its
         own, since it is no candidate's."""
         expected_s, _ = self._usual_s(passes, self.rows())
-        left = self._screening_left_s() if left_s is None else left_s
+        left = self._screening_left_s(doubts=is_cheap(passes)) if left_s is None else left_s
         queue = self._queue(self.view()) if left_s is None else []
         if left_s is None and left < expected_s and queue and self._is_large(queue[0]):
             left = max(left, self.left_s() - self._judgement_s(queue[0]) - 2 * ENDING_S)

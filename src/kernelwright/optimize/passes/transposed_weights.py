@@ -38,6 +38,6 @@ PASS = Pass(
     name="transposed_weights", layer=LAYER_LAYOUT, dimension="layout",
     training=False, refuse=_refuse, predict=_predict, copies_weights=True, measures=True, takes="values",
     conflicts=frozenset({"freeze_weights", "tf32", "bf16", "bf16_autocast", "bf16_reverted", "scaled_fp16", "selective_tf32",
-                         "selective_bf16", "selective_fp16", "split_products"}),
+                         "selective_bf16", "selective_fp16", "split_products", "fuse_parallel_linears"}),
     why="Linear layers that measured faster so read a copy of their weights that lies transposed in memory: input features first.",
 )
