@@ -50,7 +50,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.into:
         file = FOLDER / f"{args.into}.json"
         document = json.loads(file.read_text())
-        new = [row for one in args.files for row in json.loads(one.read_text())["rows"] if "error" not in row]
+        try:
+            new = [row for one in args.files for row in json.loads(one.read_text())["rows"] if "error" not in row]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            parser.error(f"a FILE holds no rows: {error} (fix: give those that optimize_table.py or kernelbench_table.py wrote)")
         for row in new:
             if SETS[args.into][1] not in row["device_name"]:
                 parser.error(f"{row['workload']} ran on {row['device_name']}, {args.into} is of {SETS[args.into][1]} (fix: another --into)")

@@ -48,6 +48,8 @@ FACTS = {
     "docs/search.md": [
         (r"such a gain of (\d+)% waits for its judgement, .* this judgement and (\d+) s for both", (
             100 * (strategy.OPENING - 1), 2 * budget.ENDING_S)),
+        (r"to gain (\d+)% \(no gradients alone: (\d+)%\), and no screen fits", tuple(
+            round(100 * (strategy.OPENING ** times - 1)) for times in (1, 2))),
         (r"From a budget of (\d+) s on, on a GPU", (COUNTED_BUDGET_S,)),
         (r"\(at least (\d+) s, and (\d+) of the original", (timed.LEAST_LIMIT_S, timed.LEAST_CALLS)),
         (r"expect at least (\d+)% over the best so far", (round(100 * (strategy.OPENING - 1)),)),

@@ -77,6 +77,16 @@ def test_files_and_their_place_belong_together(folder, capsys):
     assert "FILE and --into belong together" in capsys.readouterr().err and not (folder / "h200.md").exists()
 
 
+@pytest.mark.parametrize("text", [None, "{", "[]", "{}"])
+def test_a_file_without_rows_is_told_and_changes_nothing(folder, tmp_path, capsys, text):
+    file, before = tmp_path / "new.rows", (folder / "h200.json").read_text()
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit):
+        results.main([str(file), "--into", "h200"])
+    assert "holds no rows" in capsys.readouterr().err and (folder / "h200.json").read_text() == before
+
+
 def test_a_workload_is_a_line_with_what_is_missing_said():
     cells = [results._gain(one) for one in (row(), row(confirmed=False), row(over=None, confirmed=None),
                                             row(kept="nothing", speedup=1.0, over=0.9), row(ladder_missing=["compile_default: n/a"]), None)]
