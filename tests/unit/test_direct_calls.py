@@ -303,6 +303,40 @@ def test_what_dynamo_does_around_the_graph_is_never_left_out(model: Any, why: st
         assert torch.equal(one, other), "nothing was done twice"
 
 
+class Kernel:
+    """As one of Triton: it leads to what is in its file."""
+
+    def __init__(self, everything: dict[str, Any]) -> None:
+        self.everything = everything
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Launches(nn.Module):
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel, self.operator = kernel, torch.ops.aten.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.operator(self.kernel(x))
+
+
+def test_what_kernels_and_operators_keep_is_no_part_of_the_model(monkeypatch) -> None:
+    everything: dict[str, Any] = {"calls": []}
+    monkeypatch.setattr(Kernel, "__module__", "triton.runtime.jit")
+    model, x = Launches(Kernel(everything)).eval(), torch.randn(3, 4)
+    fast = direct(model)
+    through = fast.compiled
+    fast.compiled = lambda *given: (everything["calls"].append(object()), through(*given))[1]
+    assert same(fast(x), model(x)) and fast.graph is not None and everything["calls"]
+    monkeypatch.setattr(Kernel, "__module__", "kernels")
+    fast = direct(model)
+    fast.compiled = lambda *given: (everything["calls"].append(object()), through(*given))[1]
+    with pytest.raises(NotImplementedError, match=CHANGES):
+        fast(x)
+
+
 def test_one_tensor_given_twice_and_sizes_are_refused() -> None:
     x, model = torch.randn(3, 4), Nest()
     with pytest.raises(NotImplementedError, match="one of the model's own tensors"):

@@ -18,6 +18,8 @@ from .trees import leaves, map_tensors, tensors_of
 
 PLAIN_RESULTS = (bool, int, float, str, type(None))
 CODE_TYPES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, type)
+CODE_MODULES = ("triton.", "torch._ops", "torch._library.")
+"""Objects of types from there are code too: a kernel of Triton leads to all that its file has, and operators keep how they dispatch."""
 Recorded = list[tuple[Callable[..., Any], tuple[Any, ...], Sequence[Any]]]
 """Calls of compiled graphs: (graph, its inputs, what it gave)."""
 
@@ -182,11 +184,16 @@ def every_leaf(value: Any, seen: set[int]) -> Iterator[Any]:
     for _path, leaf in leaves(value):
         yield leaf
         inside: Any = list(leaf) if isinstance(leaf, (set, frozenset, collections.deque)) else None
-        if inside is None and hasattr(leaf, "__dict__") and not isinstance(leaf, (torch.Tensor, *CODE_TYPES)):
+        if inside is None and hasattr(leaf, "__dict__") and not isinstance(leaf, torch.Tensor) and not is_code(leaf):
             inside = dict(vars(leaf))
         if inside is not None and id(leaf) not in seen:
             seen.add(id(leaf))
             yield from every_leaf(inside, seen)
+
+
+def is_code(value: Any) -> bool:
+    """Whether what is in it says what is done, not with what."""
+    return isinstance(value, CODE_TYPES) or type(value).__module__.startswith(CODE_MODULES)
 
 
 def direct_calls(model: Any, compiled: Callable[..., Any], recorded: Recorded, strict: bool) -> Callable[..., Any]:

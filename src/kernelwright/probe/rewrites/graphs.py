@@ -351,7 +351,7 @@ def median_us(call: Callable[[], Any], device: torch.device, repeats: int = 15) 
     for _ in range(repeats):
         if device.type == "cuda":
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(100_000)  # the host is ahead, so that its own time stays out
+            torch.cuda._sleep(2_000_000)  # a millisecond: the host queues the whole call behind it, so that its own time stays out
             start.record()
             call()
             end.record()

@@ -1,5 +1,6 @@
 """The weights of linear layers transposed in memory, each where that measured faster. Libraries read both layouts; products of few rows
-may be faster with the output features side by side. The numbers, what they are summed in and the layer's type stay what they are."""
+may be faster with the output features side by side (H200, layers of 1024 x 4096 and 4096 x 1024: with 128 rows 1.08x and 1.63x, with 8
+0.90x to 1.02x). The numbers, what they are summed in and the layer's type stay what they are."""
 
 from __future__ import annotations
 
