@@ -221,7 +221,7 @@ class Bench:
             "confirmed": None if verdict is None else outcome.confirmed if level == asked else True,  # else judged anew for this row
             "apart": [[one.speedup, *one.interval] for one in kept.apart if one.interval] if kept is not None and kept.apart else None,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
-            "timings": [one.model_dump(mode="json") for one in verdict.timings] if verdict else [],
+            "timings": [one.model_dump(mode="json") for one in kept.verdict.timings] if kept is not None else [],  # of the last judgement
             "rung": rung.name + (f" (errs as {lower[rung.name]})" if rung.name in lower else "")
             + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,

@@ -28,6 +28,7 @@ from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
 from kernelwright.optimize.plan import GRAPH, LADDER  # noqa: E402
 from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
+from kernelwright.optimize.stages import COUNTED_BUDGET_S  # noqa: E402
 from kernelwright.report.text import cell, plain  # noqa: E402
 
 HEAD = """# Predicted against realised
@@ -54,6 +55,7 @@ class Run:
     device: str
     torch: str
     precision: str
+    budget_s: float
     rows: list[Experiment]
 
 
@@ -85,7 +87,7 @@ def load(folders: Sequence[Path]) -> list[Run]:
         except BadInput as error:
             print(f"predictions: left out: {error.line()}", file=sys.stderr)
             continue
-        runs.append(Run(Path(state.workload).stem, state.device_name, state.torch_version, state.precision, rows))
+        runs.append(Run(Path(state.workload).stem, state.device_name, state.torch_version, state.precision, state.budget_s, rows))
     return runs
 
 
@@ -159,7 +161,9 @@ def _moves(runs: Sequence[Run]) -> list[str]:
              "idle time, time and bytes of operators), by the profiles before and after.", "",
              "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
              f"| {' | '.join(str(count) for count in counts.values())} |", "",
-             "Not checked: it named no quantity, or none was measured. Hardware counters are read from a budget of 300 s on.", "",
+             "Not checked: it named no quantity, or none was measured. Hardware counters are read from a budget of "
+             f"{COUNTED_BUDGET_S:g} s on, "
+             f"which {sum(run.budget_s >= COUNTED_BUDGET_S for run in runs)} of these {len(runs)} searches had.", "",
              "| Quantity | Seen | Not seen | Not measured |", "|---|---|---|---|", *_quantities(checked), ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
     return [*lines, *([*odd, ""] if odd else [])]

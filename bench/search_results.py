@@ -185,16 +185,20 @@ def _each_condition() -> list[str]:
 
 
 def _minutes() -> list[str]:
-    """What budgets buy: the searches of one example at one precision."""
-    lines = _head("Budget s", "Search s", "Kept", "Over the ladder", "By its screens after a minute", "After three", "Candidates",
-                  "Candidates a minute, in all")
-    for (precision, budget_s), rows in groups("h200").items():
+    """What budgets buy: the searches of each example and precision that were made with several."""
+    lines = _head("Example", "Precision", "Budget s", "Search s", "Kept", "Over the ladder", "By its screens after a minute", "After three",
+                  "Candidates", "Candidates a minute, in all")
+    searches: dict[tuple[str, str], list[Row]] = {}
+    for (precision, _budget_s), rows in groups("h200").items():
         for row in rows:
-            if precision == "equal" and row["workload"] == "conv_block":
-                bought = {one["minutes"]: one["gain"] for one in row["bought"]}
-                over = "n/a" if row["over"] is None else page.times(row["over"], row["over_interval"])
-                lines.append(_line(f"{budget_s:g}", f"{row['used_s']:.0f}", page.times(row["speedup"], row["interval"]) + _mark(row), over,
-                                   *(bought.get(minutes, "n/a") for minutes in "13"), str(row["candidates"]), f"{row['per_minute']:.1f}"))
+            searches.setdefault((row["workload"], precision), []).append(row)
+    for (name, precision), rows in sorted(searches.items(), key=lambda item: (-len(item[1]), item[0])):
+        for row in sorted(rows, key=lambda row: row["budget_s"]) if len(rows) > 1 else ():
+            bought = {one["minutes"]: one["gain"] for one in row["bought"]}
+            over = "n/a" if row["over"] is None else page.times(row["over"], row["over_interval"])
+            lines.append(_line(name, precision, f"{row['budget_s']:g}", f"{row['used_s']:.0f}",
+                               page.times(row["speedup"], row["interval"]) + _mark(row), over,
+                               *(bought.get(minutes, "n/a") for minutes in "13"), str(row["candidates"]), f"{row['per_minute']:.1f}"))
     return lines
 
 

@@ -131,8 +131,10 @@ def test_what_shortens_the_work_says_by_how_much_the_kernels_get_shorter() -> No
     on_cpu = Context(plain.facts, plain.environment.model_copy(update={"device": "cpu"}), given.profile)
     moves = CATALOGUE["fold_conv_bn"].prediction(on_cpu).moves
     assert not any(move.quantity == "kernel time" for move in moves), "the profiler's time is in it"
-    silent = CATALOGUE["freeze_weights"].prediction(given)
-    assert silent.gain is None and not silent.moves
+    quiet = CATALOGUE["freeze_weights"].prediction(given)
+    assert quiet.gain is None and [(one.quantity, one.low, one.high) for one in quiet.moves] == [("kernel time", pytest.approx(0.5), 0.95)]
+    compiled = Context(plain.facts.model_copy(update={"already_compiled": True}), plain.environment, given.profile)
+    assert not CATALOGUE["freeze_weights"].prediction(compiled).moves, "what the compiler left of it is not known"
 
 
 def test_attention_written_by_hand_is_expected_to_lose_at_most_all_of_it() -> None:

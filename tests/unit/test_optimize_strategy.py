@@ -89,6 +89,26 @@ def test_what_found_nothing_in_the_graphs_of_the_best_is_put_there_by_the_rescue
     assert {*best, "fold_conv_bn", "fuse_conv_relu", "no_grad"} in [set(item.passes) for item in found]
 
 
+def test_what_does_not_apply_beside_a_pass_that_measures_is_tried_without_it():
+    """Attention on an H200: under the compiler neither BLAS library was faster, and what went with it was not tried there alone."""
+    split, best = ("split_products", "cuda_graph"), ("split_products", "blas_library", "cuda_graph")
+    done = [seen(1, "cuda_graph", speedup=1.25), seen(2, *split, speedup=2.6, parents=("cuda_graph",)),
+            seen(3, "blas_library", speedup=1.1), seen(4, "compile_default", speedup=1.3),
+            seen(5, *best, speedup=2.8, parents=("split_products+cuda_graph",))]
+
+    def without(*rows: Experiment, less: str = "blas_library") -> bool:
+        found = strategy._relieved(strategy.View(HERE, "equal", rows), "equal")
+        return [set(item.passes) for item in found] == [{*best, "compile_default", "no_grad"} - {less}]
+
+    refused = seen(6, *best, "compile_default", speedup=None, parents=(done[-1].name,), reason="neither library is 3% faster")
+    assert not without(*done) and without(*done, refused)
+    assert not without(*done, refused.model_copy(update={"reason": f"{ruled_out.IDLE}: blas_library"})), "that is known otherwise"
+    assert not without(*(row for row in done if "compile_default" not in row.passes), refused), "it may be the compiler"
+    again = seen(7, *split, "compile_default", speedup=None, parents=(done[-1].name,), reason="no product is faster")
+    found = strategy._relieved(strategy.View(HERE, "equal", [*done, refused, again]), "equal")
+    assert [set(item.passes) for item in found] == [{"cuda_graph", "compile_default", "no_grad"}], "then without the next"
+
+
 def test_another_capture_may_take_the_place_of_the_compilers_cuda_graphs():
     done = [seen(1, "compile_default", speedup=1.4), seen(2, "compile_reduce_overhead", speedup=2.0)]
     assert any("piecewise_graphs" in names for names in proposed(*done))

@@ -151,8 +151,9 @@ def test_the_tables_line_by_line(folder):
         "| geometric mean | 2.00x (1.50x) | 3.00x (1.25x) | 8.00x (4.00x) | 0.25, 0.50 (of 1) |"]
     assert results.TABLES["cpu"]() == ["| Small example | EPYC | Xeon |", "|---|---|---|", "| mlp | 1.50x (1.25x) | 1.12x (1.00x) |",
                                        "| geometric mean | 1.50x (1.25x) | 1.12x (1.00x) |"]
-    assert results.TABLES["minutes"]()[2:] == ["| 120 | 100 | 5.00x [5.00, 5.00] | n/a | n/a | n/a | 7 | 4.0 |",
-                                               "| 480 | 100 | 2.50x [2.50, 2.50] | 1.50x | 1.10x | 3.30x | 7 | 4.0 |"]
+    assert results.TABLES["minutes"]()[2:] == [
+        "| conv_block | equal | 120 | 100 | 5.00x [5.00, 5.00] | n/a | n/a | n/a | 7 | 4.0 |",
+        "| conv_block | equal | 480 | 100 | 2.50x [2.50, 2.50] | 1.50x | 1.10x | 3.30x | 7 | 4.0 |"]
     assert results.TABLES["conditions"]()[2:4] == [
         "| examples | equal | 120 | 1 of 3 | 4.00x, 4.00x | 2.25x, 2.25x | 1 of 3 | 4.00x, 4.00x | 1.50x, 1.50x | 2.75x |",
         "| examples | tf32 | 120 | 0 of 2 | n/a | n/a | 0 of 2 | n/a | n/a | n/a |"]

@@ -496,3 +496,18 @@ def test_the_tiles_of_the_fused_kernel_fit_into_the_registers_of_an_h200(tmp_pat
     done = subprocess.run([sys.executable, "-c", COMPILED, source], capture_output=True, text=True,
                           env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("tile", "dtype", "is_exact"), [
+    (TILE, torch.float32, False), ([*TILE[:-1], 1], torch.float32, True), (TILE, torch.bfloat16, True), ([256], torch.float32, True),
+])
+def test_what_makes_up_for_narrow_products_may_err_no_more_than_the_library(monkeypatch, tile, dtype, is_exact) -> None:
+    """Others by some per cent, which is chance."""
+    conv = nn.Conv2d(8, 8, 3, groups=8, dtype=dtype) if len(tile) == 1 else nn.Conv2d(8, 12, 1, dtype=dtype)
+    stage, x = conv_places.Stage(conv, "none"), torch.randn(2, 8, 5, 5, dtype=dtype)
+    found = iter([(1.0, 1.0), (1.05, 1.0), (1.0, 1.0), (1.2, 1.0)])
+    monkeypatch.setattr(conv_places, "errors", lambda _got, _exact: next(found))
+    as_exact = conv_places.exactness([stage], x)
+    with torch.no_grad():
+        module = Convolutions([stage], tile)
+        assert as_exact(module) is is_exact and as_exact(module) and not as_exact(module)

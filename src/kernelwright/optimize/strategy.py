@@ -22,7 +22,7 @@ from ..model.workload import Precision
 from . import bandit, memory
 from .budget import LIGHT, TUNING, is_cheap, kind
 from .captures import called_directly, freed_captures, joined, own_graphs, pays_in_graph, shortens, with_graph
-from .expected import evidence, fastest, hope, modelled, once, shown_by
+from .expected import UNKNOWN_GAIN, evidence, fastest, hope, is_graphed, modelled, once, shown_by
 from .lower_precision import best_cast, casts_in_graph, casts_on_fastest, first_compiled, lower_ahead
 from .passes import CARRIER, CATALOGUE, Pass
 from .passes.conditions import has_products
@@ -91,7 +91,7 @@ def proposals(view: View, *, whole: bool = False) -> list[Candidate]:
     found += freed_captures(view, passes)
     found += casts_on_fastest(view) + first_compiled(view)
     for level in view.allowed:
-        found += _steps(view, level, passes)
+        found += _steps(view, level, passes) + _relieved(view, level)
     found += _rescues(view)
     return _distinct(found)
 
@@ -280,6 +280,28 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
         ways += graphed
     return [candidate(way, view.context, origin="step", parents=(base.name,), dimension=item.dimension) for way in ways
             if set(way) != {item.name} and not was_tried_on(view, item.name, way, level)]
+
+
+def _relieved(view: View, level: Precision) -> list[Candidate]:
+    """What was put on the best and does not apply there, though all that it adds was seen to work: the same without that pass of the best
+    which measures whether it pays and has shown least. Beside another it may not pay, which says nothing of the rest (attention, H200:
+    `blas_library` twice, in code that the compiler had made: 2.3x was kept; without it the night before 2.7x)."""
+    best = incumbent(view, level)
+    if best is None:
+        return []
+    measuring = {name for name in best.passes if CATALOGUE[name].measures}
+    worked = {name for row in view.rows if memory.screened_speedup(row) for name in row.passes}
+    found = []
+    for row in view.rows:
+        added, left = added_by(view, row), measuring & set(row.passes)
+        if row.parents[:1] != (best.name,) or not is_bad(row) or row.verdict is not None or IDLE in row.reason \
+                or row.status != "not_applicable" or not left or not added or not added <= worked:
+            continue
+        shown = shown_by(evidence(view), graphed=is_graphed(row.passes))
+        least = min(sorted(left), key=lambda name: shown(name) or UNKNOWN_GAIN)
+        found.append(candidate([name for name in row.passes if name != least], view.context, origin="step", parents=(best.name,),
+                               dimension=CATALOGUE[sorted(added)[0]].dimension))
+    return still_open(view, found)
 
 
 def _gives_up_graph(passes: Iterable[str], name: str) -> bool:

@@ -91,16 +91,16 @@ BUSY_CORES = Move("tensor-core share", 2.0, 100.0, "mm|linear|product")
 
 
 def share_words(context: Context, share_pct: float | None, what: str, *moves: Move, removed: bool = False) -> Prediction:
-    """Prediction from a share of time. removed: the rewrite takes the operators away, so at most that share can go (Amdahl), and the call
-    gets no shorter than what it must read, write and compute; how much of it the workload's own torch.compile has taken away already is
-    not known."""
+    """Prediction from a share of time: at most that share of the kernels' time can go (Amdahl). removed: the rewrite takes the operators
+    away, which gives a range: the call gets no shorter than what it must read, write and compute. How much of it the workload's own
+    torch.compile has taken away already is not known."""
     if share_pct is None:
         return Prediction(f"{what}: share not measured", moves=moves)
     most = 100.0 / (100.0 - share_pct) if share_pct < 100.0 else math.inf
-    roof = most_possible(context)
+    roof = most_possible(context) if removed else None
     most = min(most, roof) if roof is not None else most
-    gain = (1.0, most) if removed and most < math.inf and not context.facts.already_compiled else None
-    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", gain, (*moves, *shorter(context, gain)))
+    possible = None if context.facts.already_compiled or (removed and most == math.inf) else (1.0, most)
+    return Prediction(f"{what} hold {share_pct:.0f}% {context.whole}", possible if removed else None, (*moves, *shorter(context, possible)))
 
 
 def shorter(context: Context, gain: tuple[float, float] | None) -> tuple[Move, ...]:

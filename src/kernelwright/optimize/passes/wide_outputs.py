@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from .base import LAYER_CAST, Context, Pass, Prediction, Products
-from .conditions import HALF_TIMES, PRODUCTS, first, needs_float32, needs_gpu, needs_module, not_yet_compiled, share_words
+from .conditions import (
+    BUSY_CORES,
+    HALF_TIMES,
+    PRODUCTS,
+    first,
+    needs_float32,
+    needs_gpu,
+    needs_module,
+    not_yet_compiled,
+    share_words,
+    shorter,
+)
 
 
 def _refuse(context: Context) -> str | None:
@@ -21,7 +32,8 @@ def _predict(context: Context) -> Prediction:
     words = share_words(context, share_pct, "products as wide as a result of the model")
     if share_pct is None or not context.on_gpu:
         return words
-    return Prediction(words.words, (1.0, 100.0 / (100.0 - share_pct * (1.0 - 1.0 / HALF_TIMES))))
+    gain = 1.0, 100.0 / (100.0 - share_pct * (1.0 - 1.0 / HALF_TIMES))
+    return Prediction(words.words, gain, (BUSY_CORES, *shorter(context, gain)))
 
 
 PASS = Pass(

@@ -154,6 +154,11 @@ class Convolutions(torch.nn.Module):  # type: ignore[misc]
             if stage.conv.bias is None:
                 self.register_buffer(f"zeros_{place}", stage.conv.weight.new_zeros(len(stage.conv.weight)), persistent=False)
 
+    @property
+    def compensated(self) -> bool:
+        """Whether float32 products are sums of three TF32 ones."""
+        return len(self.tile) == MATRIX_NUMBERS and not self.tile[-1] and self.layers[-1].weight.dtype == torch.float32
+
     def weights(self) -> list[torch.Tensor | None]:
         """The arguments first, shift, weight, bias of `convolve`: the layers' own tensors, zeros for a bias that is not there."""
         parts: list[torch.Tensor | None] = [None] * 4
