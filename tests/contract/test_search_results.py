@@ -585,7 +585,7 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
     assert heaps == [set(), {"conv_block", "sdpa_attention"}]
     assert "two rows of the EPYC kept (the convolutions and attention), gave them nothing" in said()
     known = {number: {name: Ledger(file / "ledger.jsonl").rows for name, file in runs(number).items()}
-             for number in (20, 22, 23, 26, 31, 32, 34, 35, 36, 37)}
+             for number in (20, 22, 23, 26, 31, 32, 34, 35, 36, 37, 38)}
     gains = [[of_a_minute(rows) for rows in found.values()] for found in known.values()]
     means, faster = (sorted(map(of, gains)) for of in (pages.geometric_mean, lambda found: sum(gain > 1.0 for gain in found)))
     assert {len(found) for found in gains} == {7} and (faster[0], faster[-1]) == (4, 7)
@@ -594,8 +594,12 @@ def test_what_is_said_of_two_cpu_cores_is_what_was_measured(tmp_path):
              if any("freeze_weights" in row.passes and row.screen is not None for row in found["mlp_activations"])]
     frozen = [of_a_minute(rows, "freeze_weights") for rows in tried]
     assert min(frozen) > 1.0 and len({states.load(runs(number)["gpt2"]).device_name for number in known}) == 2
-    assert len(known) == 10 and "ten recordings of the same seven" in said()
+    assert len(known) == 11 and "eleven recordings of the same seven" in said()
     below = {row["workload"]: f"{row['over']:.2f}x" for row in results.recorded("cpu-xeon") if row["over"] < 0.995}
-    assert below.keys() == {"gpt2", "lstm_sequence_encoder"}
-    assert "On the Xeon GPT-2 is ({gpt2}), and the LSTM ({lstm_sequence_encoder}).".format(**below) in said()
+    assert below.keys() == {"gpt2", "lstm_sequence_encoder", "sdpa_attention"}
+    assert "On the Xeon GPT-2 is ({gpt2}), and where nothing was kept attention ({sdpa_attention}) and the LSTM " \
+        "({lstm_sequence_encoder}): below `no_grad`, which one".format(**below) in said()
+    for row in (row for row in results.recorded("cpu-xeon") if row["kept"] == "nothing"):
+        said_of = [one.verdict for one in verdicts(38, row["workload"], "no_grad")]
+        assert row["rung"].startswith("no_grad") and said_of == ["FASTER", "AMBIGUOUS"], row["workload"]
     assert f"`freeze_weights` made the MLP {min(frozen):.2f}x to {max(frozen):.2f}x as fast in {len(frozen)} of them" in said()
