@@ -157,13 +157,13 @@ def _moves(runs: Sequence[Run]) -> list[str]:
     if not checked:
         return []
     counts = {name: sum(one.result == name for one in checked) for name in ("confirmed", "not seen", "unexplained", "not checked")}
+    counted = sum(run.budget_s >= COUNTED_BUDGET_S for run in runs)
     lines = ["## How it came about", "", "Of the passes that were kept: whether the quantities that each said it would move did (launches, "
              "idle time, time and bytes of operators), by the profiles before and after.", "",
              "| Confirmed | Not seen | Unexplained | Not checked |", "|---|---|---|---|",
              f"| {' | '.join(str(count) for count in counts.values())} |", "",
              "Not checked: it named no quantity, or none was measured. Hardware counters are read from a budget of "
-             f"{COUNTED_BUDGET_S:g} s on, "
-             f"which {sum(run.budget_s >= COUNTED_BUDGET_S for run in runs)} of these {len(runs)} searches had.", "",
+             f"{COUNTED_BUDGET_S:g} s on, which {counted} of these {len(runs)} searches had.", "",
              "| Quantity | Seen | Not seen | Not measured |", "|---|---|---|---|", *_quantities(checked), ""]
     odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
     return [*lines, *([*odd, ""] if odd else [])]

@@ -294,8 +294,8 @@ def _relieved(view: View, level: Precision) -> list[Candidate]:
     found = []
     for row in view.rows:
         added, left = added_by(view, row), measuring & set(row.passes)
-        if row.parents[:1] != (best.name,) or not is_bad(row) or row.verdict is not None or IDLE in row.reason \
-                or row.status != "not_applicable" or not left or not added or not added <= worked:
+        if row.parents[:1] != (best.name,) or row.status != "not_applicable" or row.verdict is not None or IDLE in row.reason \
+                or not left or not added or not added <= worked:
             continue
         shown = shown_by(evidence(view), graphed=is_graphed(row.passes))
         least = min(sorted(left), key=lambda name: shown(name) or UNKNOWN_GAIN)
