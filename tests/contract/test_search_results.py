@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections import Counter
 from itertools import pairwise
@@ -20,6 +21,7 @@ from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.hypothesis import ratio_of
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
+from kernelwright.probe.rewrites import transposed_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGERS = ROOT / "tests" / "data" / "ledgers.tar.xz"
@@ -313,6 +315,14 @@ def test_what_is_said_of_the_workloads_beside_the_examples_is_what_was_measured(
     assert "found nothing to change in the compiled graphs: pad_to_tiles" in refused.verdict.reasons[0]
     padded = next(row for row in later if is_confirmation(row) and "pad_to_tiles" in row.passes).verdict
     assert f"confirmed {padded.speedup:.2f}x [{padded.interval[0]:.2f}, {padded.interval[1]:.2f}] with it." in said()
+    printed = re.findall(r"(\d+) rows: transposed (\S+) and (\S+) as fast, (\d) of 2 taken",
+                         (ROOT / "tests" / "data" / "transposed_weights_h200.txt").read_text())  # of tests/gpu/test_layouts_gpu.py
+    assert [(int(rows), int(taken)) for rows, _one, _other, taken in printed] == [(1, 0), (8, 0), (32, 1), (128, 2)]
+    few, some, many = [float(time[:-1]) for line in printed[:2] for time in line[1:3]], printed[2], printed[3]
+    assert f"it took none at 1 and 8 rows ({min(few):.2f}x to {max(few):.2f}x as fast transposed), one at 32 ({max(some[1:3])}), both at " \
+        f"128 ({many[1]} and {many[2]})." in said()
+    words = f"with 128 rows {many[1]} and {many[2]}, with 8 {min(printed[1][1:3])} to {max(printed[1][1:3])}"
+    assert words in " ".join(transposed_weights.__doc__.split())
     pinned = next(row.screen.speedup for row in tried["streamed_weights"] if row.name == "pinned_copies")
     assert f"`pinned_copies` {pinned:.2f}x by its screen" in said()
 
@@ -367,7 +377,11 @@ def test_what_is_said_of_the_examples_is_what_was_measured(tmp_path):
     runs = Counter(run_of(name, level) for name, level in days)
     assert runs == {"h200zza": 10, "h200zy": 9, "h200zx": 2}
     assert all(day == ("2026-11-30" if run_of(*key) == "h200zza" else "2026-11-29") for key, day in days.items())
-    assert "Of the 21 searches of the examples at 120 s ten were made on 30 November, at equal precision all but those of the LSTM and " \
+    tried = [{one for row in Ledger(tmp_path / "ledgers" / f"{run_of(*key)}_{'_'.join(key)}-120s" / "ledger.jsonl").rows
+              if row.ladder_row and row.screen is not None and row.screen.speedup for one in row.passes} for key in days]
+    missing = [sum(mode not in found for found in tried) for mode in ("compile_max_autotune", "compile_max_autotune_no_cudagraphs")]
+    assert "of the 21 searches of the examples at 120 s `max_autotune` in {}, without CUDA graphs in {}.".format(*missing) in said()
+    assert "Of these, ten were made on 30 November, at equal precision all but those of the LSTM and " \
         "the MLP, at bf16 all but those of the MLP and the depthwise example; nine in the night before that, with the code of that " \
         "moment, and two the evening before (GPT-2 and the LSTM at tf32)." in said()
     for name, level in days:
