@@ -31,12 +31,13 @@ import optimize_page  # noqa: E402
 
 from kernelwright.judge import JudgeOptions, ReferenceSession, judge  # noqa: E402
 from kernelwright.judge.correctness import PRECISION_ORDER  # noqa: E402
+from kernelwright.judge.options import CONDITIONS  # noqa: E402
 from kernelwright.model.capture import ProbeResult  # noqa: E402
 from kernelwright.model.errors import BadInput, KernelwrightError  # noqa: E402
 from kernelwright.model.files import write_json_atomic, write_text_atomic  # noqa: E402
 from kernelwright.model.measurement import Measurement  # noqa: E402
 from kernelwright.model.profile import Profile  # noqa: E402
-from kernelwright.model.verdict import Experiment  # noqa: E402
+from kernelwright.model.verdict import ConditionTiming, Experiment  # noqa: E402
 from kernelwright.model.workload import Precision, WorkloadRef  # noqa: E402
 from kernelwright.optimize import OptimizeOptions, Outcome, ablation, optimize  # noqa: E402
 from kernelwright.optimize.claims import best_ladder_row, is_ladder_row, over  # noqa: E402
@@ -208,6 +209,7 @@ class Bench:
         elif ladder and kept is not None:
             beside = self._beside(workload, level, outcome, kept, next((row for row in rung_rows if row.name == rung.row), None))
             beyond, beyond_interval = beside or (beyond, beyond_interval)
+        timings, anew = self._timings(workload, level, outcome, kept, anew=ladder and level == asked)
         timing = verdict.comparison if verdict is not None else None
         seen = [row.verdict.comparison.reference.median_ns / 1e3 for row in rung_rows if row.verdict and row.verdict.comparison]
         reached = report["reached"] or {}
@@ -221,7 +223,7 @@ class Bench:
             "confirmed": None if verdict is None else outcome.confirmed if level == asked else True,  # else judged anew for this row
             "apart": [[one.speedup, *one.interval] for one in kept.apart if one.interval] if kept is not None and kept.apart else None,
             "before_us": before, "after_us": after, "speedup": speedup, "interval": interval,
-            "timings": [one.model_dump(mode="json") for one in kept.verdict.timings] if kept is not None else [],  # of the last judgement
+            "timings": [one.model_dump(mode="json") for one in timings], "conditions_anew": anew,
             "rung": rung.name + (f" (errs as {lower[rung.name]})" if rung.name in lower else "")
             + (f" ({rung.undecided} undecided)" if rung.undecided else ""),
             "rung_speedup": rung.speedup, "rung_interval": rung.interval, "over": beyond, "over_interval": beyond_interval,
@@ -262,6 +264,20 @@ class Bench:
         best = next(iter(ranked(judged)), None)
         return (Kept(best, None), best.name) if best is not None else (None, "nothing")
 
+    def _timings(self, workload: WorkloadRef, level: Precision, outcome: Outcome, kept: Kept | None, *, anew: bool,
+                 ) -> tuple[Sequence[ConditionTiming], bool]:
+        """(times of what was kept under each condition, by its last judgement; whether they are of one made here instead, since the search
+        had no time for the conditions). anew: whether one may be made."""
+        known = kept.verdict.timings if kept is not None else ()
+        if kept is None or not anew or _has_conditions(known) or time.monotonic() + LADDER_JUDGED_S > self.stop_at_s:
+            return known, False
+        options = self._judging(level, LADDER_TIMING_S).model_copy(update={"conditions": CONDITIONS})
+        with contextlib.suppress(KernelwrightError), ReferenceSession(workload, options, say=_say, start=False) as session:
+            said = judge(workload, outcome.out_dir / kept.row.candidate_file, options, session=session)
+            if _has_conditions(said.timings):
+                return said.timings, True
+        return known, False
+
     def _beside(self, workload: WorkloadRef, level: Precision, outcome: Outcome, kept: Kept, rung: Experiment | None,
                 ) -> tuple[float, tuple[float, float] | None] | None:
         """(speed-up of what was kept over that row of the ladder, its interval), both timed in turns in one process: a ratio of two ratios
@@ -292,21 +308,30 @@ class Bench:
         context = Context(facts=result.facts, environment=result.environment, profile=Profile.load(baseline))
         missing: list[str] = []
         lower: dict[str, Precision] = {}
-        queue: list[Candidate] = []
         tried: list[tuple[str, ...]] = []
         casts, is_usable = LEVEL_CASTS[level], True
         while casts not in tried:
-            tried.append(casts)
-            unseen = [item for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
-            if not ladder:
-                return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
-            seen, late, is_usable = self._screened(workload, level, folder, context, unseen)
-            missing += [f"{name}: {NO_TIME}" for name in late]
-            queue += [item for item in unseen if item.name not in {*late, *seen}]
-            known |= seen
-            looked_at |= seen
-            if is_usable:  # else all is left to the judge
-                casts = of_kept if of_kept and of_kept not in tried else _casts_of_best(known, level)
+            queue: list[Candidate] = []
+            while casts not in tried:
+                tried.append(casts)
+                unseen = [item for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
+                if not ladder:
+                    return list(known.values()), [f"{item.name}: not measured" for item in unseen], lower
+                seen, late, is_usable = self._screened(workload, level, folder, context, unseen)
+                missing += [f"{name}: {NO_TIME}" for name in late]
+                queue += [item for item in unseen if item.name not in {*late, *seen}]
+                known |= seen
+                looked_at |= seen
+                if is_usable:  # else all is left to the judge
+                    casts = of_kept if of_kept and of_kept not in tried else _casts_of_best(known, level)
+            self._judge_ladder(workload, level, folder, context, queue, known, looked_at, missing, lower)
+            casts = _casts_of_best(known, level)  # the judge may have turned the order of the screens round
+        return list(known.values()), missing, lower
+
+    def _judge_ladder(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, queue: list[Candidate],
+                      known: dict[str, Experiment], looked_at: dict[str, Experiment], missing: list[str], lower: dict[str, Precision],
+                      ) -> None:
+        """See _ladder: the queue and the best by what is known; adds to the last four."""
         needed_s = 0.0  # the first is what the reserve is for
         with ReferenceSession(workload, self._judging(level, LADDER_TIMING_S), say=_say, start=False) as session:
             while waiting := self._only_screened(known, level, context, missing) or queue:
@@ -333,9 +358,6 @@ class Bench:
                     missing.append(f"{item.name}: {said.verdict} {said.reasons[0] if said.reasons else ''}")
                 known[item.name] = looked_at[item.name] = _of_ladder(item, file, status="judged", verdict=said)
                 _say(f"ladder {item.name}: {gain_of(known[item.name])}")
-        if (casts := _casts_of_best(known, level)) not in tried:  # the judge turned the order of the screens round
-            missing += [f"{item.name}: not looked at" for item in _ladder_with(casts, context) if not _is_seen(known.get(item.name))]
-        return list(known.values()), missing, lower
 
     def _screened(self, workload: WorkloadRef, level: Precision, folder: Path, context: Context, items: Sequence[Candidate],
                   ) -> tuple[dict[str, Experiment], list[str], bool]:
@@ -393,6 +415,10 @@ class _Unprofiled(RealStages):
         if baseline is not None:
             raise BadInput("left_out", "this benchmark needs no profile of it", where=str(folder), fix="none needed")
         return super().profile(workload, folder, baseline, timeout_s, timing)
+
+
+def _has_conditions(timings: Sequence[ConditionTiming]) -> bool:
+    return any(one.condition == "end to end" for one in timings)
 
 
 def idle_passes(ledger: Sequence[Experiment], kept: Kept | None) -> list[str]:

@@ -74,10 +74,9 @@ def of_a_minute(rows: list, name: str = "") -> float:
 
 def run_of(name: str, precision: str) -> str:
     """The recorded searches of which the row of an example at 120 s is."""
-    before = {"equal": {"lstm_sequence_encoder", "mlp_activations"}, "bf16": {"mlp_activations", "depthwise_separable_conv"}}
-    if precision != "tf32":
-        return "h200zy" if name in before[precision] else "h200zza"
-    return "h200zx" if name in ("gpt2", "lstm_sequence_encoder") else "h200zy"
+    before = {"equal": {"conv_block", "depthwise_separable_conv", "gpt2"},
+              "bf16": {"conv_block", "embedding_projection", "gpt2", "sdpa_attention"}}
+    return "h200zza" if name in before.get(precision, ()) else "h200zzb"
 
 
 NIGHT = [

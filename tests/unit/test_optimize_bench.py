@@ -19,7 +19,7 @@ import builders
 from bench_scripts import load
 from kernelwright.model.errors import BadInput
 from kernelwright.model.trial import Hypothesis, PassPrediction, Screen
-from kernelwright.model.verdict import Experiment
+from kernelwright.model.verdict import ConditionTiming, Experiment
 from kernelwright.optimize import state as states
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.ledger import Ledger
@@ -356,8 +356,10 @@ def test_where_the_best_row_of_a_lower_precision_has_another_cast_or_none_the_la
     bench, workload, _ = ladder_of(judge, screen=screen)
     judged, true = {}, dict.fromkeys(with_it, 2.0)
     known = {"compile_default": said_by_the_judge("compile_default", 1.5, 1)}
-    _, missing, _ = bench._ladder(workload, "bf16", tmp_path, known, {})
-    assert missing == [f"{name}: not looked at" for name in ("no_grad", *modes[1:])], "the judge turned the screens' order round"
+    looked_at.clear()
+    found, missing, _ = bench._ladder(workload, "bf16", tmp_path, known, {})
+    assert looked_at == [*with_it, "no_grad", *modes[1:]] and not missing, "the judge turned the screens' order round"
+    assert rows.best_ladder_row(found, "bf16").name == "compile_default"
 
 
 def test_where_the_command_ends_soon_the_best_row_that_was_seen_is_judged_and_the_others_are_missing(tmp_path, ladder_of):
@@ -488,6 +490,33 @@ def test_of_a_higher_precision_than_was_asked_for_the_fastest_is_judged_anew_tho
     assert kept(judged) == ("judged", 2.1, ["judged"]) and kept() == ("nothing", None, [])
     bench.stop_at_s = time.monotonic() + 10
     assert kept(judged, second) == ("judged", 2.1, ["judged"]), "no time for another"
+
+
+def test_what_the_search_had_no_time_to_time_from_the_hosts_memory_is_judged_once_more_for_it(tmp_path, ladder_of):
+    warm, whole = (ConditionTiming(condition=name, speedup=2.0) for name in ("warm", "end to end"))
+    asked: list = []
+    said = verdict("FASTER", 2.1).model_copy(update={"timings": (warm, whole)})
+
+    def judge(_workload, file, options, **_):
+        asked.append((file.name, options.conditions))
+        return said
+
+    bench, workload, _ = ladder_of(judge)
+    outcome = SimpleNamespace(out_dir=tmp_path)
+
+    def timed(*timings, anew=True, exists=True):
+        asked.clear()
+        row = said_by_the_judge("tf32", 2.0, 1)
+        row = row.model_copy(update={"verdict": row.verdict.model_copy(update={"timings": timings})})
+        return *bench._timings(workload, "tf32", outcome, Kept(row, None) if exists else None, anew=anew), len(asked)
+
+    assert timed(warm) == ((warm, whole), True, 1) and asked == [("c.py", ("cold L2", "end to end", "graph"))]
+    assert timed(warm, whole) == ((warm, whole), False, 0), "the search had the time"
+    assert timed(warm, anew=False) == ((warm,), False, 0) and timed(exists=False) == ((), False, 0)
+    said = verdict("FAILED", reason="no room")
+    assert timed(warm) == ((warm,), False, 1)
+    bench.stop_at_s = time.monotonic() + 10
+    assert timed(warm) == ((warm,), False, 0), "no time for another"
 
 
 def test_what_was_kept_is_timed_beside_the_best_row_of_the_ladder(tmp_path, ladder_of):
