@@ -48,7 +48,7 @@ def test_contract_document_and_sums_of_every_example(example, mode, tmp_path, mo
     else:
         monkeypatch.chdir(tmp_path)
         with warm_start():
-            status = main(["profile_kernel", *argv, "--steps", "2" if mode == "annotation" else "20"])
+            status = main(["profile_kernel", *argv, "--steps", "5" if mode == "annotation" else "20"])
         out, err = capsys.readouterr()
     assert status == 0, err
     answer = json.loads(out)
