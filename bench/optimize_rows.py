@@ -274,7 +274,7 @@ class Bench:
         options = self._judging(level, LADDER_TIMING_S).model_copy(update={"conditions": CONDITIONS})
         with contextlib.suppress(KernelwrightError), ReferenceSession(workload, options, say=_say, start=False) as session:
             said = judge(workload, outcome.out_dir / kept.row.candidate_file, options, session=session)
-            if _has_conditions(said.timings):
+            if said.verdict == "FASTER" and _has_conditions(said.timings):
                 return said.timings, True
         return known, False
 

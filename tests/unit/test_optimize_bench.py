@@ -515,6 +515,8 @@ def test_what_the_search_had_no_time_to_time_from_the_hosts_memory_is_judged_onc
     assert timed(warm, anew=False) == ((warm,), False, 0) and timed(exists=False) == ((), False, 0)
     said = verdict("FAILED", reason="no room")
     assert timed(warm) == ((warm,), False, 1)
+    said = verdict("SLOWER", 0.8).model_copy(update={"timings": (warm, whole)})
+    assert timed(warm) == ((warm,), False, 1), "what another verdict says of the time is not of what was kept"
     bench.stop_at_s = time.monotonic() + 10
     assert timed(warm) == ((warm,), False, 0), "no time for another"
 
