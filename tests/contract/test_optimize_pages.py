@@ -60,10 +60,13 @@ FACTS = {
         (r"expected to take (\d+) us at least", (expected.COMPILERS_GRAPH_NS / 1e3,)),
         (r"its call is below (\d+) us", (expected.HOST_BOUND_NS / 1e3,)),
         (r"where that differs by (\d+)%", (round(100 * (expected.OTHERWISE - 1)),)),
-        (r"\((\d+)% of the budget at most; in longer budgets", (100 * budget.JUDGING_SHARE,)),
+        (r"\((\d+)% of the budget at most; in longer budgets for two judgements, or on a GPU, .* it takes no more than (\d+)%, for the",
+         (100 * budget.JUDGING_SHARE, 100 * timed.CONFIRMED_SHARE)),
         (r"else (\d+) s \((\d+) s on a GPU\); where none was in this run, (\d+) times what the workload takes to make its inputs .*\n"
-         r"  the first, and always (\d+) s where",
-         (budget.JUDGE_PRIOR_S[False], budget.JUDGE_PRIOR_S[True], budget.INPUTS_MADE, budget.SETUP_S)),
+         r"  the first, on a GPU (\d+) s for each GB that a call returns and (\d+) calls of the original \((\d+) s at most\), "
+         r"and always (\d+) s",
+         (budget.JUDGE_PRIOR_S[False], budget.JUDGE_PRIOR_S[True], budget.INPUTS_MADE, budget.OUTPUTS_S_PER_GB, budget.JUDGED_CALLS,
+          budget.JUDGED_CALLS_S, budget.SETUP_S)),
         (r"one within (\d+)% of the winner", (round(100 * (1 - finalists.CLOSE)),)),
         (r"although its figure is (\d+)% larger", (round(100 * (beside.LOWER_GAIN - 1)),)),
         (r"goes before that where it is faster by (\d+)%", (round(100 * (view.STEP - 1)),)),

@@ -12,7 +12,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
 from kernelwright.optimize import ablation, beside, strategy
-from kernelwright.optimize.budget import ENDING_S, Budget
+from kernelwright.optimize.budget import ENDING_S, SCREENED_MARGIN, Budget
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.optimize.plan import LADDER, candidate
@@ -708,6 +708,13 @@ def searching(workload, folder, *found: Experiment, precision="tf32", device="cu
         ledger.append(row)
     return ScreenedSearch(workload=workload, context=context(device), precision=precision, folder=folder, ledger=ledger,
                           budget=budget or Budget(120.0), judge=lambda *_: pytest.fail("nothing is judged"), say=print)
+
+
+@pytest.mark.parametrize(("budget_s", "margin"), [(60.0, 1.0), (120.0, SCREENED_MARGIN)])
+def test_a_confirmations_margin_is_held_back_where_half_of_the_budget_has_room_for_it(workload, tmp_path, monkeypatch, budget_s, margin):
+    search = searching(workload, tmp_path, screened(1, "cuda_graph", speedup=3.0), budget=Budget(budget_s, clock=lambda: 0.0))
+    monkeypatch.setattr(search, "_judgement_s", lambda row, inputs=True: 23.0 if inputs else 19.0)
+    assert search._screening_left_s(doubts=False) == budget_s - min(23.0 + 19.0 * margin, 0.65 * budget_s)
 
 
 def test_a_cast_that_is_far_ahead_of_all_of_higher_precision_needs_no_look(workload, tmp_path):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ..judge.options import MIN_ROUNDS
 from ..model.verdict import Experiment
 from .passes import CATALOGUE
-from .passes.base import LAYER_COMPILE
+from .passes.base import LAYER_COMPILE, Context
+from .passes.conditions import call_ns, sizes_bytes
 
 LIGHT = "light autotune"
 TUNING = (LIGHT, "autotune")
@@ -103,9 +104,14 @@ COMPILE = "compile"
 COMPILED = "compiled ahead"
 COMPILED_S = 4.0
 """Seconds to screen what was compiled ahead, before any was (H200: 0.9 to 1.6)."""
-JUDGE_PRIOR_S = {True: 10.0, False: 14.0}
-"""On a GPU or not: seconds to judge a screened candidate, beside its set-up, before any was on this machine: a process's start, its checks,
-the timing (H200: 2.4 to 8.6)."""
+JUDGE_PRIOR_S = {True: 7.0, False: 14.0}
+"""On a GPU or not: seconds to judge a screened candidate, beside its set-up and what the workload itself costs, before any was on this
+machine: a process's start, its checks, the timing. On a GPU least squares, with the two below, over the first judgements of 165 searches
+on H200s: they took 0.6 to 1.5 times what is expected so (tenth and 90th percentile)."""
+OUTPUTS_S_PER_GB = 4.0
+"""On a GPU a judgement takes so much longer for each 1e9 bytes that a call returns: they are copied and compared for each round."""
+JUDGED_CALLS, JUDGED_CALLS_S = 300.0, 9.0
+"""On a GPU, and by so many calls of the original, in its own precision and in float64, but no more seconds: then fewer are made."""
 INPUTS_MADE = 5
 """The first judgement of a session waits so often for inputs to be made, at least: at the load, in the survey of the workload, and for
 each round (MIN_ROUNDS). Later ones wait for those of the rounds alone."""
@@ -116,9 +122,10 @@ JUDGING_SHARE = 0.65
 """At most this share of the budget is held back for judging finalists and what follows, while none was judged."""
 PLENTY = 2.0
 """A judgement that can hardly change what is kept is made where so many of them fit in the time left."""
-JUDGEMENT = "judgement without inputs"
-"""Key of `costs`, beside the kinds: what a judgement takes on this machine less the candidate's set-up and the wait for inputs, which is
-the workload's own (H200: 26 s with 1.1 GB of them; of the next workload's minute 65% were held back for two such, and its took 8 s)."""
+JUDGEMENT = "judgement without the workload's own"
+"""Key of `costs`, beside the kinds: what a judgement takes on this machine less the candidate's set-up, the wait for inputs and workload_s,
+which are the workload's own (H200: 26 s with 1.1 GB of inputs; of the next workload's minute 65% were held back for two such, and its took
+8 s)."""
 LEAST_JUDGEMENT_S = 2.0
 """None takes less, whatever its inputs took."""
 ABLATION_SHARE = 0.15
@@ -178,15 +185,23 @@ def _cold(rows: Iterable[Experiment], has_products: bool) -> str:
 
 
 def judge_estimate_s(row: Experiment | None, done: Iterable[Experiment], costs: Mapping[str, float] | None = None, *,
-                     on_gpu: bool = False, inputs_s: float | None = None) -> float:
+                     on_gpu: bool = False, inputs_s: float | None = None, work_s: float = 0.0) -> float:
     """Expected seconds to judge a screened candidate (None: any): what others took beside their set-up here; else what judgements take on
-    this machine, and the wait for inputs that take inputs_s to make. To it comes what is not cached of its own."""
+    this machine, the wait for inputs that take inputs_s to make, and work_s (workload_s). To it comes what is not cached of its own."""
     seen = judgements_s(done)
     own = (1.0 - CACHED_SHARE) * (row.screen.build_s if row is not None and row.screen is not None else 0.0)
     own = max(own, SETUP_S if row is None or not is_cheap(row.passes) else 0.0)
     if seen:
         return statistics.median(seen) + own
-    return (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0) + own
+    return (costs or {}).get(JUDGEMENT, JUDGE_PRIOR_S[on_gpu]) + INPUTS_MADE * (inputs_s or 0.0) + work_s + own
+
+
+def workload_s(context: Context) -> float:
+    """Seconds that a judgement takes longer on a GPU for this workload's outputs and its calls. 0 on a CPU: not looked at there."""
+    if not context.on_gpu:
+        return 0.0
+    outputs_s = OUTPUTS_S_PER_GB * sizes_bytes(context.facts.outputs) / 1e9
+    return outputs_s + min(JUDGED_CALLS * (call_ns(context) or 0.0) / 1e9, JUDGED_CALLS_S)
 
 
 def judgements_s(done: Iterable[Experiment]) -> list[float]:
@@ -195,9 +210,9 @@ def judgements_s(done: Iterable[Experiment]) -> list[float]:
             if one.status == "judged" and one.verdict is not None]
 
 
-def costs_of(done: Iterable[Experiment], *, has_products: bool, inputs_s: float | None = None) -> dict[str, float]:
+def costs_of(done: Iterable[Experiment], *, has_products: bool, inputs_s: float | None = None, work_s: float = 0.0) -> dict[str, float]:
     """What this run's judgements and screens took, for later runs on this machine, of whatever workload; one compilation alone says nothing
-    of later ones. inputs_s: what this workload takes to make its inputs."""
+    of later ones. inputs_s: what this workload takes to make its inputs; work_s: see workload_s."""
     rows = list(done)
     judged, seen = judgements_s(rows), screens_s(rows, has_products=has_products)
     cold = _cold(rows, has_products)
@@ -206,7 +221,7 @@ def costs_of(done: Iterable[Experiment], *, has_products: bool, inputs_s: float 
     if not judged:
         return found
     waited = [INPUTS_MADE, *[MIN_ROUNDS] * (len(judged) - 1)]
-    own = [seconds - times * (inputs_s or 0.0) for seconds, times in zip(judged, waited, strict=True)]
+    own = [seconds - times * (inputs_s or 0.0) - work_s for seconds, times in zip(judged, waited, strict=True)]
     return {**found, JUDGEMENT: max(LEAST_JUDGEMENT_S, statistics.median(own))}
 
 

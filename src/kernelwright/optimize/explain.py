@@ -11,7 +11,7 @@ from ..model.trial import Hypothesis
 from ..model.verdict import Experiment, Verdict
 from ..model.workload import Precision, WorkloadRef
 from . import ablation, memory
-from .budget import costs_of, usual_costs
+from .budget import costs_of, usual_costs, workload_s
 from .confirm import AUDIT, OF, ROLE
 from .expected import once
 from .hypothesis import check
@@ -102,7 +102,7 @@ def learn(
         shares=memory.shares_of(context.seen), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
         speedup=memory.screened_speedup(kept) if kept is not None else None,
         catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s,
-        costs=costs_of(screened, has_products=once(context, has_products), inputs_s=context.facts.inputs_s),
+        costs=costs_of(screened, has_products=once(context, has_products), inputs_s=context.facts.inputs_s, work_s=workload_s(context)),
         trials=tuple(memory.trials_of(screened)[:1000]))
     try:
         store = memory.store_for(state.device_name, state.torch_version)

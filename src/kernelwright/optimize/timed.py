@@ -15,6 +15,7 @@ from .budget import (
     JUDGING_SHARE,
     LAST_TRY_SHARE,
     PLENTY,
+    SCREENED_MARGIN,
     SLIM_SHARE,
     UNSEEN_SHARE,
     WEIGHING_SHARE,
@@ -23,6 +24,7 @@ from .budget import (
     judge_estimate_s,
     judgements_s,
     screen_estimate_s,
+    workload_s,
 )
 from .confirm import OF, refuted
 from .expected import as_screened
@@ -45,6 +47,10 @@ FIRST_SHARE = 0.75
 at most 8.5, nine of ten 11.8."""
 FAR = 1.5
 """Where a finalist's screen is so many times that of the same without its cast, no look says more."""
+CONFIRMED_SHARE = 0.5
+"""While nothing was FASTER the confirmation's margin is held back too on a GPU, where with it no more than this share of the budget is. In
+120 s on an H200 four of five large workloads had no time to be confirmed: their judgements took 20 to 35 s. On a CPU one takes less than is
+expected of it."""
 ROOMY = 10.0
 """A budget with room for so many judgements has its first at half time."""
 
@@ -117,16 +123,22 @@ class TimedSearch(Search):
 
     def _screening_left_s(self, *, doubts: bool = True) -> float:
         """Seconds for screens: less what judging, confirming and ablation will need. While none was FASTER that is one judgement and the
-        confirmation, in a longer budget another judgement beside them, and the looks at lower precision and at what is in doubt (doubts).
-        What inputs take to be made is held back for one alone: where that is long, a candidate that compiles is worth more than the
-        confirmation (AlexNet, 60 s: 1.6x by the screen, 1.3x without)."""
+        confirmation, in a longer budget another judgement beside them, else, where CONFIRMED_SHARE has room for it, the confirmation with
+        its margin, and the looks at lower precision and at what is in doubt (doubts). What inputs take to be made is held back for one
+        alone: where that is long, a candidate that compiles is worth more than the confirmation (AlexNet, 60 s: 1.6x by the screen, 1.3x
+        without)."""
         top = next(iter(self.best()), None)
         queue = self._queue(self.view())
         if top is None:
             row = queue[0] if queue else None
             further, most = self._judgement_s(row, inputs=False), JUDGING_SHARE * self.budget.total_s
-            held = self._judgement_s(row) + further
-            held = (held + further if 2 * held <= most else held) + (self._weighing_s(row, doubts=doubts) if row is not None else 0.0)
+            first = self._judgement_s(row)
+            held, safe = first + further, first + SCREENED_MARGIN * further
+            if 2 * held <= most:
+                held += further
+            elif self.context.on_gpu and safe <= CONFIRMED_SHARE * self.budget.total_s:
+                held = safe
+            held += self._weighing_s(row, doubts=doubts) if row is not None else 0.0
             return self.budget.left_s() - min(held, most)
         judging = sum(self._judgement_s(row) for row in queue[:1]) + (self._judgement_s(None) if self._costs(self._slim()) else 0.0)
         return self.left_s() - judging - min(self._ablating_s(), ABLATION_SHARE * self.budget.total_s) - self._slimming_s()
@@ -172,7 +184,7 @@ class TimedSearch(Search):
     def _judgement_s(self, row: Experiment | None, *, inputs: bool = True) -> float:
         """inputs: with the seconds that the first one waits for inputs."""
         return judge_estimate_s(row, self.rows(), self.costs, on_gpu=self.context.on_gpu,
-                                inputs_s=self.context.facts.inputs_s if inputs else None)
+                                inputs_s=self.context.facts.inputs_s if inputs else None, work_s=workload_s(self.context))
 
     def _queue(self, view: View, *, plenty: bool = False) -> list[Experiment]:
         faster, known = {row.name for row in self.best()}, {row.name: row for row in view.rows}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...diagnose.activity import idle_share_pct
 from ...model.profile import Operator
+from ...model.workload import TensorSpec
 from ...report.figures import in_unit
 from ...roofline.knowledge import bottlenecks
 from .base import Context, Move, Prediction
@@ -148,8 +150,12 @@ def copies_share(context: Context) -> float:
     peak = in_unit(roof.peak_bandwidth or roof.datasheet_bandwidth, "GB/s") if roof is not None else None
     if not peak or not whole_ns:
         return 0.0
-    nbytes = sum(math.prod(spec.shape) * _bytes_of(spec.dtype) for spec in (*context.facts.inputs, *context.facts.outputs))
-    return 2.0 * nbytes / peak / whole_ns
+    return 2.0 * sizes_bytes((*context.facts.inputs, *context.facts.outputs)) / peak / whole_ns
+
+
+def sizes_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Of these tensors together."""
+    return sum(math.prod(spec.shape) * _bytes_of(spec.dtype) for spec in specs)
 
 
 def _bytes_of(dtype: str) -> int:
