@@ -131,10 +131,11 @@ def _kernelbench() -> list[str]:
 
 
 def _beside() -> list[str]:
-    """One line a workload and precision."""
-    lines = _head("Workload", "Precision", "Over the original", "Kept")
-    for (precision, _), rows in groups("beside-h200").items():
-        lines += [_line(row["workload"], precision, _gain(row), row["kept"]) for row in sorted(rows, key=lambda row: row["workload"])]
+    """One line a workload, precision and budget."""
+    lines = _head("Workload", "Precision", "Budget s", "Over the original", "Kept")
+    for (precision, budget_s), rows in groups("beside-h200").items():
+        lines += [_line(row["workload"], precision, f"{budget_s:g}", _gain(row), row["kept"])
+                  for row in sorted(rows, key=lambda row: row["workload"])]
     return lines
 
 
@@ -145,8 +146,8 @@ def _cpu() -> list[str]:
 def _conditions() -> list[str]:
     """What is left of a call's gain beside the original in a CUDA graph, and where inputs come from the host and outputs go back: of the
     rows whose last judgement had the time for it. The last column: what there is to give there, were the call itself free."""
-    lines = _head("Workloads", "Precision", "Budget s", "Rows with it", "Alone: mean, least", "In a graph: mean, least",
-                  "Rows with it", "Alone: mean, least", "End to end: mean, least", "Were the call free: mean")
+    lines = _head("Workloads", "Precision", "Budget s", "Rows in a graph", "Alone: mean, least", "In a graph: mean, least",
+                  "Rows end to end", "Alone: mean, least", "End to end: mean, least", "Were the call free: mean")
     for name, sets in (("h200", SHOWN), ("kernelbench-h200", SHOWN_OF_KERNELBENCH)):
         for key in sets:
             found, cells = [{one["condition"]: one for one in row["timings"]} for row in groups(name)[key]], []

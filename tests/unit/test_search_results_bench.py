@@ -159,5 +159,5 @@ def test_the_tables_line_by_line(folder):
         "| examples | tf32 | 120 | 0 of 2 | n/a | n/a | 0 of 2 | n/a | n/a | n/a |"]
     (folder / "beside-h200.json").write_text(json.dumps({"device": "x", "rows": [
         row("waits", 3.0, 1.5, budget_s=60.0, kept="remove_syncs"), row("towers", 2.0, 0.5, budget_s=60.0, confirmed=False)]}))
-    assert results.TABLES["beside"]()[2:] == ["| towers | equal | 2.00x (0.50x) once | a |",
-                                              "| waits | equal | 3.00x (1.50x) | remove_syncs |"]
+    assert results.TABLES["beside"]()[2:] == ["| towers | equal | 60 | 2.00x (0.50x) once | a |",
+                                              "| waits | equal | 60 | 3.00x (1.50x) | remove_syncs |"]
