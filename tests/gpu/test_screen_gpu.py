@@ -71,3 +71,41 @@ def test_failures_cost_the_process_never_the_next_candidate(tmp_path: Path) -> N
         look("leaves_flags")
         assert look("compiled").status == "timed"
         assert look("graph").speedup == pytest.approx(first.speedup, rel=TOLERANCE)
+
+
+KERNEL = """import torch
+import triton
+import triton.language as tl
+{above}
+
+@triton.jit
+def twice(value):
+    return value * 2.0
+
+
+@triton.jit
+def kernel(x, out, N, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + places, twice(tl.load(x + places, mask=places < N)), mask=places < N)
+
+
+def optimize(model, inputs):
+    def call(x):
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return model(out / 2)
+    return call
+"""
+
+
+def test_a_kernel_that_another_candidate_has_on_other_lines_is_found_compiled(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    (tmp_path / "deep.py").write_text(WORKLOAD)
+    counts = []
+    with Screener(WorkloadRef(path=tmp_path / "deep.py", name="deep"), JudgeOptions(device="cuda", python=sys.executable)) as screener:
+        for lines in (1, 30):
+            file = tmp_path / f"c_{lines}.py"
+            file.write_text(KERNEL.format(above="\n" * lines))
+            assert screener.screen(Ask(file, "equal", 120.0)).status in ("timed", "hopeless")
+            counts.append(len(list((tmp_path / "triton").rglob("*.cubin"))))
+    assert counts == [1, 1], counts

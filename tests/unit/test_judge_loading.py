@@ -1,12 +1,15 @@
 """What a judge's or screen's process does when it loads a workload, in this process."""
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import numpy
 import pytest
 import torch
 
 from judge_corpus import DATA
 from judge_in_process import workload_of
-from kernelwright.probe import judge_program, screen
+from kernelwright.probe import judge_candidate, judge_program, screen
 from kernelwright.probe.judge_worker import Worker
 
 
@@ -44,3 +47,26 @@ def test_a_generator_of_another_kind_in_the_place_of_numpy_s_global_one_is_seede
     finally:
         numpy.random.set_bit_generator(mine)
     assert (quiet.outside, drew.outside) == (False, True) and not quiet.torch and not drew.torch
+
+
+class Kernel:
+    """What counts of triton.JITFunction: it keeps what it compiled under its source and this line, once told under this hash."""
+
+    def __init__(self, line, told=None):
+        self.starting_line_number, self.hash = line, told
+
+
+def test_kernels_of_a_candidate_are_found_compiled_whatever_lines_of_its_file_they_begin_on(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", SimpleNamespace(JITFunction=Kernel))
+    candidate = ModuleType("candidate")
+    candidate.product, candidate.launched, candidate.other = Kernel(40), Kernel(80, "a hash"), SimpleNamespace(starting_line_number=7)
+    judge_candidate.share_kernels(candidate)
+    assert [one.starting_line_number for one in (candidate.product, candidate.launched, candidate.other)] == [1, 80, 7]
+    file = tmp_path / "candidate.py"
+    file.write_text(f"from {__name__} import Kernel\n\nproduct = Kernel(3)\n\n\ndef optimize(model, inputs):\n"
+                    "    return lambda x: product\n")
+    workload = workload_of(torch.nn.Tanh().eval(), lambda: [torch.randn(4)])
+    assert judge_candidate.build(str(file), workload, 0).call(None).starting_line_number == 1
+    monkeypatch.delitem(sys.modules, "triton.runtime.jit")
+    judge_candidate.share_kernels(candidate)
+    assert candidate.other.starting_line_number == 7, "without Triton there is nothing to do"
