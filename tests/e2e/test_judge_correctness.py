@@ -162,6 +162,21 @@ class Averages(torch.nn.Module):
 def get_model_and_input():
     return Averages().eval(), torch.randn(48, 256)
 """,
+    "remembers_beside": """
+import torch
+class Beside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(256))
+        self.register_buffer("scale", torch.ones(()))
+    def forward(self, x):
+        self.seen += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return torch.tanh(x) * self.scale
+def get_model_and_input():
+    return Beside().eval(), torch.randn(48, 256)
+""",
     "logs": """
 import torch
 class Logs(torch.nn.Module):
@@ -308,6 +323,15 @@ CANDIDATES = {
     "forgets_noise": "    return lambda x, noise: (x @ model.weight).mean(-1, keepdim=True).repeat(1, 64)\n",
     "expanded": "    return lambda x, noise: (x @ model.weight).mean(-1, keepdim=True).expand(-1, 64)\n",
     "hands_back": "    return lambda x: x\n",
+    "keeps_state_to_itself": "    import copy\n    return lambda x, own=copy.deepcopy(model): own(x)\n",
+    "a_copy_in_its_place": "    import copy\n    return copy.deepcopy(model)\n",
+    "state_a_thousandth_off": """
+    def call(x):
+        out = model(x)
+        model.mean *= 1.001
+        return out
+    return call
+""",
     "keeps_the_input_s_gradient": "    return lambda x: model(x.detach().requires_grad_())\n",
 }
 
@@ -483,6 +507,18 @@ def test_a_workload_with_state_that_torch_does_not_hold_is_no_verdict(workload, 
     with pytest.raises(ReferenceFailed, match="called again on the same inputs, it gives another output") as error:
         verdict_on(workload, "same", share=share)
     assert error.value.code == "not_repeatable" and "register_buffer" in error.value.fix
+
+
+@pytest.mark.parametrize(("candidate", "words"), [
+    ("keeps_state_to_itself", "output 'buffer seen': error 1"), ("state_a_thousandth_off", "output 'buffer mean': error"),
+    ("same", None), ("a_copy_in_its_place", None)])
+def test_buffers_that_a_call_changes_are_compared_though_no_output_shows_them(candidate, words, verdict_on):
+    """A copy of the model in channels-last layout was FASTER, and the running mean that the model keeps stayed as it was."""
+    verdict = verdict_on("remembers_beside", candidate)
+    told = {error.path for error in verdict.correctness.errors if error.path.startswith("buffer ")}
+    assert told == {"buffer seen", "buffer mean"}, "what no call changes is not compared"
+    assert verdict.correctness.passed == (words is None), verdict.reasons
+    assert words is None or any(words in reason for reason in verdict.reasons), verdict.reasons
 
 
 def test_state_of_a_function_is_named_where_nothing_can_be_compared(verdict_on):

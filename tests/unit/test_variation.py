@@ -44,7 +44,7 @@ def test_shapes_and_values_that_follow_the_seed_are_measured():
     plain = described("workloads/mlp")
     assert plain.pop("inputs_s") > 0
     assert plain == {"changing_inputs": [], "changing_values": [], "changing_structure": [], "loop": None, "backward_inside": False,
-                     "changing_weights": []}
+                     "changing_weights": [], "changing_attributes": []}
 
 
 def test_how_long_inputs_take_to_be_made_is_the_least_of_the_times(monkeypatch):
@@ -58,6 +58,42 @@ def test_how_long_inputs_take_to_be_made_is_the_least_of_the_times(monkeypatch):
 
     monkeypatch.setattr(type(workload), "generated", lambda _self, seed: generated(seed))
     assert variation.describe(workload, 0)["inputs_s"] == pytest.approx(0.25)
+
+
+class Counts(torch.nn.Module):
+    """Binds attributes and a buffer anew in each call; writes another buffer, and fills a list, in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Tanh()
+        self.inner.register_buffer("mean", torch.zeros(()))
+        self.inner.register_buffer("seen", torch.zeros(()))
+        self.calls, self.kept, self.name = 0, [], "still"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.last = x.detach()
+        self.inner.mean = x.mean()
+        self.inner.seen += 1
+        self.kept.append(1)
+        return self.inner(x)
+
+
+def test_attributes_that_a_call_binds_anew_are_seen_and_refuse_what_works_on_a_copy():
+    workload = loaders.load(str(DATA / "workloads/mlp.py"), None, {}, "cpu")
+    workload.model, workload.args, workload.kwargs = Counts().eval(), (torch.zeros(3),), {}
+    found = variation.watched(workload)["changing_attributes"]
+    assert found == ["calls", "inner.mean", "last"] and variation.watched(workload)["changing_attributes"] == found
+    normed = torch.nn.utils.weight_norm(torch.nn.Linear(3, 3)).eval()
+    workload.model = torch.nn.Sequential(normed, torch.nn.utils.spectral_norm(torch.nn.Linear(3, 3))).eval()
+    assert variation.watched(workload)["changing_attributes"] == []
+    refused = refusals(changing_attributes=("calls", "inner.mean"))
+    assert set(refused.values()) == {
+        "a call sets attributes of the model (calls, inner.mean), and beside this the model would not have them"}
+    assert {"channels_last", "cuda_graph", "direct_calls", "fold_conv_bn"} <= refused.keys(), sorted(refused)
+    [words] = recognised(context(changing_attributes=("calls", "inner.mean")))
+    assert words.startswith("State in attributes: a call binds calls, inner.mean of the model anew")
+    assert not refused.keys() & {"compile_default", "compile_max_autotune", "tf32", "no_grad", "cudnn_benchmark", "fuse_norms"}
 
 
 def test_marked_dimensions_count_though_their_size_stays():

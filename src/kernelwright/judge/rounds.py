@@ -27,12 +27,12 @@ from .correctness import (
 from .degenerate import warnings_of
 from .distance import same_values
 from .distributions import WORDS, Budget, left_out, plan
-from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Seeds
+from .exchange import MARK, OWN_ROUNDS, ROUGHLY, TIMED, Exchange, Sampling, Seeds
 from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, OutOfTime, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
-from .results import STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
+from .results import BUFFER, STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
 from .sharing import Sharing
 from .steady import check_reference, differs, drift, follows_other_numbers, repeat, unrepeatable
 from .tensors import Leaf
@@ -203,6 +203,7 @@ class Rounds:
         after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, of_inputs)}
         self.sharing.settle()
         expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
+        got = self._with_state(got, expected.reference, seed, sampling)
         if not self._right():
             expected = replace(expected, draws=None)  # wrong already, whatever they show
         if of_inputs != sampling and any(after[path].sampled for path in written if path in after):  # written in this round alone
@@ -223,7 +224,17 @@ class Rounds:
 
     def _mark(self, side: Exchange, got: Sequence[Leaf]) -> list[Leaf]:
         """The latest outputs at the places of every round's mark; nothing where they are there whole."""
-        return side.export("outputs", self.seeds.of("mark"), MARK) if any(leaf.sampled for leaf in got) else []
+        sampled = any(leaf.sampled for leaf in got)
+        marks = side.export("outputs", self.seeds.of("mark"), MARK) if sampled else []
+        return marks if self.training else [leaf for leaf in marks if not leaf.path.startswith(BUFFER)]
+
+    def _with_state(self, got: list[Leaf], reference: Sequence[Leaf], seed: int, sampling: Sampling) -> list[Leaf]:
+        """With the buffers that the reference was seen to change, where the candidate's process was not told of all of them before."""
+        wanted = [] if self.training else [leaf.path for leaf in reference if leaf.path.startswith(BUFFER)]
+        if {leaf.path for leaf in got}.issuperset(wanted):
+            return got
+        held = self.candidate.export("state", seed, sampling, names=[path.removeprefix(BUFFER) for path in wanted])
+        return [*(leaf for leaf in got if leaf.path not in wanted), *held]
 
     def call(self, number: int, *, refill: bool, keep: bool = False, catch: bool = False) -> tuple[Called, WorkerFailed | None]:
         """One checked call of the candidate; with catch, the exception that it raised, if its process lives on."""

@@ -140,6 +140,9 @@ class WorkloadFacts(Record):
     gradients off. Asked for by ProbeRequest.variation."""
     changing_weights: tuple[str, ...] = ()
     """Parameters that such a backward pass leaves changed in the same call (an optimizer's step in it)."""
+    changing_attributes: tuple[str, ...] = ()
+    """Attributes of the model and its parts that a call binds anew (a counter, `self.ema = ...` of a buffer), by name. What is written in
+    place is none. Asked for by ProbeRequest.variation."""
 
     @property
     def hidden(self) -> bool:

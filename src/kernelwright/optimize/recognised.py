@@ -32,8 +32,8 @@ NOT_CAPTURED = "a CUDA graph of the whole call is left out."
 
 
 def recognised(context: Context) -> list[str]:
-    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, random numbers, a generation
-    loop, a backward pass in the call."""
+    """A sentence for each thing that makes passes not apply: what was done already, changing shapes or values, random numbers, state in
+    attributes, a generation loop, a backward pass in the call."""
     facts, found = context.facts, []
     if facts.training:
         found.append(f"Training step: {TRAINING}")
@@ -64,6 +64,9 @@ def recognised(context: Context) -> list[str]:
         found.append(f"Plain values among the inputs follow the seed ({places}): passes that hold for one of them were left out.")
     if drawn := sorted({item.operator_name for item in matching(context.seen.operators, DRAWS)}):
         found.append(f"Random numbers in the call ({_names(tuple(drawn))}): {DRAWN}{'' if facts.training else f' {DROPOUT}'}")
+    if facts.changing_attributes:
+        found.append(f"State in attributes: a call binds {_names(facts.changing_attributes)} of the model anew, so passes that work on a "
+                     "copy of it, or replay the call, were left out.")
     if facts.loop is not None:
         found.append(f"Generation loop: {_loop(facts.loop)}")
     return found

@@ -19,7 +19,7 @@ import torch
 from . import tree
 from .importing import seed_all
 from .judge_inputs import same_layout
-from .judge_tensors import Leaf, clone_like, need_dense
+from .judge_tensors import BUFFER, Leaf, clone_like, need_dense
 from .loaders import Inputs, LoadedWorkload
 from .training import find_loss
 
@@ -118,6 +118,13 @@ class Program:
         self.fn = fn
         self.owner = _owner(fn, workload)
 
+    def state(self) -> list[Leaf]:
+        """Of inference: the buffers that the reference was seen to change, as they are now."""
+        if self.workload.training or not self.workload.changed_buffers:
+            return []
+        held = self.buffers()
+        return [(f"{BUFFER}{name}", held[name].detach().clone()) for name in self.workload.changed_buffers if name in held]
+
     def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], Drew]:
         """One call under `seed`: its output leaves, and whose random numbers it drew."""
         seed_all(seed)
@@ -127,7 +134,7 @@ class Program:
         drew = any(not torch.equal(one, two) for one, two in zip(before, _random_state(self.workload.device), strict=True))
         found = _random_state_outside()
         drew_outside = any(found[name] != state for name, state in outside.items())  # NumPy's, where it was imported before
-        return [*self.leaves(output), *self.input_gradients(inputs)], Drew(drew, drew_outside)
+        return [*self.leaves(output), *self.input_gradients(inputs), *self.state()], Drew(drew, drew_outside)
 
     def input_gradients(self, inputs: Inputs) -> list[Leaf]:
         """After a training step: the gradients of inputs that require one."""
@@ -145,11 +152,11 @@ class Program:
             grads = [(_plain(name), parameter.grad) for name, parameter in self.owner.named_parameters()]
             found += [(f"grad.{name}", grad) for name, grad in grads if grad is not None]
         if buffers:
-            found += [(f"buffer {name}", tensor) for name, tensor in self.buffers().items()]
+            found += [(f"{BUFFER}{name}", tensor) for name, tensor in self.buffers().items()]
         return found
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Buffers whose values count after a training step, by name: the callable's own where it has the model's, else the model's."""
+        """Buffers whose values count after a call, by name: the callable's own where it has the model's, else the model's."""
         model = unwrap(self.workload.model)
         if not isinstance(model, torch.nn.Module):
             return {}

@@ -24,8 +24,8 @@ import torch
 from .failures import workload_failed
 
 Leaf = tuple[str, torch.Tensor]
-WRITTEN = "written input "
-"""Before the path of an input that the reference writes to, where it stands among the outputs."""
+WRITTEN, BUFFER = "written input ", "buffer "
+"""Before the path of an input that the reference writes to, and of a buffer that it changes, where they stand among the outputs."""
 PLAIN = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter"}
 _BASE = torch._C.TensorBase
 _detach, _reshape, _to, _float, _contiguous = _BASE.detach, _BASE.reshape, _BASE.to, _BASE.float, _BASE.contiguous

@@ -41,6 +41,7 @@ from . import (
 from .judge_inputs import plain_leaves, with_plain
 from .judge_program import RING_BYTES, Program, Timer, check_dense, ready_vector_functions, refill, unwrap
 from .judge_tensors import (
+    BUFFER,
     WRITTEN,
     Leaf,
     address_space_peak,
@@ -206,13 +207,16 @@ class Worker:
         if not dirty:
             self.clean_calls_fit = may_be_dirty(peak, address_space_peak()) and self.clean_calls_fit is not False
         changed = self._buffers_changed()
+        if changed and not self.workload.training:
+            self._note_changed(changed)
         self.before = before if (changed or is_stateful) and not self.workload.training else {}
-        return {"call_s": call_s, "drew_random_numbers": drew.torch, "drew_outside": drew.outside, "buffers_changed": changed,
+        return {"call_s": call_s, "drew_random_numbers": drew.torch, "drew_outside": drew.outside, "buffers_changed": bool(changed),
                 "written": self._written(wanted)}
 
     def op_layout(self, _message: Message) -> Message:
         """How the latest outputs lie in memory."""
-        return {"outputs": layout(self.outputs, tree.leaves(self.called))}
+        outputs = [(path, leaf) for path, leaf in self.outputs if not path.startswith(BUFFER)]
+        return {"outputs": layout(outputs, tree.leaves(self.called))}
 
     def op_churn(self, message: Message) -> Message:
         """Many calls on the rounds' inputs, refilled in place, until the count or the time is reached."""
@@ -228,11 +232,15 @@ class Worker:
         return {"calls": calls}
 
     def op_export(self, message: Message) -> Message:
-        """Write the latest outputs, the inputs as that call left them, a round's untouched inputs, or the output of the last timed call."""
+        """Write the latest outputs, the inputs or these buffers as that call left them, a round's untouched inputs, or the output of the
+        last timed call."""
         if message["what"] == "timed" and self.timer is not None:
             leaves = self.program.leaves(self.timer.last_output, buffers=False)
         elif message["what"] == "previous":
             leaves = self.previous
+        elif message["what"] == "state":  # from now on they are among the outputs
+            self.workload.changed_buffers = tuple(message["names"])
+            leaves = self.program.state()
         elif message["what"] == "inputs":
             leaves = tree.leaves(self.called)
         elif message["what"] == "pristine":
@@ -435,10 +443,17 @@ class Worker:
         model = unwrap(self.workload.model)
         return dict(model.named_buffers()) if isinstance(model, torch.nn.Module) else {}
 
-    def _buffers_changed(self) -> bool:
+    def _buffers_changed(self) -> list[str]:
         if self.role != "reference":
-            return False
-        return any(name in self.start_state and not torch.equal(tensor, self.start_state[name]) for name, tensor in self._buffers().items())
+            return []
+        return [name for name, tensor in self._buffers().items()
+                if name in self.start_state and not torch.equal(tensor, self.start_state[name])]
+
+    def _note_changed(self, names: list[str]) -> None:
+        """Those not known yet join the outputs of this call, and of all later ones."""
+        known = len(self.workload.changed_buffers)
+        self.workload.changed_buffers = tuple(dict.fromkeys((*self.workload.changed_buffers, *names)))
+        self.outputs += self.program.state()[known:]
 
 
 def main(argv: list[str]) -> int:

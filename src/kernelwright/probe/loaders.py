@@ -53,6 +53,8 @@ class LoadedWorkload:
     """"cuda" or "cpu"."""
     training: bool = False
     """One call is zero_grad, forward, backward."""
+    changed_buffers: tuple[str, ...] = ()
+    """Under the judge: those that a call which is no training step was seen to change. They are compared as outputs are."""
 
     def caller(self, fn: Callable[..., Any] | None = None, args: tuple[Any, ...] | None = None,
                kwargs: dict[str, Any] | None = None) -> Call:

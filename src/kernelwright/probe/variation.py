@@ -33,6 +33,8 @@ MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 EDGE = 8
 """Of each dimension of a parameter so many values are compared before and after a call. Not its version: an update through .data leaves
 that as it was, and one that is taken back does not."""
+WORKED_OUT = ("_v", "_orig")
+"""How the names of parameters end from which such functions of torch.nn.utils work out the one that a layer calls by its plain name."""
 READS = ("_local_scalar_dense",)
 COPIES = ("_to_copy",)
 
@@ -93,13 +95,14 @@ def changing_structure(raws: Sequence[Any]) -> list[str]:
 
 
 def watched(workload: LoadedWorkload) -> dict[str, Any]:
-    """The fields loop, backward_inside and changing_weights, from one more call that is watched; as if there were nothing for what can't be
-    watched (compiled callables, whose hooks would compile them anew, and scripted ones), and for training steps."""
-    found: dict[str, Any] = {"loop": None, "backward_inside": False, "changing_weights": []}
+    """The fields loop, backward_inside, changing_weights and changing_attributes, from one more call that is watched; as if there were
+    nothing for what can't be watched (compiled callables, whose hooks would compile them anew, and scripted ones), and for training
+    steps."""
+    found: dict[str, Any] = {"loop": None, "backward_inside": False, "changing_weights": [], "changing_attributes": []}
     if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
         return found
     calls: dict[torch.nn.Module, int] = {}
-    before, watch = _Weights(workload.model), _Watch(workload.device)
+    before, watch, bound = _Weights(workload.model), _Watch(workload.device), _attributes(workload.model)
 
     def entered(module: torch.nn.Module, _args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
@@ -113,6 +116,9 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
             workload.step()
     finally:
         hook.remove()
+    now = _attributes(workload.model)
+    found["changing_attributes"] = sorted(
+        name for name in now.keys() | bound.keys() if name not in now or name not in bound or now[name] is not bound[name])
     found["loop"] = _loop(workload, watch, calls)
     if watch.saw_backward:
         found["changing_weights"] = before.changed()
@@ -130,6 +136,18 @@ def _loop(workload: LoadedWorkload, watch: _Watch, calls: dict[torch.nn.Module, 
     if grown is None and watch.reads < calls[module] - 1:
         return None
     return {"module": _name(module, workload.model), "calls": calls[module], "grows": grown, "reads": watch.reads}
+
+
+def _attributes(model: Any) -> dict[str, Any]:
+    """Name -> what it is bound to: attributes of a model and its parts that are no layers, parameters or hooks; buffers among them. Not the
+    weight that the older weight_norm and spectral_norm of torch.nn.utils work out from such a parameter in each call."""
+    found: dict[str, Any] = {}
+    usual = vars(torch.nn.Module()).keys()
+    for place, module in model.named_modules() if isinstance(model, torch.nn.Module) else ():
+        own = {**vars(module), **module._buffers}
+        found |= {f"{place}.{name}" if place else name: value for name, value in own.items()
+                  if name not in usual and not any(f"{name}{end}" in module._parameters for end in WORKED_OUT)}
+    return found
 
 
 class _Weights:

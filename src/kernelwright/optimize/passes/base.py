@@ -112,7 +112,8 @@ class Context:
 
     def runs(self, *words: str) -> bool:
         """Whether an operator of the profile has one of the words in its name, its parents' names or those of what is fused in it."""
-        return any(word in name for operator in self.seen.operators for name in _names(operator) for word in words)
+        names = self._once("names", lambda: {name for operator in self.seen.operators for name in _names(operator)})
+        return any(word in name for name in names for word in words)
 
     def share_pct(self, *words: str) -> float | None:
         """Share of measured time, in percent, of the operators with one of the words in their name; None without a timeline.
@@ -120,8 +121,10 @@ class Context:
         Of a workload that is compiled already: what they take uncompiled, as a share of the compiled call's work. That is close for what
         the compiler leaves to libraries (products, convolutions, attention), and no less than what is left of anything that it fuses.
         """
-        return self.share_of_pct(operator.aggregated.total_duration_ns for operator in self.seen.operators
-                                 if any(word in name for name in (operator.operator_name, *operator.parents) for word in words))
+        share: float | None = self._once(f"share of {words}", lambda: self.share_of_pct(
+            operator.aggregated.total_duration_ns for operator in self.seen.operators
+            if any(word in name for name in (operator.operator_name, *operator.parents) for word in words)))
+        return share
 
     def share_where_pct(self, wanted: Callable[[Operator], bool]) -> float | None:
         """The same, of the operators that are wanted."""
@@ -138,6 +141,11 @@ class Context:
             return None
         ratio = self._work_ratio()
         return None if ratio is None else min(100.0, ratio * 100.0 * sum(durations_ns) / timeline.measured_ns)
+
+    def _once(self, what: str, work_out: Callable[[], Any]) -> Any:
+        if what not in self.known:
+            self.known[what] = work_out()
+        return self.known[what]
 
     def _work_ratio(self) -> float | None:
         """Work of the recording that shows the operators over that of the workload as it stands; None where that is not known."""
@@ -247,14 +255,22 @@ class Pass:
         return self.name
 
     def refusal(self, context: Context) -> str | None:
-        """Why it does not apply, or None."""
+        """Why it does not apply, or None. Asked hundreds of times in a search, and worked out once: a profile may hold 27,000 operators."""
+        why, key = context.known, f"refusal of {self.name}"
+        if key not in why:
+            why[key] = self._refusal(context)
+        told: str | None = why[key]
+        return told
+
+    def _refusal(self, context: Context) -> str | None:
         if context.facts.training and not self.training:
             return "not valid for a training step"
         if context.facts.backward_inside and not self.training:
             return "not valid where a call runs a backward pass itself"
         if context.sealed and (self.dimension != "host" or self.in_graph):
             return "the call replays a CUDA graph of the workload's own, and what that holds can't be changed from outside"
-        return self.refuse(context) or self._changes_refused(context.facts) or self._loop_refused(context.facts)
+        return self.refuse(context) or self._changes_refused(context.facts) or self._loop_refused(context.facts) \
+            or self._attributes_refused(context.facts)
 
     def _changes_refused(self, facts: WorkloadFacts) -> str | None:
         """Where shapes or plain values change from call to call."""
@@ -265,6 +281,14 @@ class Pass:
         if facts.changing_inputs and self.takes == "one shape":
             return "input shapes change from call to call, and this holds for one shape"
         return None
+
+    def _attributes_refused(self, facts: WorkloadFacts) -> str | None:
+        """Where a call binds attributes of the model anew: a copy of the model would keep them to itself, and a replay sets none."""
+        elsewhere = self.copies_weights or self.captures_whole or (self.layer >= 0 and self.level in ("module", "calls"))
+        if not facts.changing_attributes or not elsewhere:
+            return None
+        names = ", ".join(facts.changing_attributes[:3]) + (", ..." if len(facts.changing_attributes) > 3 else "")
+        return f"a call sets attributes of the model ({names}), and beside this the model would not have them"
 
     def _loop_refused(self, facts: WorkloadFacts) -> str | None:
         """Where one call is a generation loop."""
