@@ -44,7 +44,7 @@ def test_shapes_and_values_that_follow_the_seed_are_measured():
     plain = described("workloads/mlp")
     assert plain.pop("inputs_s") > 0
     assert plain == {"changing_inputs": [], "changing_values": [], "changing_structure": [], "loop": None, "backward_inside": False,
-                     "changing_weights": [], "changing_attributes": []}
+                     "changing_weights": [], "changing_attributes": [], "written_buffers": []}
 
 
 def test_how_long_inputs_take_to_be_made_is_the_least_of_the_times(monkeypatch):
@@ -84,6 +84,7 @@ def test_attributes_that_a_call_binds_anew_are_seen_and_refuse_what_works_on_a_c
     workload.model, workload.args, workload.kwargs = Counts().eval(), (torch.zeros(3),), {}
     found = variation.watched(workload)["changing_attributes"]
     assert found == ["calls", "inner.mean", "last"] and variation.watched(workload)["changing_attributes"] == found
+    assert variation.watched(workload)["written_buffers"] == ["inner.seen"]
     normed = torch.nn.utils.weight_norm(torch.nn.Linear(3, 3)).eval()
     workload.model = torch.nn.Sequential(normed, torch.nn.utils.spectral_norm(torch.nn.Linear(3, 3))).eval()
     assert variation.watched(workload)["changing_attributes"] == []

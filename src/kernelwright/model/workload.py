@@ -143,6 +143,8 @@ class WorkloadFacts(Record):
     changing_attributes: tuple[str, ...] = ()
     """Attributes of the model and its parts that a call binds anew (a counter, `self.ema = ...` of a buffer), by name. What is written in
     place is none. Asked for by ProbeRequest.variation."""
+    written_buffers: tuple[str, ...] = ()
+    """Buffers that a call writes in place. Asked for by ProbeRequest.variation."""
 
     @property
     def hidden(self) -> bool:

@@ -133,7 +133,8 @@ def render_source(
         in_graph={level: [{"why": _comment(item.why), "rewrite": item.rewrite} for item in in_graph if item.level == level]
                   for level in GRAPH_LEVELS} if in_graph else {},
         compiles=any(item.carrier for item in ordered),
-        weights=weights, alters_model=alters_model, standalone=standalone, form=facts.form, file_name=_comment(file_name),
+        weights=weights, writes_buffers=bool(facts.written_buffers), alters_model=alters_model, standalone=standalone, form=facts.form,
+        file_name=_comment(file_name),
         signature=", ".join(f"{name}={value}" for name, value in params.items()),
         forwarded=", ".join(f"{name}={name}" for name in params),
         defaults=", ".join(f"{name}={value}" for name, value in params.items()), tolerance=SMOKE_LIMITS[precision],

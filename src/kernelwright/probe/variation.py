@@ -95,14 +95,16 @@ def changing_structure(raws: Sequence[Any]) -> list[str]:
 
 
 def watched(workload: LoadedWorkload) -> dict[str, Any]:
-    """The fields loop, backward_inside, changing_weights and changing_attributes, from one more call that is watched; as if there were
-    nothing for what can't be watched (compiled callables, whose hooks would compile them anew, and scripted ones), and for training
-    steps."""
-    found: dict[str, Any] = {"loop": None, "backward_inside": False, "changing_weights": [], "changing_attributes": []}
+    """The fields loop, backward_inside, changing_weights, changing_attributes and written_buffers, from one more call that is watched; as
+    if there were nothing for what can't be watched (compiled callables, whose hooks would compile them anew, and scripted ones), and for
+    training steps."""
+    found: dict[str, Any] = {"loop": None, "backward_inside": False, "changing_weights": [], "changing_attributes": [],
+                             "written_buffers": []}
     if workload.training or is_compiled(workload.model) or is_scripted(workload.model):
         return found
     calls: dict[torch.nn.Module, int] = {}
-    before, watch, bound = _Weights(workload.model), _Watch(workload.device), _attributes(workload.model)
+    before, watch = _Weights(workload.model), _Watch(workload.device)
+    bound, versions = _attributes(workload.model), _versions(workload.model)
 
     def entered(module: torch.nn.Module, _args: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
@@ -119,6 +121,8 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
     now = _attributes(workload.model)
     found["changing_attributes"] = sorted(
         name for name in now.keys() | bound.keys() if name not in now or name not in bound or now[name] is not bound[name])
+    found["written_buffers"] = sorted(name for name, version in _versions(workload.model).items()
+                                      if name not in found["changing_attributes"] and version > versions.get(name, version))
     found["loop"] = _loop(workload, watch, calls)
     if watch.saw_backward:
         found["changing_weights"] = before.changed()
@@ -148,6 +152,12 @@ def _attributes(model: Any) -> dict[str, Any]:
         found |= {f"{place}.{name}" if place else name: value for name, value in own.items()
                   if name not in usual and not any(f"{name}{end}" in module._parameters for end in WORKED_OUT)}
     return found
+
+
+def _versions(model: Any) -> dict[str, int]:
+    """Name -> how often a buffer was written to; none that keeps no count."""
+    buffers = model.named_buffers() if isinstance(model, torch.nn.Module) else ()
+    return {name: buffer._version for name, buffer in buffers if not buffer.is_inference()}
 
 
 class _Weights:
