@@ -177,6 +177,36 @@ class Beside(torch.nn.Module):
 def get_model_and_input():
     return Beside().eval(), torch.randn(48, 256)
 """,
+    "beside_compiled": """
+import torch
+class Inner(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(256))
+    def forward(self, x):
+        self.seen += x.mean(0)
+        return torch.tanh(x)
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.compile(Inner(), backend="eager")
+    def forward(self, x):
+        return self.inner(x)
+def get_model_and_input():
+    return Outer().eval(), torch.randn(48, 256)
+""",
+    "history": """
+import torch
+class History(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("past", torch.zeros(0))
+    def forward(self, x):
+        self.past = torch.cat([self.past, x.mean().reshape(1)])
+        return torch.tanh(x)
+def get_model_and_input():
+    return History().eval(), torch.randn(48, 256)
+""",
     "logs": """
 import torch
 class Logs(torch.nn.Module):
@@ -324,6 +354,14 @@ CANDIDATES = {
     "expanded": "    return lambda x, noise: (x @ model.weight).mean(-1, keepdim=True).expand(-1, 64)\n",
     "hands_back": "    return lambda x: x\n",
     "keeps_state_to_itself": "    import copy\n    return lambda x, own=copy.deepcopy(model): own(x)\n",
+    "its_first_output": """
+    first = []
+    def call(x):
+        first.append(model(x))
+        return first[0].clone()
+    return call
+""",
+    "no_state": "    import torch\n    return lambda x: torch.tanh(x)\n",
     "a_copy_in_its_place": "    import copy\n    return copy.deepcopy(model)\n",
     "state_a_thousandth_off": """
     def call(x):
@@ -519,6 +557,22 @@ def test_buffers_that_a_call_changes_are_compared_though_no_output_shows_them(ca
     assert told == {"buffer seen", "buffer mean"}, "what no call changes is not compared"
     assert verdict.correctness.passed == (words is None), verdict.reasons
     assert words is None or any(words in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_buffers_of_a_part_that_is_compiled_are_compared_too(verdict_on):
+    verdict = verdict_on("beside_compiled", "no_state")
+    assert verdict.verdict == "WRONG" and "output 'buffer inner.seen': error 1" in verdict.reasons[0], verdict.reasons
+
+
+def test_a_remembered_output_is_stale_though_buffers_go_on(verdict_on):
+    verdict = verdict_on("remembers_beside", "its_first_output")
+    assert verdict.verdict == "CHEAT" and "stale or cached result" in verdict.reasons[0], verdict.reasons
+
+
+def test_a_buffer_that_grows_is_not_compared_and_begins_anew_for_the_next_candidate(verdict_on):
+    for _ in range(2):
+        verdict = verdict_on("history", "same")
+        assert verdict.correctness.passed and {error.path for error in verdict.correctness.errors} == {""}, verdict.reasons
 
 
 def test_state_of_a_function_is_named_where_nothing_can_be_compared(verdict_on):

@@ -70,3 +70,14 @@ def test_kernels_of_a_candidate_are_found_compiled_whatever_lines_of_its_file_th
     monkeypatch.delitem(sys.modules, "triton.runtime.jit")
     judge_candidate.share_kernels(candidate)
     assert candidate.other.starting_line_number == 7, "without Triton there is nothing to do"
+
+
+def test_the_state_of_a_model_of_its_own_is_not_compared():
+    """A KernelBench ModelNew that takes a batch's own statistics keeps no running ones."""
+    workload = workload_of(torch.nn.BatchNorm1d(3), lambda: [torch.randn(4, 3)])
+    workload.changed_buffers = ("running_mean",)
+    other = torch.nn.BatchNorm1d(3)
+    assert judge_program.Program(workload, other, is_new=True).state() == []
+    [(path, value)] = judge_program.Program(workload, other).state()
+    other.running_mean += 1
+    assert path == "buffer running_mean" and not value.any(), "its own of that name, and what it was then"

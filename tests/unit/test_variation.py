@@ -72,6 +72,7 @@ class Counts(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
+        self.rows, self.sizes = 300 * x.shape[0], (x.shape, 0.5 * x.shape[0])
         self.last = x.detach()
         self.inner.mean = x.mean()
         self.inner.seen += 1
@@ -82,6 +83,7 @@ class Counts(torch.nn.Module):
 def test_attributes_that_a_call_binds_anew_are_seen_and_refuse_what_works_on_a_copy():
     workload = loaders.load(str(DATA / "workloads/mlp.py"), None, {}, "cpu")
     workload.model, workload.args, workload.kwargs = Counts().eval(), (torch.zeros(3),), {}
+    workload.step()
     found = variation.watched(workload)["changing_attributes"]
     assert found == ["calls", "inner.mean", "last"] and variation.watched(workload)["changing_attributes"] == found
     assert variation.watched(workload)["written_buffers"] == ["inner.seen"]

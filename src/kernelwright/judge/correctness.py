@@ -12,7 +12,7 @@ import numpy as np
 from ..model.verdict import OutputError
 from ..model.workload import Precision
 from .distance import Errors, blocks, errors_of, largest_finite, wide
-from .tensors import Leaf
+from .tensors import BUFFER, Leaf
 from .tf32_luck import LEAST_DRAWS, Draws, is_settled, usual
 
 REFERENCE_FACTOR = 2.0
@@ -175,8 +175,9 @@ def _finite_oracle(oracle: Leaf, reference: Leaf) -> tuple[Leaf, bool]:
     return replace(oracle, values=np.where(only, reference.values, oracle.values)), True
 
 
-def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision) -> OutputError:
-    """Judge one leaf at one precision level."""
+def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision, steps: int = 1,
+               ) -> OutputError:
+    """Judge one leaf at one precision level. steps: calls whose errors add up in it."""
     got, reference = candidate[index], expected.reference[index]
     oracle, patched = _finite_oracle(expected.oracle[index], reference)
     own, theirs = errors_of(reference, oracle, reference), errors_of(got, oracle, reference)
@@ -189,6 +190,7 @@ def check_leaf(index: int, candidate: Sequence[Leaf], expected: Expected, *, rou
             yard, yard_largest, note = _yardstick(index, expected, level, oracle, reference)
             limit, element_limit = max(limit, REFERENCE_FACTOR * yard), max(element_limit, ELEMENT_FACTOR * yard_largest)
             notes.append(note)
+        limit, element_limit = steps * limit, steps * element_limit
         return _value_problem(got, oracle, own, theirs, limit, element_limit), (limit, element_limit), notes
 
     problem, (limit, _), notes = compared(own)
@@ -228,13 +230,15 @@ def _drawn_again(index: int, expected: Expected, own: Errors, theirs: Errors, co
 
 
 def check_round(
-    candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision
+    candidate: Sequence[Leaf], expected: Expected, *, round_number: int, level: Precision, steps: int = 1,
 ) -> tuple[tuple[OutputError, ...], str | None]:
-    """All leaves of one round, and the structural problem that forbids comparing them."""
+    """All leaves of one round, and the structural problem that forbids comparing them. steps: calls whose errors add up in buffers; the
+    float64 run begins each call with the reference's, and shows the error of one."""
     problem = structure_problem(candidate, expected.reference)
     if problem is not None:
         return (), problem
-    checked = [check_leaf(index, candidate, expected, round_number=round_number, level=level) for index in range(len(candidate))]
+    checked = [check_leaf(index, candidate, expected, round_number=round_number, level=level,
+                          steps=steps if candidate[index].path.startswith(BUFFER) else 1) for index in range(len(candidate))]
     return tuple(checked), None
 
 

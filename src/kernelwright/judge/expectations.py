@@ -12,8 +12,7 @@ from .correctness import UNIT_ROUNDOFF, Expected, comparable, distances
 from .exchange import OWN_ROUNDS, Exchange, Sampling, Seeds
 from .options import ReferenceFailed
 from .replies import Called
-from .results import WRITTEN
-from .tensors import Leaf
+from .tensors import WRITTEN, Leaf
 from .tf32_luck import Drawn, Draws
 
 PERTURBED_RUNS = 2

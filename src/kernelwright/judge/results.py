@@ -10,12 +10,7 @@ from .correctness import Expected
 from .distance import same_values
 from .distributions import WORDS
 from .reproducer import of_structure, of_value
-from .tensors import Leaf
-
-WRITTEN, BUFFER, INPUT_GRADIENT = "written input ", "buffer ", "grad input "
-STATE_PREFIXES = (WRITTEN, BUFFER, INPUT_GRADIENT)
-"""Leaves beside the outputs: inputs that the reference writes to, buffers after a training step, inputs' gradients (the names are the
-probe's)."""
+from .tensors import BUFFER, WRITTEN, Leaf
 
 
 @dataclass
@@ -60,15 +55,21 @@ class RoundResult:
 
     def repeats(self, earlier: RoundResult) -> bool:
         """Whether the candidate gave what it gave in the earlier round, bit for bit."""
-        return same_values(earlier.mark or earlier.got, self.mark or self.got)
+        return same_values(_outputs(earlier.mark or earlier.got), _outputs(self.mark or self.got))
 
     def expects_the_same(self, earlier: RoundResult) -> bool:
         """Whether the reference did."""
-        return same_values(earlier.reference_mark or earlier.expected.reference, self.reference_mark or self.expected.reference)
+        return same_values(_outputs(earlier.reference_mark or earlier.expected.reference),
+                           _outputs(self.reference_mark or self.expected.reference))
 
     def forget(self) -> None:
         """Its values are not needed any more."""
         self.got, self.expected, self.mark, self.reference_mark = (), Expected((), ()), (), ()
+
+
+def _outputs(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """Without buffers, which go on where an output stays."""
+    return [leaf for leaf in leaves if not leaf.path.startswith(BUFFER)]
 
 
 def written_inputs(reference: Sequence[Leaf]) -> list[str]:

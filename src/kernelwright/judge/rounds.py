@@ -32,10 +32,10 @@ from .expectations import Expectations
 from .memory import layout_notes, layout_problem
 from .options import Deadline, JudgeOptions, OutOfTime, ReferenceFailed
 from .replies import Called, Layouts, Surveyed, SurveyedKind
-from .results import BUFFER, STATE_PREFIXES, WRITTEN, RoundResult, smallest, stale_problem, written_inputs
+from .results import RoundResult, smallest, stale_problem, written_inputs
 from .sharing import Sharing
 from .steady import check_reference, differs, drift, follows_other_numbers, repeat, unrepeatable
-from .tensors import Leaf
+from .tensors import BUFFER, STATE_PREFIXES, WRITTEN, Leaf
 
 REFILLED_ROUND = 1
 """This round's inputs are copied into the tensors that the round before used: same address, other values."""
@@ -203,7 +203,7 @@ class Rounds:
         after = {leaf.path: leaf for leaf in self.candidate.export("inputs", seed, of_inputs)}
         self.sharing.settle()
         expected, written = self.expectations.of(number, seed, self.level, elsewhere=kind is not None, sampling=sampling)
-        got = self._with_state(got, expected.reference, seed, sampling)
+        got, expected = self._with_state(got, expected, seed, sampling, is_own=kind is None)
         if not self._right():
             expected = replace(expected, draws=None)  # wrong already, whatever they show
         if of_inputs != sampling and any(after[path].sampled for path in written if path in after):  # written in this round alone
@@ -224,17 +224,25 @@ class Rounds:
 
     def _mark(self, side: Exchange, got: Sequence[Leaf]) -> list[Leaf]:
         """The latest outputs at the places of every round's mark; nothing where they are there whole."""
-        sampled = any(leaf.sampled for leaf in got)
+        sampled = any(leaf.sampled for leaf in got if self.training or not leaf.path.startswith(BUFFER))
         marks = side.export("outputs", self.seeds.of("mark"), MARK) if sampled else []
         return marks if self.training else [leaf for leaf in marks if not leaf.path.startswith(BUFFER)]
 
-    def _with_state(self, got: list[Leaf], reference: Sequence[Leaf], seed: int, sampling: Sampling) -> list[Leaf]:
-        """With the buffers that the reference was seen to change, where the candidate's process was not told of all of them before."""
-        wanted = [] if self.training else [leaf.path for leaf in reference if leaf.path.startswith(BUFFER)]
-        if {leaf.path for leaf in got}.issuperset(wanted):
-            return got
-        held = self.candidate.export("state", seed, sampling, names=[path.removeprefix(BUFFER) for path in wanted])
-        return [*(leaf for leaf in got if leaf.path not in wanted), *held]
+    def _with_state(self, got: list[Leaf], expected: Expected, seed: int, sampling: Sampling, *, is_own: bool,
+                    ) -> tuple[list[Leaf], Expected]:
+        """With the buffers that the reference was seen to change, of the candidate's too where its process was not told of all of them
+        before; both without those that the candidate's process does not give (of a ModelNew). is_own: a round of the generator's. On other
+        inputs none is compared: what they hold of earlier ones may err by far more than is allowed here."""
+        wanted = [] if self.training else [leaf.path for leaf in expected.reference if leaf.path.startswith(BUFFER)]
+        if not wanted:
+            return got, expected
+        if is_own and not {leaf.path for leaf in got}.issuperset(wanted):
+            held = self.candidate.export("state", seed, sampling, names=[path.removeprefix(BUFFER) for path in wanted])
+            got = [*(leaf for leaf in got if leaf.path not in wanted), *held]
+        compared = {leaf.path for leaf in got} if is_own else set()
+        keep = [place for place, leaf in enumerate(expected.reference) if leaf.path not in wanted or leaf.path in compared]
+        perturbed = [[run[place] for place in keep] for run in expected.perturbed]
+        return [leaf for leaf in got if is_own or leaf.path not in wanted], replace(expected.only(keep), perturbed=perturbed)
 
     def call(self, number: int, *, refill: bool, keep: bool = False, catch: bool = False) -> tuple[Called, WorkerFailed | None]:
         """One checked call of the candidate; with catch, the exception that it raised, if its process lives on."""
@@ -261,9 +269,13 @@ class Rounds:
         seed = self.sharing.seed(number)
         if kind is not None:
             return self._compare_elsewhere(number, got, expected, kind)
-        errors, problem = check_round(got, expected, round_number=number, level=self.level)
+        errors, problem = check_round(got, expected, round_number=number, level=self.level, steps=self._steps(number))
         evidence = problem is not None or is_evidence(errors, expected.reference)
         return RoundResult(number, errors, problem, got, expected, seed, evidence=evidence)
+
+    def _steps(self, number: int) -> int:
+        """Calls whose errors a buffer holds after this round: a training step begins with those that were loaded."""
+        return 1 if self.training else number + 1
 
     def _compare_elsewhere(self, number: int, got: Sequence[Leaf], expected: Expected, kind: SurveyedKind) -> RoundResult:
         """Values count where the reference is finite and well-conditioned; NaN and infinities given to it only where it stays finite."""
@@ -379,7 +391,7 @@ class Rounds:
         written = written_inputs(reference)
         runs = self.expectations.yardsticks(result.number, self.seeds.of(f"sample {result.number}"), level, written)
         expected = replace(result.expected, yardstick=comparable(runs, reference))
-        errors, problem = check_round(result.got, expected, round_number=result.number, level=level)
+        errors, problem = check_round(result.got, expected, round_number=result.number, level=level, steps=self._steps(result.number))
         wrong = [index for index, error in enumerate(result.errors) if not error.passed]
         return (problem is None and all(error.passed for error in errors)
                 and all(is_of(level, index, result.got, expected) for index in wrong))

@@ -13,8 +13,8 @@ from .distance import errors_of, same_values
 from .exchange import OWN_ROUNDS
 from .options import ReferenceFailed
 from .replies import Called, Churned
-from .results import WRITTEN, RoundResult, smallest, written_inputs
-from .tensors import Leaf
+from .results import RoundResult, smallest, written_inputs
+from .tensors import WRITTEN, Leaf
 
 if TYPE_CHECKING:
     from .rounds import Rounds

@@ -14,6 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .untrusted import open_regular
 
+WRITTEN, BUFFER, INPUT_GRADIENT = "written input ", "buffer ", "grad input "
+STATE_PREFIXES = (WRITTEN, BUFFER, INPUT_GRADIENT)
+"""Leaves beside the outputs: inputs that the reference writes to, buffers that a call leaves changed, inputs' gradients (the names are the
+probe's)."""
 MAX_HEADER_BYTES = 64 * 2**20
 NUMPY_DTYPES = {
     "float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<u2", "complex128": "<c16", "complex64": "<c8",

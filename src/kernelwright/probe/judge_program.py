@@ -113,16 +113,20 @@ class Drew(NamedTuple):
 class Program:
     """A callable with the workload's calling convention."""
 
-    def __init__(self, workload: LoadedWorkload, fn: Callable[..., Any]) -> None:
+    def __init__(self, workload: LoadedWorkload, fn: Callable[..., Any], *, is_new: bool = False) -> None:
+        """is_new: a model of its own in the place of the workload's (ModelNew), which it can't reach."""
         self.workload = workload
         self.fn = fn
+        self.is_new = is_new
         self.owner = _owner(fn, workload)
 
     def state(self) -> list[Leaf]:
-        """Of inference: the buffers that the reference was seen to change, as they are now."""
-        if self.workload.training or not self.workload.changed_buffers:
+        """Of inference: the buffers that the reference was seen to change, as they are now: the callable's own of that name, else the
+        model's. None of a new model, whose state is its own."""
+        if self.workload.training or self.is_new or not self.workload.changed_buffers:
             return []
-        held = self.buffers()
+        modules = [place for place in (unwrap(self.workload.model), self.fn) if isinstance(place, torch.nn.Module)]
+        held = {plain_name(name): buffer for module in modules for name, buffer in module.named_buffers()}
         return [(f"{BUFFER}{name}", held[name].detach().clone()) for name in self.workload.changed_buffers if name in held]
 
     def call(self, inputs: Inputs, seed: int) -> tuple[list[Leaf], Drew]:
@@ -149,7 +153,7 @@ class Program:
         loss = find_loss(output)
         found: list[Leaf] = [] if loss is None else [("loss", loss.detach())]
         if isinstance(self.owner, torch.nn.Module):
-            grads = [(_plain(name), parameter.grad) for name, parameter in self.owner.named_parameters()]
+            grads = [(plain_name(name), parameter.grad) for name, parameter in self.owner.named_parameters()]
             found += [(f"grad.{name}", grad) for name, grad in grads if grad is not None]
         if buffers:
             found += [(f"{BUFFER}{name}", tensor) for name, tensor in self.buffers().items()]
@@ -160,8 +164,8 @@ class Program:
         model = unwrap(self.workload.model)
         if not isinstance(model, torch.nn.Module):
             return {}
-        wanted = {_plain(name): tensor for name, tensor in model.named_buffers()}
-        own = {_plain(name): tensor for name, tensor in self.owner.named_buffers()} if isinstance(self.owner, torch.nn.Module) else {}
+        wanted = {plain_name(name): tensor for name, tensor in model.named_buffers()}
+        own = {plain_name(name): tensor for name, tensor in self.owner.named_buffers()} if isinstance(self.owner, torch.nn.Module) else {}
         return {name: own[name] for name in wanted} if own.keys() >= wanted.keys() else wanted
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
@@ -399,11 +403,12 @@ def _owner(fn: Callable[..., Any], workload: LoadedWorkload) -> Any:
         return model
     if not isinstance(model, torch.nn.Module):
         return fn
-    names, wanted = ({_plain(name) for name, _ in module.named_parameters()} for module in (fn, model))
+    names, wanted = ({plain_name(name) for name, _ in module.named_parameters()} for module in (fn, model))
     return fn if names >= wanted else model
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Of a parameter or buffer, without torch.compile's part."""
     return name.replace("_orig_mod.", "")
 
 

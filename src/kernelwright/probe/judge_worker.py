@@ -39,7 +39,7 @@ from . import (
     tree,
 )
 from .judge_inputs import plain_leaves, with_plain
-from .judge_program import RING_BYTES, Program, Timer, check_dense, ready_vector_functions, refill, unwrap
+from .judge_program import RING_BYTES, Program, Timer, check_dense, plain_name, ready_vector_functions, refill, unwrap
 from .judge_tensors import (
     BUFFER,
     WRITTEN,
@@ -123,7 +123,7 @@ class Worker:
         self.withholding = judge_kernels.Withholding(self.own_kernels)
         start = time.perf_counter()
         built = judge_candidate.build(message["candidate"], self.workload, message["seed"])
-        self.program = Program(self.workload, built.call)
+        self.program = Program(self.workload, built.call, is_new=built.entry == "ModelNew")
         self.program.synchronize()
         return {"entry": built.entry, "precision": built.precision, "notes": built.notes, "build_s": time.perf_counter() - start}
 
@@ -131,8 +131,8 @@ class Worker:
         """Before another candidate: the reference's buffers as loaded, no rounds."""
         with torch.no_grad():
             for name, tensor in self._buffers().items():
-                if name in self.start_state and self.start_state[name].shape == tensor.shape:
-                    tensor.copy_(self.start_state[name])
+                if name in self.start_state:
+                    self._fill(tensor, self.start_state[name])
         self.rounds, self.called, self.outputs, self.previous, self.timer, self.condition = {}, None, [], [], None, None
         self.before = {}
         return {}
@@ -441,7 +441,7 @@ class Worker:
 
     def _buffers(self) -> dict[str, torch.Tensor]:
         model = unwrap(self.workload.model)
-        return dict(model.named_buffers()) if isinstance(model, torch.nn.Module) else {}
+        return {plain_name(name): buffer for name, buffer in model.named_buffers()} if isinstance(model, torch.nn.Module) else {}
 
     def _buffers_changed(self) -> list[str]:
         if self.role != "reference":
@@ -450,10 +450,12 @@ class Worker:
                 if name in self.start_state and not torch.equal(tensor, self.start_state[name])]
 
     def _note_changed(self, names: list[str]) -> None:
-        """Those not known yet join the outputs of this call, and of all later ones."""
-        known = len(self.workload.changed_buffers)
-        self.workload.changed_buffers = tuple(dict.fromkeys((*self.workload.changed_buffers, *names)))
-        self.outputs += self.program.state()[known:]
+        """Those not known yet join the outputs of this call, and of all later ones; not one of another size than it was loaded with, a
+        table that grows with what is asked of it."""
+        held, known = self._buffers(), self.workload.changed_buffers
+        new = [name for name in names if name not in known and held[name].shape == self.start_state[name].shape]
+        self.workload.changed_buffers = (*known, *new)
+        self.outputs += [(path, leaf) for path, leaf in self.program.state() if path.removeprefix(BUFFER) in new]
 
 
 def main(argv: list[str]) -> int:

@@ -33,6 +33,7 @@ MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 EDGE = 8
 """Of each dimension of a parameter so many values are compared before and after a call. Not its version: an update through .data leaves
 that as it was, and one that is taken back does not."""
+PLAIN = (int, float, complex, str, bytes, torch.dtype, torch.device)
 WORKED_OUT = ("_v", "_orig")
 """How the names of parameters end from which such functions of torch.nn.utils work out the one that a layer calls by its plain name."""
 READS = ("_local_scalar_dense",)
@@ -120,7 +121,7 @@ def watched(workload: LoadedWorkload) -> dict[str, Any]:
         hook.remove()
     now = _attributes(workload.model)
     found["changing_attributes"] = sorted(
-        name for name in now.keys() | bound.keys() if name not in now or name not in bound or now[name] is not bound[name])
+        name for name in now.keys() | bound.keys() if name not in now or name not in bound or not _is_same(now[name], bound[name]))
     found["written_buffers"] = sorted(name for name, version in _versions(workload.model).items()
                                       if name not in found["changing_attributes"] and version > versions.get(name, version))
     found["loop"] = _loop(workload, watch, calls)
@@ -152,6 +153,15 @@ def _attributes(model: Any) -> dict[str, Any]:
         found |= {f"{place}.{name}" if place else name: value for name, value in own.items()
                   if name not in usual and not any(f"{name}{end}" in module._parameters for end in WORKED_OUT)}
     return found
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """One object, or equal plain values: a size that a model notes at each call is none of its state."""
+    if type(one) is not type(other) or one is other:
+        return one is other
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return isinstance(one, PLAIN) and bool(one == other)
 
 
 def _versions(model: Any) -> dict[str, int]:

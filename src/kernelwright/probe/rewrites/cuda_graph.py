@@ -26,7 +26,6 @@ def cuda_graph(
     buffers = tensors_of(fixed_args, fixed_kwargs)
     shapes = [buffer.shape for buffer in buffers]
     random_state = torch.cuda.get_rng_state()
-    state = [(held, held.detach().clone()) for held in model.buffers()] if isinstance(model, torch.nn.Module) else []
     # Warm-up on a side stream, as capture demands: libraries choose their algorithms and workspaces now.
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -50,10 +49,6 @@ def cuda_graph(
             torch.zeros(1, device="cuda")  # the generator of random numbers still waits for a capture to end: this one does
         raise NotImplementedError(f"not applicable: the call can't be captured ({error})") from error
     torch.cuda.set_rng_state(random_state)
-    for held, value in state:  # to warm up was no call of anybody's
-        if not torch.equal(bits(held), bits(value)):
-            with torch.inference_mode(held.is_inference()), torch.no_grad():
-                held.copy_(value)
     plain = (torch.Tensor, bool, int, float, str, type(None))
     strange = [type(leaf).__name__ for _path, leaf in leaves(captured) if not isinstance(leaf, plain)]
     if strange:
