@@ -109,9 +109,10 @@ JUDGE_PRIOR_S = {True: 7.0, False: 14.0}
 machine: a process's start, its checks, the timing. On a GPU least squares, with the two below, over the first judgements of 165 searches
 on H200s: they took 0.6 to 1.5 times what is expected so (tenth and 90th percentile)."""
 OUTPUTS_S_PER_GB = 4.0
-"""On a GPU a judgement takes so much longer for each 1e9 bytes that a call returns: they are copied and compared for each round."""
+"""On a GPU a judgement takes so many seconds longer for each 1e9 bytes that a call returns: they are copied and compared in each round."""
 JUDGED_CALLS, JUDGED_CALLS_S = 300.0, 9.0
-"""On a GPU, and by so many calls of the original, in its own precision and in float64, but no more seconds: then fewer are made."""
+"""On a GPU a judgement also takes as long as so many calls of the original, its float64 runs among them; of long calls fewer are made: so
+many seconds at most."""
 INPUTS_MADE = 5
 """The first judgement of a session waits so often for inputs to be made, at least: at the load, in the survey of the workload, and for
 each round (MIN_ROUNDS). Later ones wait for those of the rounds alone."""

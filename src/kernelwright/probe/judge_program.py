@@ -160,7 +160,7 @@ class Program:
         return found
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Buffers whose values count after a call, by name: the callable's own where it has the model's, else the model's."""
+        """Buffers whose values count after a training step, by name: the callable's own where it has the model's, else the model's."""
         model = unwrap(self.workload.model)
         if not isinstance(model, torch.nn.Module):
             return {}
