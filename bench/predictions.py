@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from kernelwright.model.errors import BadInput  # noqa: E402
 from kernelwright.model.trial import Hypothesis  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
-from kernelwright.optimize import ablation  # noqa: E402
+from kernelwright.optimize import ablation, view  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
 from kernelwright.optimize.confirm import OF, ROLE, is_confirmation  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
@@ -96,7 +96,7 @@ def render(runs: Sequence[Run]) -> str | None:
     found = [one for run in runs for one in realised(run.rows)]
     if not found:
         return None
-    parts = [part(runs) for part in (_silent, _moves, _ablation, _twice, _sources)]
+    parts = [part(runs) for part in (_silent, _moves, _ablation, _apart, _twice, _sources)]
     return "\n".join([HEAD, *_totals(found), *_by_pass(found), *(line for lines in parts for line in lines)]) + "\n"
 
 
@@ -195,6 +195,42 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
             f"{part} in part; the others had no time for it, or are of earlier code. {idle} kept a pass that earned less than half a "
             "percent: that was seen after the confirmation, or what is left had no time for the judge, or the whole was clearly faster by "
             "the judge.", ""]
+
+
+def _apart(runs: Sequence[Run]) -> list[str]:
+    """How well the screens of two candidates in CUDA graphs, at two moments, tell what their timing in turns shows: by the ratio of each to
+    the original of its moment, and by their own times (view.screened_beside)."""
+    errors: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for run in runs:
+        own = {row.name: row for row in run.rows if row.screen is not None and row.screen.candidate_ns and GRAPH in row.passes
+               and row.screen.pairs >= view.LEAST_PAIRS and ROLE not in row.tags}
+        scattered = view.scattered_original_ns(row for row in run.rows if ROLE not in row.tags)
+        for row in run.rows:
+            screen = row.screen if ablation.is_ablation(row) else None
+            found = [one for one in (own.get(row.tags.get(OF, "")), own.get(screen.against if screen else "")) if one is not None]
+            if screen is None or not screen.speedup or len(found) < 2:
+                continue
+            ratios, times = [[view.screened_beside(one, original) or 0.0 for one in found] for original in (None, scattered or 1.0)]
+            if all((*ratios, *times)):
+                off = [_off(one[0] / one[1], screen.speedup) for one in (ratios, times)]
+                errors[scattered is not None].append((off[0], off[1]))
+    if min(len(some) for some in errors.values()) < 2:
+        return []
+    lines = ["## Screened apart", "", "Ablation times the whole and what is left of it in turns. Where both are in a CUDA graph and were "
+             "screened before, each at its moment: how far what their screens say is off, in the median and in one pair of ten or more. "
+             f"Where the original's times in a search scatter (a standard deviation of {100 * view.SCATTERED:g}% or more), as they do "
+             "while it waits for the host, the search compares such candidates by their own times.", "",
+             "| Original's times | Pairs | By the ratio to the original | By their own times |", "|---|---|---|---|"]
+    for scatters, words in ((True, "scatter"), (False, "do not")):
+        sides = [[some[side] for some in errors[scatters]] for side in (0, 1)]
+        said = [f"{statistics.median(one):.1f}%, {statistics.quantiles(one, n=10)[-1]:.0f}%" for one in sides]
+        lines.append(f"| {words} | {len(errors[scatters])} | {' | '.join(said)} |")
+    return [*lines, ""]
+
+
+def _off(one: float, other: float) -> float:
+    """The factor between them, as a percentage above 1."""
+    return 100 * (max(one / other, other / one) - 1)
 
 
 def _twice(runs: Sequence[Run]) -> list[str]:

@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -100,6 +99,16 @@ def test_the_pages_are_those_of_the_recorded_rows_and_ledgers(tmp_path):
     assert set(results.MARK.findall(text)) == {"end", *(f"table: {name}" for name in results.TABLES)}
 
 
+def test_where_the_originals_scatter_own_times_tell_more_than_ratios():
+    """What the search compares candidates in CUDA graphs by (optimize/view.py)."""
+    page = (ROOT / "docs" / "predictions.md").read_text()
+    off = {words: [float(one) for one in re.findall(r"([\d.]+)%", line)] for words in ("scatter", "do not")
+           for line in page.splitlines() if line.startswith(f"| {words} | ")}
+    (ratio, far), (own, far_own) = off["scatter"][:2], off["scatter"][2:]
+    assert own < 0.75 * ratio and far_own < 0.75 * far
+    assert off["do not"][0] < off["do not"][2], "elsewhere the ratios are closer"
+
+
 def test_cells_of_the_tables_are_what_the_rows_say():
     """Worked out here from the rows alone, by none of the script's functions."""
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in reversed(said_lines()) if "| Precision |" not in line}
@@ -155,8 +164,9 @@ def test_the_recorded_searches_reach_what_optimize_is_for():
         assert [sum(name.startswith(f"level{level}_") for name in names) for level in (1, 2, 3)] == [10, 5, 5]
     problems = rows_of("kernelbench-h200", "equal", 120.0).values()
     days = Counter(row["day"] for row in problems)
-    assert days.pop("2026-11-30") == 5 and {*days} == {"2026-11-28", "2026-11-29"}
-    assert "Of KernelBench's at equal precision, 120 s, five were made that day, the others on the two before." in said()
+    assert days == {"2026-11-30": 18, "2026-11-28": 2}
+    assert "Of KernelBench's at equal precision, 120 s, eighteen were made that day (thirteen of them with later code than the other " \
+        "five), two on the 28th." in said()
     again = [row["warm"] for row in problems if row["kept"] != "nothing" and row["warm"]["share"] is not None]
     assert all(row["speedup"] >= 1.0 for row in problems) and len(again) == 17
     assert max(pages.geometric_mean(one[key] for one in again) for key in ("share", "whole_share")) < 1 / 3
@@ -236,8 +246,14 @@ def test_what_is_marked_as_judged_once_is_so_in_the_ledgers(tmp_path):
              if row["kept"] != "nothing" and row["asked"] == row["precision"]]
     took = {row.verdict.speedup: row.elapsed_s for file in (tmp_path / "ledgers").glob("h200z*/ledger.jsonl") for row in Ledger(file).rows
             if row.verdict is not None and row.verdict.speedup is not None}
-    once = sorted(took[row["speedup"]] for row in rows_of("kernelbench-h200", "equal", 120.0).values() if row["confirmed"] is False)
-    assert len(once) == 5 and f"KernelBench's five of 120 s at equal precision took {once[0]:.0f} to {once[-1]:.0f} s to judge" in said()
+    rows = rows_of("kernelbench-h200", "equal", 120.0).values()
+    once = sorted(took[row["speedup"]] for row in rows if row["confirmed"] is False)
+    later = [row.verdict.speedup for file in (tmp_path / "ledgers").glob("h200zzd_kb_*/ledger.jsonl") for row in Ledger(file).rows
+             if row.verdict is not None]
+    since = [row for row in rows if row["confirmed"] is False and row["speedup"] in later]
+    assert len(once) == 6 and len(since) == 2 and len([*(tmp_path / "ledgers").glob("h200zzd_kb_*")]) == 13
+    assert f"KernelBench's six of 120 s at equal precision took {once[0]:.0f} to {once[-1]:.0f} s to judge; since more time is held back " \
+        "for such, two of 13 were." in said()
     assert len(found) > 50
     for row in found:
         judged_as = {role for one in row.get("apart") or [[row["speedup"]]] for role in roles[one[0]]}
@@ -456,10 +472,11 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     own = [next(row for name, row in equal.items() if word in name) for word in ("LayerNorm", "NewGelu", "CrossEntropy")]
     assert "they gain {:.2f}x, {:.2f}x and {:.2f}x over the ladder by `direct_calls`".format(*(row["over"] for row in own)) in said()
     assert all("direct_calls" in row["kept"] for row in own) and "inductor_cooperative_reductions" in own[-1]["kept"]
-    assert "inductor_fuse_more" in own[0]["kept"] and "the first with `inductor_fuse_more` and the last with" in said()
+    assert "fuse_norms" in own[0]["kept"] and "inductor_fuse_more" in own[1]["kept"]
+    assert "the first with `fuse_norms`, the second with `inductor_fuse_more` and the last with" in said()
     ended = sorted(row["used_s"] for row in equal.values() if row["kept"] == "nothing")
     assert [name.split("_")[1] for name in sorted(equal) if equal[name]["kept"] == "nothing"] == ["12", "62", "6"]
-    assert f"ended by themselves, after {ended[0]:.0f} to {ended[-1]:.0f} s." in said() and ended[-1] < 120
+    assert f"two of those searches ended by themselves, after {ended[1]:.0f} s;" in said() and ended[1] - ended[0] < 1
     every = [row for rows in results.groups("kernelbench-h200").values() for row in rows]
     below = [row for row in every if row["over"] is not None and row["over"] < 0.995]
     assert f"Of all {len(every)} searches on that card (18 of 60 s at equal precision among them) " \
@@ -468,15 +485,17 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     again = {name: row["warm"] for name, row in equal.items() if row["kept"] != "nothing"}
     late = [name for name in again if again[name]["share"] is None]
     slow = {name: one["share"] for name, one in again.items() if one["share"] and one["share"] > 1 / 3}
-    own = [next(one for name, one in again.items() if problem in name) for problem in ("level1_7_", "level1_86_")]
-    assert len(slow) == 2 and (
-        "two take more than a third: the product of 32768 x 64 ({:.2f}) and the depthwise separable convolution ({:.2f}): they took {:.0f} "
-        "and {:.0f} s to the result, nearly all of it one judgement.").format(
-            *(one[key] for key in ("share", "warm_s") for one in own)) in said()
+    longest = ("level1_7_", "level1_1_", "level1_86_", "level1_88_")
+    own = [next(one for name, one in again.items() if problem in name) for problem in longest]
+    took = sorted(one["warm_s"] for one in own)
+    assert {*slow.values()} == {one["share"] for one in own} and (
+        "four take more than a third: the products of 32768 x 64 ({:.2f}) and of 4096 x 4096 ({:.2f}), the depthwise separable convolution "
+        "({:.2f}) and the GELU ({:.2f}): they took {:.0f} to {:.0f} s to the result, nearly all of it one judgement.").format(
+            *(one["share"] for one in own), took[0], took[-1]) in said()
     shares, whole = (pages.geometric_mean(one[key] for one in again.values() if one[key]) for key in ("share", "whole_share"))
     assert f"In the mean it takes {shares:.2f} of it" in said() and f"which the second run makes again, it is {whole:.2f}." in said()
-    assert sum(one["whole_share"] > 1 / 3 for one in again.values() if one["whole_share"]) == 4
-    assert "Four take more than a third with it." in said()
+    assert sum(one["whole_share"] > 1 / 3 for one in again.values() if one["whole_share"]) == 6
+    assert "Six take more than a third with it." in said()
     narrow = rows_of("kernelbench-h200", "bf16", 60.0)
     assert sum(narrow[name]["speedup"] < 0.95 * row["speedup"] for name, row in equal.items()) == 3
     fewer = {name.split("_")[-1] for name, row in equal.items() if tf32[name]["speedup"] < 0.95 * row["speedup"]}
@@ -494,6 +513,9 @@ def test_what_is_said_of_kernelbench_is_what_was_measured(tmp_path):
     unpack(LEDGERS, tmp_path)
     later = judged(tmp_path, "h200zl_kb_level3_4_bf16-60s_no_ladder")[-1]
     assert f"{later.speedup:.2f}" == "3.14" and later.verdict == "FASTER"
+    undecided = judged(tmp_path, "h200zzd_kb_level1_12_equal-120s")
+    assert "that of the elementwise product spent its time on three judgements, each undecided." in said()
+    assert [one.verdict for one in undecided] == ["AMBIGUOUS"] * 3 and ended[-1] > 110
     first = [one.speedup for one in judged(tmp_path, "h200zr_kb_level1_7_Matmul_with_small_K_dimension__equal-120s")]
     assert not late and f"All {len(again)} came to the same result" in said()
     assert f"lower than the {first[0]:.2f}x and {first[1]:.2f}x of the first run's judgements." in said() and len(first) == 2
@@ -562,7 +584,7 @@ def test_what_is_said_of_passes_in_doubt_and_of_trials_that_end_a_search_is_what
 
 
 def test_the_times_of_a_row_are_of_the_judgement_that_counts():
-    apart = [row for name in ("h200", "kernelbench-h200") for row in results.recorded(name) if row.get("apart")]
+    apart = [row for name in results.SETS for row in results.recorded(name) if row.get("apart")]
     assert apart and all(row["before_us"] / row["after_us"] == pytest.approx(row["speedup"], rel=0.1) for row in apart)
 
 
@@ -570,9 +592,6 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured(tmp_path):
     known = sorted((row for row in results.recorded("h200") if (row["workload"], row["asked"]) == ("conv_block", "equal")),
                    key=lambda row: row["budget_s"])
     assert [row["budget_s"] for row in known] == [60.0, 120.0, 180.0, 480.0] and all(row["confirmed"] for row in known)
-    meet = [max(one["interval"][0], next_["interval"][0]) < min(one["interval"][1], next_["interval"][1]) for one, next_ in pairwise(known)]
-    assert meet == [False, True, True] and known[1]["speedup"] > known[0]["speedup"]
-    assert "found more than that of one, with later code, so that it says little of the time; the intervals of their other" in said()
     short, long = (rows_of("h200", "tf32", budget_s)["mlp_activations"] for budget_s in (120.0, 480.0))
     assert short["interval"][1] > long["interval"][0] and "scaled_fp16" in long["kept"] and "scaled_fp16" in short["kept"]
     unpack(LEDGERS, tmp_path)
@@ -581,11 +600,21 @@ def test_what_is_said_of_longer_budgets_is_what_was_measured(tmp_path):
     originals = [rows_of("h200", "equal", budget_s)["depthwise_separable_conv"]["before_us"] for budget_s in (120.0, 480.0)]
     assert "differ by the original's time ({:.0f} and {:.0f} us).".format(*originals) in said()
     one, two, three, eight = known
-    assert "(`{}` {:.2f}x beside the first, `{}` {:.2f}x and {:.2f}x beside the next two)".format(
-        one["rung"], one["rung_speedup"], two["rung"], two["rung_speedup"], three["rung_speedup"]) in said()
-    assert two["rung"] == three["rung"] and [row["day"][-2:] for row in known] == ["29", "30", "28", "28"]
-    assert "the convolutions' two minutes are of 30 November, their minute of the day before, all longer budgets of the 28th." in said()
-    assert all(row["day"] == "2026-11-28" for row in results.recorded("h200") if row["budget_s"] > 120)
+    words = "Of the convolutions one, two and three minutes kept what takes {:.0f}, {:.0f} and {:.0f} us a call: their figures differ by " \
+        "the original's time ({:.0f}, {:.0f} and {:.0f} us)"
+    assert words.format(*(row[key] for key in ("after_us", "before_us") for row in (one, two, three))) in said()
+    assert {row["rung"] for row in (one, two, three)} == {"compile_reduce_overhead"}
+    earlier = judged(tmp_path, "h200zn_conv_block_equal-180s")[-1].comparison.candidate.median_ns / 1e3
+    assert f"Eight minutes came to {eight['after_us']:.0f} us with `fuse_conv_relu` beside `few_channel_convolutions`, as three had on " \
+        f"the 28th ({earlier:.0f} us)." in said() and {"fuse_conv_relu", "few_channel_convolutions"} <= {*eight["kept"].split("+")}
+    seen = Ledger(tmp_path / "ledgers" / "h200zzd_conv_block_equal-180s" / "ledger.jsonl").rows
+    largest = max(row.screen.speedup for row in seen if row.screen is not None and row.screen.speedup is not None)
+    assert f"went on from what had been screened while the host was slow, {largest:.2f}x, and gave up " \
+        f"{180 - three['used_s']:.0f} s early, after 16 trials without a larger ratio;" in said()
+    assert any("the last 16 trials" in row.reason for row in seen)
+    assert [row["day"][-2:] for row in known] == ["30", "30", "30", "28"]
+    assert "the convolutions' one, two and three minutes are of 30 November, all budgets of eight of the 28th." in said()
+    assert all(row["day"] == "2026-11-28" for row in results.recorded("h200") if row["budget_s"] > 180)
     bought = {one["minutes"]: one["gain"] for one in eight["bought"]}
     assert f"after three minutes ({bought['3']}, at 480 s)" in said() and f"was confirmed with {eight['speedup']:.2f}x" in said()
     assert f"That search ended after {eight['used_s']:.0f} s" in said()

@@ -154,6 +154,30 @@ def test_the_predictions_page_counts_winners_that_were_taken_apart_whole_and_in_
     assert "Of 3 winners of several passes 1 were taken apart whole (each pass dropped in turn), 1 in part" in page
 
 
+def test_the_predictions_page_says_how_far_screens_at_two_moments_are_off(tmp_path):
+    """In turns the whole is 1.10x what is left. By their ratios 3.0 / 2.5, by their own times 220 / 200; the other two searches are
+    steady."""
+    said = (PassPrediction(name="tf32", words="w", gain=(1.0, 2.25)),)
+    whole, rest = "tf32+cuda_graph", "cuda_graph"
+
+    def seen(name: str, seconds: int, original_us: float, own_us: float) -> Experiment:
+        screen = Screen(status="timed", speedup=original_us / own_us, interval=(1.0, 9.0), pairs=50, reference_ns=1e3 * original_us,
+                        candidate_ns=1e3 * own_us)
+        return screened(name, 1.0, seconds, screen=screen, prediction=said)
+
+    turns = Screen(status="timed", speedup=1.1, interval=(1.09, 1.11), pairs=50, against=rest)
+    ablation = screened(f"{whole} without tf32", 1.1, 20, tags={"role": "ablation", "of": whole, "without": "tf32"}, screen=turns)
+    for folder in ("a", "b"):
+        run(tmp_path / folder, [seen(whole, 1, 600, 200), seen(rest, 2, 550, 220), seen("no_grad", 3, 550, 550),
+                                seen("channels_last", 4, 650, 650), ablation])
+    for folder in ("c", "d"):
+        run(tmp_path / folder, [seen(whole, 1, 600, 200), seen(rest, 2, 600, 240), seen("no_grad", 3, 600, 600),
+                                seen("channels_last", 4, 600, 600), ablation])
+    assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
+    page = (tmp_path / "page.md").read_text()
+    assert "| scatter | 2 | 9.1%, 9% | 0.0%, 0% |" in page and "| do not | 2 | 9.1%, 9% | 9.1%, 9% |" in page
+
+
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):
     run(tmp_path / "a", [screened("cuda_graph", 2.0, 1)])
     assert predictions.main([str(tmp_path)]) == 2 and "fix:" in capsys.readouterr().err

@@ -586,6 +586,50 @@ def test_the_rescue_pool_puts_together_what_gained_apart():
     assert found[0].parents == ("cuda_graph",) and found[0].dimension == "rescue"
 
 
+def at_moment(index: int, *passes: str, original_us: float, own_us: float, **changes: object) -> Experiment:
+    """A candidate whose screen found the original as slow as this."""
+    row = screened(index, *passes, speedup=original_us / own_us)
+    screen = row.screen.model_copy(update={"reference_ns": 1e3 * original_us, "candidate_ns": 1e3 * own_us, "pairs": 50, **changes})
+    return row.model_copy(update={"screen": screen})
+
+
+ONE_GRAPH = ("compile_default", "cuda_graph")
+MOODS = [at_moment(1, *ONE_GRAPH, original_us=723, own_us=270), at_moment(2, "fold_conv_bn", *ONE_GRAPH, original_us=652, own_us=260),
+         at_moment(3, "channels_last", original_us=781, own_us=760),
+         at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250)]
+"""As an H200 saw a convolution block: the host's moods moved the original by a fifth, and what was seen first had the largest ratio."""
+
+
+def test_candidates_in_cuda_graphs_are_compared_by_their_own_times_where_the_originals_scatter():
+    view = strategy.View(context(), "equal", MOODS)
+    usual_us = (652 + 723) / 2
+    assert [view.speed(row) for row in MOODS] == pytest.approx([usual_us / 270, usual_us / 260, 781 / 760, usual_us / 250])
+    best = strategy.incumbent(view, "equal")
+    assert best is not None and best.name == MOODS[3].name
+    assert [row.name for row in finalists.to_judge(view)] == [best.name]
+    steps = [item for item in strategy.proposals(view) if item.origin == "step"]
+    assert steps and {item.parents for item in steps} >= {(best.name,)}, "the search goes on from there"
+    assert MOODS[0].screen.speedup == max(row.screen.speedup for row in MOODS), "not from what the host flattered"
+
+
+@pytest.mark.parametrize("rows_of", [
+    MOODS[:3],
+    [at_moment(index, *row.passes[:-1], original_us=600 + index, own_us=row.screen.candidate_ns / 1e3) for index, row in enumerate(MOODS)],
+    [*MOODS[:3], at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250, pairs=3)],
+    [*MOODS[:3], at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250, against="another")]],
+    ids=["few", "steady", "ended early", "timed against another"])
+def test_elsewhere_the_original_of_the_same_moment_counts(rows_of):
+    view = strategy.View(context(), "equal", rows_of)
+    assert [view.speed(row) for row in rows_of] == [row.screen.speedup for row in rows_of]
+
+
+def test_what_the_judge_said_goes_before_the_own_time():
+    slow = MOODS[3].model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
+    wrong = MOODS[1].model_copy(update={"status": "judged", "verdict": verdict("WRONG")})
+    view = strategy.View(context(), "equal", [MOODS[0], wrong, MOODS[2], slow])
+    assert view.speed(slow) == 1.0 and view.speed(wrong) is None
+
+
 def test_a_step_that_gained_nothing_is_not_repeated_under_the_same_compile_mode():
     done = [screened(1, "compile_default", speedup=1.5), screened(2, "channels_last", speedup=1.1),
             screened(3, "channels_last", "compile_default", speedup=1.4, parents=("compile_default",)),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..model.verdict import Experiment
-from . import memory
 from .budget import is_cheap, screen_estimate_s
 from .hypothesis import IDLE
 from .passes import CATALOGUE, Context
@@ -183,13 +182,13 @@ def hoped(view: View, items: Iterable[Candidate]) -> list[tuple[Candidate, Hope]
 def hope(view: View, item: Candidate) -> Hope:
     """What this candidate is expected to bring, from its parent's screen, the profile and what its passes have shown so far."""
     parent = view.row(item.parents[0]) if item.parents else None
-    measured = memory.screened_speedup(parent) if parent is not None else None
+    measured = view.speed(parent) if parent is not None else None
     shown = evidence(view)
     speedup = modelled(view.context, item.passes, shown_by(shown, is_graphed(item.passes)))
     if parent is not None and measured:
         speedup *= measured / modelled(view.context, parent.passes, shown_by(shown, is_graphed(parent.passes)))
     best = fastest(view)
-    known = memory.screened_speedup(best) if best is not None else None
+    known = view.speed(best) if best is not None else None
     freed = is_graphed(item.passes) and any(CATALOGUE[name].frees_capture for name in item.passes)
     alone = not item.parents and not freed and is_cheap(item.passes) and not (best is not None and set(item.passes) <= set(best.passes))
     ratio = speedup if alone or known is None else speedup / known
@@ -200,7 +199,7 @@ def hope(view: View, item: Candidate) -> Hope:
 def fastest(view: View) -> Experiment | None:
     """The fastest candidate so far, at any precision."""
     found = [row for level in view.allowed if (row := incumbent(view, level)) is not None]
-    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+    return max(found, key=lambda row: view.speed(row) or 0.0, default=None)
 
 
 def waits_for_host(view: View, row: Experiment) -> bool:
@@ -217,7 +216,7 @@ def waits_for_guards(view: View, row: Experiment) -> bool:
 
 def launches_hide(view: View, row: Experiment) -> bool:
     """Whether a candidate that launches what the original does gained less than expected, and its launches may be what was measured."""
-    timeline, usual_ns, speed = view.context.profile.timeline, _usual_ns(view, row), memory.screened_speedup(row)
+    timeline, usual_ns, speed = view.context.profile.timeline, _usual_ns(view, row), view.speed(row)
     if not view.context.on_gpu or timeline is None or not timeline.steps or usual_ns is None or speed is None:
         return False
     return speed < modelled(view.context, row.passes, lambda _name: None) and usual_ns <= A_LAUNCH_NS * timeline.launches / timeline.steps
@@ -226,7 +225,7 @@ def launches_hide(view: View, row: Experiment) -> bool:
 def _usual_ns(view: View, row: Experiment) -> float | None:
     """Time of a candidate's call."""
     whole_ns, measured_ns = once(view.context, call_ns), row.screen.candidate_ns if row.screen is not None else None
-    return measured_ns or (whole_ns / (memory.screened_speedup(row) or 1.0) if whole_ns else None)
+    return measured_ns or (whole_ns / (view.speed(row) or 1.0) if whole_ns else None)
 
 
 def evidence(view: View) -> dict[tuple[str, bool], float]:
@@ -235,7 +234,7 @@ def evidence(view: View) -> dict[tuple[str, bool], float]:
     found: dict[tuple[str, bool], float] = {}
     for row in view.rows:
         parent = view.row(row.parents[0]) if row.parents else None
-        own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else 1.0
+        own, before = view.speed(row), view.speed(parent) if parent is not None else 1.0
         new = set(row.passes) - set(parent.passes if parent is not None else always(row.passes))
         hidden = parent is not None and own and before and own < SHOWN_ANYWAY * before and waits_for_host(view, row)
         if own and before and len(new) == 1 and row.screen is not None and not hidden:

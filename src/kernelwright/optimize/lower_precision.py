@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..model.verdict import Experiment
 from ..model.workload import Precision
-from . import memory
 from .budget import kind
 from .captures import with_graph
 from .expected import evidence, fastest, is_graphed, launches_hide, modelled, once, shown_by
@@ -21,7 +20,7 @@ ALIKE = 1.1
 
 def best_cast(view: View) -> str | None:
     """The flag or cast that was fastest alone, compiled or in a CUDA graph; None where none gained."""
-    found = {name: max((memory.screened_speedup(row) or 0.0 for row in view.rows if name in row.passes and not is_bad(row)
+    found = {name: max((view.speed(row) or 0.0 for row in view.rows if name in row.passes and not is_bad(row)
                         and bare(row.passes) <= {name, GRAPH, *LADDER}), default=0.0) for name in sorted(CASTS)}
     best = max(found, key=lambda name: found[name])
     return best if found[best] > STEP else None
@@ -69,8 +68,8 @@ def _brought_loss(view: View, item: Pass, level: Precision) -> bool:
         if item.name not in row.passes or row.precision != level:
             continue
         without = set(row.passes) - {item.name, *item.better_beside}
-        plain = next((memory.screened_speedup(other) for other in view.rows if set(other.passes) == without), None)
-        own = memory.screened_speedup(row)
+        plain = next((view.speed(other) for other in view.rows if set(other.passes) == without), None)
+        own = view.speed(row)
         if (is_bad(row) and bare(without) <= {*CASTS, CARRIER, GRAPH}) or (own is not None and plain is not None and own <= plain):
             return True
     return False
@@ -83,8 +82,8 @@ def _weights_alike(view: View) -> Experiment | None:
     best = fastest(view)
     if best is None or bare(best.passes) - {GRAPH} != {AUTOCAST} or is_refuted(view, WEIGHTS):
         return None
-    own, least = bare(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (memory.screened_speedup(best) or 0.0) / ALIKE)
-    alike = [row for row in view.rows if bare(row.passes) == own and not is_bad(row) and (memory.screened_speedup(row) or 0.0) > least]
+    own, least = bare(best.passes) - {AUTOCAST} | {WEIGHTS}, max(STEP, (view.speed(best) or 0.0) / ALIKE)
+    alike = [row for row in view.rows if bare(row.passes) == own and not is_bad(row) and (view.speed(row) or 0.0) > least]
     compiled = [candidate([*row.passes, CARRIER], view.context) for row in alike[:1]]
     return alike[0] if still_open(view, compiled) else None
 
@@ -102,7 +101,7 @@ def casts_on_fastest(view: View) -> list[Candidate]:
     rest = [name for name in best.passes if name not in CASTS and name != mode]
     if mode is not None:
         rest.append(mode if kind([mode], has_products=once(view.context, has_products)) != "autotune" else CARRIER)
-    seen = [(name, memory.screened_speedup(row) or 1.0) for row in view.rows if row.screen is not None
+    seen = [(name, view.speed(row) or 1.0) for row in view.rows if row.screen is not None
             for name in CASTS & set(row.passes) if bare(row.passes) <= {name, GRAPH, *capture_passes(view)}]
     casts = {name for name, _ in seen} - {name for name, speed in seen if speed < HOPELESS}
     usable = [item for item in usable_passes(view) if item.name in casts and item.precision == view.precision]

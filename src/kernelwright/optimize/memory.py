@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -78,20 +78,20 @@ def speedup_of(row: Experiment) -> float | None:
     return row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None
 
 
-def screened_speedup(row: Experiment) -> float | None:
+def screened_speedup(row: Experiment, levelled: float | None = None) -> float | None:
     """The screen's figure where there is one, since rows are compared by figures of one kind; no more than the judge's where that saw no
-    gain."""
+    gain. levelled: what stands in the place of the screen's figure."""
     if row.verdict is not None and row.verdict.verdict not in ACCEPTABLE:
         return None
-    found = row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None
+    found = levelled or (row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None)
     if found is not None and row.verdict is not None and row.verdict.verdict in _NO_GAIN and row.verdict.speedup is not None:
         return min(found, row.verdict.speedup)
     return found if found is not None else speedup_of(row)
 
 
-def trials_of(rows: Sequence[Experiment]) -> list[Trial]:
-    """The trials of a run. A candidate's gain is over its first parent, over the original where it has none."""
-    speed = {row.name: screened_speedup(row) for row in rows}
+def trials_of(rows: Sequence[Experiment], speed_of: Callable[[Experiment], float | None] = screened_speedup) -> list[Trial]:
+    """The trials of a run. A candidate's gain is over its first parent, over the original where it has none. speed_of: a row's."""
+    speed = {row.name: speed_of(row) for row in rows}
     trials = []
     for row in rows:
         if row.screen is None or row.screen.status in ("out_of_budget", "not_applicable"):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from ..model.verdict import Experiment
 from ..model.workload import Precision
-from . import memory
 from .expected import is_graphed
 from .passes import CATALOGUE, Pass
 from .plan import GRAPH, GRAPHLESS, LADDER, UNWRAP, Candidate, candidate, carrier_of, compatible, refusal
@@ -83,7 +82,7 @@ def was_tried_on(view: View, name: str, passes: Sequence[str], level: Precision)
         if row.parents and row.precision == level and name in row.passes and added_by(view, row) - beside == {name} \
                 and (carrier_of(row.passes), is_graphed(row.passes)) == runs and row.screen is not None:
             parent = view.row(row.parents[0])
-            own, before = memory.screened_speedup(row), memory.screened_speedup(parent) if parent is not None else None
+            own, before = view.speed(row), view.speed(parent) if parent is not None else None
             if own is None or before is None or own <= before:
                 return True
     return False
@@ -135,8 +134,8 @@ def capture_passes(view: View) -> tuple[str, ...]:
 def freed_capture(view: View) -> Experiment | None:
     """The fastest CUDA graph of the call with nothing but what takes obstacles out of its way (Pass.frees_capture)."""
     found = [row for row in view.rows if GRAPH in row.passes and bare(row.passes) != {GRAPH} and not is_bad(row)
-             and memory.screened_speedup(row) and all(CATALOGUE[name].frees_capture for name in bare(row.passes) - {GRAPH})]
-    return max(found, key=lambda row: memory.screened_speedup(row) or 0.0, default=None)
+             and view.speed(row) and all(CATALOGUE[name].frees_capture for name in bare(row.passes) - {GRAPH})]
+    return max(found, key=lambda row: view.speed(row) or 0.0, default=None)
 
 
 def whole_graph(view: View) -> Candidate:

@@ -101,7 +101,7 @@ def settled(view: View) -> bool:
     if not view.winners or view.won is None:
         return False
     first = view.row(candidate(view.winners[0], view.context).name) if set(view.winners[0]) <= CATALOGUE.keys() else None
-    speed = memory.screened_speedup(first) if first is not None else None
+    speed = view.speed(first) if first is not None else None
     return speed is not None and speed >= AS_GOOD * view.won
 
 
@@ -125,7 +125,7 @@ def _idle_trials(view: View) -> tuple[int, float]:
     for row in view.rows:
         if row.screen is None or row.status in ("out_of_budget", "not_applicable"):
             continue
-        speed = memory.screened_speedup(row) or 0.0
+        speed = view.speed(row) or 0.0
         if speed > STEP * best.get(row.precision, 1.0):
             best[row.precision], idle, idle_s = speed, 0, 0.0
         elif not row.ladder_row:
@@ -144,7 +144,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
     graphs = [item.name for item in (*casts_in_graph(view), *own_graphs(view), *called_directly(view))]
     lower, deep = _lower_compiled(view, waiting), [item.name for item in casts_on_fastest(view)]
     casts = [item for item in waiting if item.name in deep]
-    is_ahead = (memory.screened_speedup(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
+    is_ahead = (view.speed(leader) or 0.0) >= OPENING if (leader := fastest(view)) is not None else False
     first = [item for item in waiting if item.origin == WARM] \
         or [item for item in waiting if item.name == CHEAPEST and not view.context.on_gpu and not _compiles_anew(view)] \
         or [item for item in openings[:1] if is_cheap(item.passes)] \
@@ -159,7 +159,7 @@ def next_candidate(view: View, affordable: Callable[[Candidate], bool], *, due: 
         return first[0]
     if ladder := [item for item in waiting if item.name in due]:
         return ladder[0]
-    known = bandit.arms(memory.plays_of(memory.trials_of(view.rows)), view.priors)
+    known = bandit.arms(memory.plays_of(memory.trials_of(view.rows, view.speed)), view.priors)
     by_dimension: dict[str, list[Candidate]] = {}
     for item in waiting:
         by_dimension.setdefault(item.dimension, []).append(item)
@@ -212,7 +212,7 @@ def _order(view: View, known: Mapping[str, bandit.Arm], by_dimension: Mapping[st
     """UCB1's order; before it those without a trial: what paid in similar workloads, what they say nothing of (the cheap first, then by the
     best promise), what gained nothing there."""
     order = bandit.order(known, by_dimension)
-    played = {trial.dimension for trial in memory.trials_of(view.rows)}
+    played = {trial.dimension for trial in memory.trials_of(view.rows, view.speed)}
     unplayed = [name for name in order if name not in played]
     unplayed.sort(key=lambda name: (-view.priors.get(name, NO_PRIOR), min(_COSTS.index(_kind(view, item)) for item in by_dimension[name]),
                                     -max(hope(view, item).ratio for item in by_dimension[name]), name))
@@ -249,7 +249,7 @@ def _steps(view: View, level: Precision, passes: Sequence[Pass]) -> list[Candida
     best = incumbent(view, level)
     base = best or (incumbent(view, "equal") if level != "equal" else None)
     graph = view.row(whole_graph(view).name)
-    on_graph = graph if graph is not None and base is not graph and can_capture(view) and memory.screened_speedup(graph) else None
+    on_graph = graph if graph is not None and base is not graph and can_capture(view) and view.speed(graph) else None
     found = []
     for item in passes:
         if PRECISION_ORDER.index(item.precision) > PRECISION_ORDER.index(level):
@@ -290,7 +290,7 @@ def _relieved(view: View, level: Precision) -> list[Candidate]:
     if best is None:
         return []
     measuring = {name for name in best.passes if CATALOGUE[name].measures}
-    worked = {name for row in view.rows if memory.screened_speedup(row) for name in row.passes}
+    worked = {name for row in view.rows if view.speed(row) for name in row.passes}
     found = []
     for row in view.rows:
         added, left = added_by(view, row), measuring & set(row.passes)
@@ -313,7 +313,7 @@ def _rescues(view: View) -> list[Candidate]:
     """What gained in some candidate, is missing from the best one and did not fail or turn out to be of no use on top of it: all of it at
     once, and each of the strongest that the best one excludes (another compile mode, a capture of one's own) in the excluding pass's
     place, with all that goes with it."""
-    trials = memory.trials_of(view.rows)
+    trials = memory.trials_of(view.rows, view.speed)
     by_name = {row.name: row.passes for row in view.rows}
     parents = {row.passes: by_name.get(row.parents[0], ()) if row.parents else always(row.passes) for row in view.rows}
     gains = memory.useful(trials, parents)

@@ -90,18 +90,19 @@ class TimedSearch(Search):
         said = refuted(self.ledger.rows)
         rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
                 for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
-        return View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs,
-                    self.budget.total_s, self._outdone(rows))
+        view = View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs,
+                    self.budget.total_s)
+        return replace(view, outdone=self._outdone(view))
 
-    def _outdone(self, rows: Sequence[Experiment]) -> frozenset[str]:
+    def _outdone(self, view: View) -> frozenset[str]:
         """See View. None for a pass that others need, a cast (the rest is of another precision), or where the judge disagrees."""
-        known, found = {row.name: row for row in rows}, set[str]()
+        known, found = {row.name: row for row in view.rows}, set[str]()
         for one in self.ledger.rows:
             whole = known.get(one.tags.get(OF, "")) if ablation.is_ablation(one) and one.tags.get(ablation.EARNED) == "no" else None
             if whole is None or (name := one.tags[ablation.WITHOUT]) in ablation.OPENS or ablation.lowers(whole, name):
                 continue
             rest = known.get(candidate(ablation.slimmed(whole.passes, [name]), self.context).name)
-            if rest is not None and (memory.screened_speedup(rest) or 0.0) >= finalists.CLOSE * (memory.screened_speedup(whole) or 0.0) \
+            if rest is not None and (view.speed(rest) or 0.0) >= finalists.CLOSE * (view.speed(whole) or 0.0) \
                     and not (rest.verdict is not None and ablation.are_apart(rest, [whole])):
                 found.add(whole.name)
         return frozenset(found)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import ACCEPTABLE, Experiment
@@ -16,6 +19,16 @@ STEP = 1.01
 """A better candidate is better by 1%: less is the screen's noise."""
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
+
+
+SCATTERED = 0.04
+"""Of the original's times in the screens of one search, the standard deviation of their logarithms from which candidates in CUDA graphs
+are compared by their own times: the host's moods are in the original's launches alone then. Such comparisons came closer to what the
+timing in turns showed (docs/predictions.md, Screened apart)."""
+LEAST_SCREENS = 4
+"""Of fewer, how much they scatter is not known."""
+LEAST_PAIRS = 10
+"""A screen of fewer was ended early."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +59,40 @@ class View:
         """Precisions that may be used, the highest first."""
         return PRECISION_ORDER[: PRECISION_ORDER.index(self.precision) + 1]
 
+    def speed(self, row: Experiment) -> float | None:
+        """What the screen says of a candidate's speed-up, to be compared with others': see screened_beside."""
+        return screened_beside(row, self._original_ns)
+
+    @cached_property
+    def _original_ns(self) -> float | None:
+        return scattered_original_ns(self.rows)
+
     def row(self, name: str) -> Experiment | None:
         """The row of this candidate."""
         return next((row for row in self.rows if row.name == name), None)
 
 
+def scattered_original_ns(rows: Iterable[Experiment]) -> float | None:
+    """Median of the original's times in the screens of one search; None where they are not SCATTERED."""
+    own = [row.screen.reference_ns for row in rows if row.screen is not None and row.screen.reference_ns
+           and not row.screen.against and row.screen.pairs >= LEAST_PAIRS]
+    is_scattered = len(own) >= LEAST_SCREENS and statistics.pstdev(math.log(ns) for ns in own) >= SCATTERED
+    return statistics.median(own) if is_scattered else None
+
+
+def screened_beside(row: Experiment, original_ns: float | None) -> float | None:
+    """memory.screened_speedup; of a candidate in a CUDA graph, where original_ns is given, that by its own time."""
+    screen, levelled = row.screen, None
+    if original_ns is not None and GRAPH in row.passes and screen is not None and screen.status == "timed" and not screen.against \
+            and screen.candidate_ns:
+        levelled = original_ns / screen.candidate_ns
+    return memory.screened_speedup(row, levelled)
+
+
 def incumbent(view: View, level: Precision) -> Experiment | None:
     """The fastest candidate at exactly this precision by the screen; None where none is faster than the original."""
     own = [row for row in view.rows if row.precision == level and row.name not in view.outdone and not refused(row)]
-    found = [(speed, row) for row in own if (speed := memory.screened_speedup(row)) is not None and speed > 1.0]
+    found = [(speed, row) for row in own if (speed := view.speed(row)) is not None and speed > 1.0]
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
