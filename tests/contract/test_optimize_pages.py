@@ -89,6 +89,7 @@ WORDS = [
     ("docs/search.md", "a CUDA graph takes seven tenths of it", 1 - expected.WAITING_LEFT, 0.7),
     ("docs/search.md", "At least twelve trials in a row", strategy.PATIENCE, 12),
     ("docs/search.md", "once they took a quarter of the budget", strategy.PATIENCE_SHARE, 0.25),
+    ("docs/search.md", "What is expected to be 2% faster than the best so far has its trial all the same", strategy.PROMISING, 1.02),
     ("docs/search.md", "that takes five times what its kind took", timed.LIMIT_FACTOR, 5),
     ("docs/search.md", "clearly below half of the best one", screening.HOPELESS, 0.5),
     ("docs/search.md", "earns less than half a percent", ablation.WORTH, 1.005),

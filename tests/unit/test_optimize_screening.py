@@ -751,6 +751,21 @@ def test_patience_ends_when_nothing_gains_any_more():
     assert strategy.out_of_patience(longer) == ""
 
 
+def test_what_promises_a_gain_is_tried_though_patience_has_ended(monkeypatch):
+    """Eleven searches of one network ended with `fuse_conv_relu` untried, expected to gain 4%."""
+    done = [screened(1, "cuda_graph", speedup=1.5), *(screened(index, "channels_last", speedup=1.4, name=f"n{index}")
+                                                      for index in range(2, strategy.PATIENCE + 2))]
+    view = strategy.View(context(), "equal", done)
+    every = {item.name: strategy.hope(view, item).ratio for item in strategy.proposals(view, whole=True)}
+    ladder = {item.name for item in strategy.untried_ladder(view)}
+    tuned = {name for name in every if "max_autotune" in name}
+    left = {item.name for item in strategy.proposals(view)} - ladder
+    assert left == {name for name, ratio in every.items() if ratio >= strategy.PROMISING} - ladder - tuned
+    assert left and {name for name, ratio in every.items() if ratio < strategy.PROMISING} - ladder, "some of both"
+    monkeypatch.setattr(strategy, "PROMISING", 100.0)
+    assert {item.name for item in strategy.proposals(view)} == ladder
+
+
 def test_a_judgement_gives_the_screening_no_new_patience(workload, monkeypatch):
     monkeypatch.setattr(strategy, "PATIENCE", 4)
     monkeypatch.setattr(strategy, "PATIENCE_SHARE", 0.0)
