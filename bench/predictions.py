@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from kernelwright.model.errors import BadInput  # noqa: E402
-from kernelwright.model.trial import Hypothesis  # noqa: E402
+from kernelwright.model.trial import Hypothesis, Screen  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.optimize import ablation, view  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
@@ -31,6 +31,8 @@ from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct
 from kernelwright.optimize.stages import COUNTED_BUDGET_S  # noqa: E402
 from kernelwright.report.text import cell, plain  # noqa: E402
 
+RINGS, SAMPLE_NS = (1, 2, 4, 8, 16), 0.4e6
+"""As in kernelwright's probe (screen_look), which needs torch."""
 HEAD = """# Predicted against realised
 
 A pass says beforehand what it should give, where the workload's own profile supports a number: a range of the speed-up of a call, and
@@ -199,33 +201,47 @@ def _ablation(runs: Sequence[Run]) -> list[str]:
 
 def _apart(runs: Sequence[Run]) -> list[str]:
     """How well the screens of two candidates in CUDA graphs, at two moments, tell what their timing in turns shows: by the ratio of each to
-    the original of its moment, and by their own times (view.screened_beside)."""
+    the original of its moment, and levelled (view.levelled_speedup)."""
     errors: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for run in runs:
-        own = {row.name: row for row in run.rows if row.screen is not None and row.screen.candidate_ns and GRAPH in row.passes
-               and row.screen.pairs >= view.LEAST_PAIRS and ROLE not in row.tags}
-        scattered = view.scattered_original_ns(row for row in run.rows if ROLE not in row.tags)
+        own = {row.name: _with_calls(row) for row in run.rows if ROLE not in row.tags}
+        originals_ns = view.scattered_originals_ns(own.values())
         for row in run.rows:
-            screen = row.screen if ablation.is_ablation(row) else None
-            found = [one for one in (own.get(row.tags.get(OF, "")), own.get(screen.against if screen else "")) if one is not None]
-            if screen is None or not screen.speedup or len(found) < 2:
+            turns = row.screen if ablation.is_ablation(row) else None
+            pair = [own.get(row.tags.get(OF, "")), own.get(turns.against if turns else "")]
+            screens = [one.screen for one in pair if one is not None and one.screen is not None and GRAPH in one.passes]
+            if turns is None or not turns.speedup or len(screens) < 2 or any(one.pairs < view.LEAST_PAIRS for one in screens):
                 continue
-            ratios, times = [[view.screened_beside(one, original) or 0.0 for one in found] for original in (None, scattered or 1.0)]
-            if all((*ratios, *times)):
-                off = [_off(one[0] / one[1], screen.speedup) for one in (ratios, times)]
-                errors[scattered is not None].append((off[0], off[1]))
+            (whole, rest), (first, second) = screens, (_own_figure(one, originals_ns) for one in screens)
+            if whole.speedup and rest.speedup and first and second:
+                errors[bool(originals_ns)].append((_off(whole.speedup / rest.speedup, turns.speedup), _off(first / second, turns.speedup)))
     if min(len(some) for some in errors.values()) < 2:
         return []
     lines = ["## Screened apart", "", "Ablation times the whole and what is left of it in turns. Where both are in a CUDA graph and were "
-             "screened before, each at its moment: how far what their screens say is off, in the median and in one pair of ten or more. "
-             f"Where the original's times in a search scatter (a standard deviation of {100 * view.SCATTERED:g}% or more), as they do "
-             "while it waits for the host, the search compares such candidates by their own times.", "",
+             "screened before, each at its moment: how far what their screens say is off, in the median, and what one pair in ten exceeds. "
+             f"Where the original's times scatter in a search (a standard deviation of {100 * view.SCATTERED:g}% or more among screens "
+             "with as many calls a sample), the search compares such candidates by the original's median time over their own.", "",
              "| Original's times | Pairs | By the ratio to the original | By their own times |", "|---|---|---|---|"]
     for scatters, words in ((True, "scatter"), (False, "do not")):
         sides = [[some[side] for some in errors[scatters]] for side in (0, 1)]
         said = [f"{statistics.median(one):.1f}%, {statistics.quantiles(one, n=10)[-1]:.0f}%" for one in sides]
         lines.append(f"| {words} | {len(errors[scatters])} | {' | '.join(said)} |")
     return [*lines, ""]
+
+
+def _own_figure(screen: Screen, originals_ns: Mapping[int | None, float]) -> float | None:
+    """The original's median time over the candidate's own; where the original's times don't scatter, any one time of it."""
+    return originals_ns.get(screen.calls, 1.0 if not originals_ns else 0.0) / screen.candidate_ns if screen.candidate_ns else None
+
+
+def _with_calls(row: Experiment) -> Experiment:
+    """With the calls a sample, where the ledger is older than their record: by the probe's rule (screen_look), from the faster time."""
+    screen = row.screen
+    if screen is None or screen.calls is not None or not screen.reference_ns or not screen.candidate_ns:
+        return row
+    wanted = SAMPLE_NS / min(screen.reference_ns, screen.candidate_ns)
+    calls = max((ring for ring in RINGS if ring < 2 * wanted), default=1)
+    return row.model_copy(update={"screen": screen.model_copy(update={"calls": calls})})
 
 
 def _off(one: float, other: float) -> float:

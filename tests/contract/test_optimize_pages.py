@@ -80,7 +80,7 @@ FACTS = {
         (r"operators' shares are similar \(cosine ([\d.]+)\)", (memory.SIMILAR,)),
         (r"at least (\d+) cores may be used and the machine has (\d+) GiB of free memory",
          (spare.LEAST_CORES, spare.LEAST_MEMORY_BYTES / 2**30)),
-        (r"a time that scatters by ([\d.]+)% or more between screens", (100 * view.SCATTERED,)),
+        (r"the original's times scatter by ([\d.]+)% or more", (100 * view.SCATTERED,)),
     ],
     "docs/runtime-passes.md": [(r"keeps the faster one where it wins (\d+)% or more", (WORTH_PCT,))],
 }

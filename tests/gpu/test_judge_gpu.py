@@ -154,3 +154,24 @@ def test_a_large_output_is_compared_on_a_sample(tmp_path):
         wrong = verdict_on(session, tmp_path, TF32 + PLAIN)
     assert right.verdict in ("SAME", "AMBIGUOUS") and all("random sample of" in error.note for error in right.correctness.errors)
     assert wrong.verdict == "WRONG" and "undeclared precision drop: as inaccurate as tf32" in wrong.reasons[0]
+
+
+ON_THE_HOST = """
+import torch
+VERSIONS = {"v1": lambda x: x.sigmoid() * x, "v2": lambda x: x / (1 + (-x).exp())}
+def get_inputs():
+    return torch.randn(4096, 4096)
+def reference(x):
+    there = x.cpu()
+    return there / (1 + (-there).exp())
+"""
+
+
+def test_a_reference_on_the_host_is_compared_at_the_same_places_of_a_large_output(tmp_path):
+    workload = tmp_path / "swish.py"
+    workload.write_text(ON_THE_HOST)
+    options = JudgeOptions(device="cuda", python=sys.executable, max_timing_s=1.0, timeout_s=200, confirm=False, conditions=())
+    with ReferenceSession(WorkloadRef(path=workload, name="swish", version="v1"), options) as session:
+        right = verdict_on(session, tmp_path, "from torch.nn.functional import silu\ndef candidate(x):\n    return silu(x)\n")
+    assert right.verdict in ("FASTER", "SAME", "AMBIGUOUS"), right.reasons
+    assert right.correctness.oracle == "float64" and all("random sample of" in error.note for error in right.correctness.errors[:3])

@@ -169,10 +169,10 @@ def test_the_predictions_page_says_how_far_screens_at_two_moments_are_off(tmp_pa
     ablation = screened(f"{whole} without tf32", 1.1, 20, tags={"role": "ablation", "of": whole, "without": "tf32"}, screen=turns)
     for folder in ("a", "b"):
         run(tmp_path / folder, [seen(whole, 1, 600, 200), seen(rest, 2, 550, 220), seen("no_grad", 3, 550, 550),
-                                seen("channels_last", 4, 650, 650), ablation])
+                                seen("channels_last", 4, 650, 650), seen("fold_conv_bn", 5, 600, 600), ablation])
     for folder in ("c", "d"):
         run(tmp_path / folder, [seen(whole, 1, 600, 200), seen(rest, 2, 600, 240), seen("no_grad", 3, 600, 600),
-                                seen("channels_last", 4, 600, 600), ablation])
+                                seen("channels_last", 4, 600, 600), seen("fold_conv_bn", 5, 600, 600), ablation])
     assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
     page = (tmp_path / "page.md").read_text()
     assert "| scatter | 2 | 9.1%, 9% | 0.0%, 0% |" in page and "| do not | 2 | 9.1%, 9% | 9.1%, 9% |" in page

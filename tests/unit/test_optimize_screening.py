@@ -14,7 +14,7 @@ from kernelwright.judge.options import OutOfTime
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.trial import Screen
 from kernelwright.model.verdict import Experiment
-from kernelwright.optimize import bandit, finalists, memory, strategy
+from kernelwright.optimize import bandit, expected, finalists, memory, strategy
 from kernelwright.optimize import state as states
 from kernelwright.optimize.budget import Budget, screens_s
 from kernelwright.optimize.explain import won_before
@@ -24,6 +24,7 @@ from kernelwright.optimize.plan import LADDER, candidate
 from kernelwright.optimize.screen import Ask, Unusable, compilers
 from kernelwright.optimize.screening import ScreenedSearch
 from kernelwright.optimize.search import file_name
+from kernelwright.optimize.view import View, scattered_originals_ns
 from kernelwright.probe.screen_statistics import median_interval
 from optimizing import (
     FEW,
@@ -587,47 +588,89 @@ def test_the_rescue_pool_puts_together_what_gained_apart():
 
 
 def at_moment(index: int, *passes: str, original_us: float, own_us: float, **changes: object) -> Experiment:
-    """A candidate whose screen found the original as slow as this."""
+    """A candidate whose screen found the original as slow as this, two calls a sample."""
     row = screened(index, *passes, speedup=original_us / own_us)
-    screen = row.screen.model_copy(update={"reference_ns": 1e3 * original_us, "candidate_ns": 1e3 * own_us, "pairs": 50, **changes})
-    return row.model_copy(update={"screen": screen})
+    seen = {"reference_ns": 1e3 * original_us, "candidate_ns": 1e3 * own_us, "pairs": 50, "calls": 2, **changes}
+    return row.model_copy(update={"screen": row.screen.model_copy(update=seen)})
+
+
+def all_of(rows: list[Experiment]) -> View:
+    return View(context(), "equal", rows, originals_ns=scattered_originals_ns(rows))
 
 
 ONE_GRAPH = ("compile_default", "cuda_graph")
-MOODS = [at_moment(1, *ONE_GRAPH, original_us=723, own_us=270), at_moment(2, "fold_conv_bn", *ONE_GRAPH, original_us=652, own_us=260),
-         at_moment(3, "channels_last", original_us=781, own_us=760),
-         at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250)]
-"""As an H200 saw a convolution block: the host's moods moved the original by a fifth, and what was seen first had the largest ratio."""
+MOMENTS = [at_moment(1, *ONE_GRAPH, original_us=723, own_us=270), at_moment(2, "fold_conv_bn", *ONE_GRAPH, original_us=652, own_us=260),
+           at_moment(3, "channels_last", original_us=781, own_us=760),
+           at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250)]
+"""Much as an H200 saw a convolution block: the original's time moved by a fifth, and what was seen first had the largest ratio."""
 
 
 def test_candidates_in_cuda_graphs_are_compared_by_their_own_times_where_the_originals_scatter():
-    view = strategy.View(context(), "equal", MOODS)
+    view = all_of(MOMENTS)
     usual_us = (652 + 723) / 2
-    assert [view.speed(row) for row in MOODS] == pytest.approx([usual_us / 270, usual_us / 260, 781 / 760, usual_us / 250])
+    assert [view.speed(row) for row in MOMENTS] == pytest.approx([usual_us / 270, usual_us / 260, 781 / 760, usual_us / 250])
+    assert MOMENTS[0].screen.speedup == max(row.screen.speedup for row in MOMENTS), "by the ratios it was the fastest"
     best = strategy.incumbent(view, "equal")
-    assert best is not None and best.name == MOODS[3].name
-    assert [row.name for row in finalists.to_judge(view)] == [best.name]
+    assert best is not None and best.name == MOMENTS[3].name and [row.name for row in finalists.to_judge(view)] == [best.name]
     steps = [item for item in strategy.proposals(view) if item.origin == "step"]
     assert steps and {item.parents for item in steps} >= {(best.name,)}, "the search goes on from there"
-    assert MOODS[0].screen.speedup == max(row.screen.speedup for row in MOODS), "not from what the host flattered"
+    fewer = replace(view, rows=MOMENTS[:2])
+    assert fewer.speed(MOMENTS[0]) == view.speed(MOMENTS[0]), "also where some are left out"
+    child = at_moment(5, "fold_conv_bn", *ONE_GRAPH, original_us=652, own_us=260).model_copy(update={"parents": (MOMENTS[0].name,)})
+    shown = expected.evidence(all_of([*MOMENTS[:1], *MOMENTS[2:], child]))
+    assert shown["fold_conv_bn", True] == pytest.approx(270 / 260), "what a pass has shown too"
+
+
+def test_patience_counts_gains_by_own_times():
+    """Each graph 2% faster than the one before, while the original's times fall: by the ratios none gains."""
+    rows_of = [at_moment(index, "channels_last", "cuda_graph", original_us=900 - 25 * index, own_us=300 * 0.98**index)
+               for index in range(strategy.PATIENCE + 2)]
+    rows_of = [row.model_copy(update={"name": f"n{index}"}) for index, row in enumerate(rows_of)]
+    assert not strategy.exhausted(all_of(rows_of)) and strategy.exhausted(View(context(), "equal", rows_of))
+
+
+FIFTH = at_moment(5, "fold_conv_bn", "channels_last", *ONE_GRAPH, original_us=640, own_us=255)
+
+
+@pytest.mark.parametrize("changes", [{"status": "hopeless"}, {"against": "another"}, {"calls": 4}, {"calls": None}, {"candidate_ns": None}],
+                         ids=["ended early", "timed against another", "of another number of calls", "of an older ledger", "of no time"])
+def test_what_is_of_another_kind_keeps_its_ratio(changes):
+    odd = FIFTH.model_copy(update={"screen": FIFTH.screen.model_copy(update=changes)})
+    view = all_of([*MOMENTS, odd])
+    assert view.originals_ns and view.speed(odd) == odd.screen.speedup and view.speed(MOMENTS[0]) != MOMENTS[0].screen.speedup
+    assert all_of([*MOMENTS, FIFTH]).speed(FIFTH) != FIFTH.screen.speedup
+
+
+def steady(row: Experiment, original_us: float) -> Experiment:
+    return row.model_copy(update={"screen": row.screen.model_copy(update={"reference_ns": 1e3 * original_us})})
 
 
 @pytest.mark.parametrize("rows_of", [
-    MOODS[:3],
-    [at_moment(index, *row.passes[:-1], original_us=600 + index, own_us=row.screen.candidate_ns / 1e3) for index, row in enumerate(MOODS)],
-    [*MOODS[:3], at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250, pairs=3)],
-    [*MOODS[:3], at_moment(4, "channels_last", *ONE_GRAPH, original_us=629, own_us=250, against="another")]],
-    ids=["few", "steady", "ended early", "timed against another"])
-def test_elsewhere_the_original_of_the_same_moment_counts(rows_of):
-    view = strategy.View(context(), "equal", rows_of)
-    assert [view.speed(row) for row in rows_of] == [row.screen.speedup for row in rows_of]
+    MOMENTS[:3], [steady(row, 600 + index) for index, row in enumerate(MOMENTS)],
+    [row.model_copy(update={"screen": row.screen.model_copy(update={"calls": calls})}) for row, calls in zip(
+        [steady(row, us) for row, us in zip([*MOMENTS, FIFTH], (700, 600, 701, 601, 600), strict=True)], (1, 2, 1, 2, 2), strict=True)],
+    [*MOMENTS[:3], MOMENTS[3].model_copy(update={"screen": MOMENTS[3].screen.model_copy(update={"pairs": 3})})]],
+    ids=["few", "steady", "steady for each number of calls", "one ended early"])
+def test_where_the_originals_do_not_scatter_the_original_of_the_same_moment_counts(rows_of):
+    view = all_of(rows_of)
+    assert not view.originals_ns and [view.speed(row) for row in rows_of] == [row.screen.speedup for row in rows_of]
 
 
 def test_what_the_judge_said_goes_before_the_own_time():
-    slow = MOODS[3].model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
-    wrong = MOODS[1].model_copy(update={"status": "judged", "verdict": verdict("WRONG")})
-    view = strategy.View(context(), "equal", [MOODS[0], wrong, MOODS[2], slow])
-    assert view.speed(slow) == 1.0 and view.speed(wrong) is None
+    slow = MOMENTS[3].model_copy(update={"status": "judged", "verdict": verdict("SAME", 1.0)})
+    wrong = MOMENTS[1].model_copy(update={"status": "judged", "verdict": verdict("WRONG")})
+    view = all_of([MOMENTS[0], wrong, MOMENTS[2], slow])
+    assert view.originals_ns and view.speed(slow) == 1.0 and view.speed(wrong) is None
+
+
+def test_an_interval_that_excludes_a_gain_moves_with_the_figure():
+    """1.00x beside the original in its fastest moment, 1.25x by its own time; and the other way round."""
+    fast = at_moment(4, "channels_last", *ONE_GRAPH, original_us=600, own_us=600, interval=(0.995, 1.005))
+    others = [at_moment(index, "channels_last", original_us=us, own_us=900) for index, us in enumerate((750, 760, 740))]
+    others = [row.model_copy(update={"name": f"o{index}"}) for index, row in enumerate(others)]
+    assert [row.name for row in finalists.to_judge(all_of([*others, fast]))] == [fast.name]
+    slow = at_moment(4, "channels_last", *ONE_GRAPH, original_us=900, own_us=810, interval=(1.10, 1.12))
+    assert finalists.to_judge(all_of([*others, slow])) == []
 
 
 def test_a_step_that_gained_nothing_is_not_repeated_under_the_same_compile_mode():

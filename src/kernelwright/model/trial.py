@@ -26,6 +26,8 @@ class Screen(Record):
     reference_ns: float | None = None
     candidate_ns: float | None = None
     """Medians of one call."""
+    calls: int | None = None
+    """Of the original in a sample; on a GPU as many of the candidate. None: not timed, or recorded before this was."""
     error: float | None = None
     """Largest relative difference of an output to the original's, ||candidate - original|| / ||original||; None where not compared."""
     limit: float | None = None

@@ -95,6 +95,7 @@ def _ranked(rows: Iterable[Experiment], speed: Speed) -> list[Experiment]:
 def _may_be_faster(row: Experiment, speed: Speed, doubtful: bool = False) -> bool:
     """Whether the screen leaves it open that a candidate is faster than the original, by what a judgement could show. doubtful: the
     screen may be off by what two candidates that are close differ."""
-    interval = row.screen.interval if row.screen is not None else None
-    return (interval[1] if interval is not None else speed(row)) >= STEP or (doubtful and speed(row) >= CLOSE)
-
+    screen, most = row.screen, speed(row)
+    if screen is not None and screen.interval is not None and screen.speedup:
+        most *= screen.interval[1] / screen.speedup
+    return most >= STEP or (doubtful and speed(row) >= CLOSE)

@@ -78,12 +78,12 @@ def speedup_of(row: Experiment) -> float | None:
     return row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None
 
 
-def screened_speedup(row: Experiment, levelled: float | None = None) -> float | None:
+def screened_speedup(row: Experiment, own_figure: float | None = None) -> float | None:
     """The screen's figure where there is one, since rows are compared by figures of one kind; no more than the judge's where that saw no
-    gain. levelled: what stands in the place of the screen's figure."""
+    gain. own_figure: what counts in the place of the screen's speed-up, where that is known better (view.levelled_speedup)."""
     if row.verdict is not None and row.verdict.verdict not in ACCEPTABLE:
         return None
-    found = levelled or (row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None)
+    found = own_figure or (row.screen.speedup if row.screen is not None and row.screen.status in ("timed", "hopeless") else None)
     if found is not None and row.verdict is not None and row.verdict.verdict in _NO_GAIN and row.verdict.speedup is not None:
         return min(found, row.verdict.speedup)
     return found if found is not None else speedup_of(row)

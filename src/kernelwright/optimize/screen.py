@@ -74,6 +74,7 @@ class _Times(Reply):
     pairs: int = Field(ge=1)
     reference_ns: float = Field(gt=0, allow_inf_nan=False)
     candidate_ns: float = Field(gt=0, allow_inf_nan=False)
+    calls: int = Field(ge=1)
     hopeless: bool
 
 
@@ -296,8 +297,8 @@ class Screener:
             return Screen(status="out_of_budget", reason=str(why), build_s=prepared.build_s)
         interval = (times.interval[0], times.interval[1]) if times.interval is not None else None
         return Screen(status="hopeless" if times.hopeless else "timed", speedup=times.speedup, interval=interval, pairs=times.pairs,
-                      reference_ns=times.reference_ns, candidate_ns=times.candidate_ns, error=prepared.error, limit=prepared.limit,
-                      build_s=prepared.build_s)
+                      reference_ns=times.reference_ns, candidate_ns=times.candidate_ns, calls=times.calls, error=prepared.error,
+                      limit=prepared.limit, build_s=prepared.build_s)
 
     def _spoiled(self, worker: Worker, prepared: _Prepared | None, screen: Screen) -> bool:
         """Whether the next candidate needs a new process: on a GPU after any failure, and where something was left behind."""

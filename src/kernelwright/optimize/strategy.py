@@ -111,7 +111,7 @@ def settled(view: View) -> bool:
     if not view.winners or view.won is None:
         return False
     first = view.row(candidate(view.winners[0], view.context).name) if set(view.winners[0]) <= CATALOGUE.keys() else None
-    speed = view.speed(first) if first is not None else None
+    speed = memory.screened_speedup(first) if first is not None else None
     return speed is not None and speed >= AS_GOOD * view.won
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..model.verdict import ACCEPTABLE, Experiment
-from . import ablation, finalists, memory
+from . import ablation, finalists
 from .ahead import Ahead
 from .budget import (
     ABLATION_SHARE,
@@ -32,7 +32,7 @@ from .ledger import CAUSE, ORIGINAL
 from .passes.conditions import call_ns
 from .plan import WARM, Candidate, candidate
 from .search import Search
-from .view import OPENING, View
+from .view import OPENING, View, scattered_originals_ns
 
 LEAST_LIMIT_S = 30.0
 LEAST_WARM_S = 10.0
@@ -91,7 +91,7 @@ class TimedSearch(Search):
         rows = [row.model_copy(update={"verdict": said[row.name]}) if row.name in said else row
                 for row in self.rows() if not (row.screen is None and row.tags.get(CAUSE) == ORIGINAL)]
         view = View(as_screened(self.context, rows), self.precision, rows, self.winners, self.won, self.priors, self.costs,
-                    self.budget.total_s)
+                    self.budget.total_s, originals_ns=scattered_originals_ns(rows))
         return replace(view, outdone=self._outdone(view))
 
     def _outdone(self, view: View) -> frozenset[str]:
@@ -251,7 +251,7 @@ class TimedSearch(Search):
         show twice as much: on two cores, 1.05x to 1.07x by the screen, the judge saw 1.01x to 1.03x, AMBIGUOUS in four of five, and the
         time for `freeze_weights` beside a compilation (1.2x) was gone."""
         least = OPENING ** (2 if ablation.NEVER.issuperset(row.passes) else 1)
-        return bool(self.best()) or (memory.screened_speedup(row) or 0.0) >= least
+        return bool(self.best()) or (self.view().speed(row) or 0.0) >= least
 
     def _limit_s(self, passes: Sequence[str], *, warm: bool = False, left_s: float | None = None) -> float:
         """The longest that this screen may take: of what it was found affordable by. While nothing is worth judging, the confirmation's

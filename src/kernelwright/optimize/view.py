@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ..judge.correctness import PRECISION_ORDER
 from ..model.verdict import ACCEPTABLE, Experiment
@@ -19,14 +18,12 @@ STEP = 1.01
 """A better candidate is better by 1%: less is the screen's noise."""
 OPENING = 1.05
 """A candidate that is expected to be so much faster than the best so far comes before the dimensions have their turns."""
-
-
 SCATTERED = 0.04
-"""Of the original's times in the screens of one search, the standard deviation of their logarithms from which candidates in CUDA graphs
-are compared by their own times: the host's moods are in the original's launches alone then. Such comparisons came closer to what the
-timing in turns showed (docs/predictions.md, Screened apart)."""
+"""Of the original's times in the screens of one search, the standard deviation of their logarithms (among screens with as many calls a
+sample) from which candidates in CUDA graphs are compared by their own times: the ratio of what was screened while the original was slow
+looks best. Own times came closer to what the timing in turns showed then (docs/predictions.md, Screened apart)."""
 LEAST_SCREENS = 4
-"""Of fewer, how much they scatter is not known."""
+"""Of fewer screens beyond one for each number of calls, less one, how much they scatter is not known."""
 LEAST_PAIRS = 10
 """A screen of fewer was ended early."""
 
@@ -53,6 +50,8 @@ class View:
     outdone: frozenset[str] = frozenset()
     """Candidates that have a pass which earned nothing in turns, where what is left was screened to be as fast: nothing is put on them, nor
     is that pass put on what is left."""
+    originals_ns: Mapping[int | None, float] = field(default_factory=dict)
+    """scattered_originals_ns of all rows."""
 
     @property
     def allowed(self) -> tuple[Precision, ...]:
@@ -60,32 +59,35 @@ class View:
         return PRECISION_ORDER[: PRECISION_ORDER.index(self.precision) + 1]
 
     def speed(self, row: Experiment) -> float | None:
-        """What the screen says of a candidate's speed-up, to be compared with others': see screened_beside."""
-        return screened_beside(row, self._original_ns)
-
-    @cached_property
-    def _original_ns(self) -> float | None:
-        return scattered_original_ns(self.rows)
+        """Its speed-up, to be compared with others': levelled_speedup, which need not be what the ledger says."""
+        return levelled_speedup(row, self.originals_ns)
 
     def row(self, name: str) -> Experiment | None:
         """The row of this candidate."""
         return next((row for row in self.rows if row.name == name), None)
 
 
-def scattered_original_ns(rows: Iterable[Experiment]) -> float | None:
-    """Median of the original's times in the screens of one search; None where they are not SCATTERED."""
-    own = [row.screen.reference_ns for row in rows if row.screen is not None and row.screen.reference_ns
-           and not row.screen.against and row.screen.pairs >= LEAST_PAIRS]
-    is_scattered = len(own) >= LEAST_SCREENS and statistics.pstdev(math.log(ns) for ns in own) >= SCATTERED
-    return statistics.median(own) if is_scattered else None
+def scattered_originals_ns(rows: Iterable[Experiment]) -> dict[int | None, float]:
+    """Calls a sample -> the median of the original's times in a search's screens; empty where they are not SCATTERED. Apart by that number,
+    since what the host takes before the first launch counts once a sample. rows: one of each candidate."""
+    found: dict[int | None, list[float]] = {}
+    for row in rows:
+        screen = row.screen
+        if screen is not None and screen.reference_ns and not screen.against and screen.pairs >= LEAST_PAIRS:
+            found.setdefault(screen.calls, []).append(screen.reference_ns)
+    free = sum(len(times) - 1 for times in found.values())
+    off = sum(len(times) * statistics.pvariance(map(math.log, times)) for times in found.values())
+    is_scattered = free >= LEAST_SCREENS - 1 and math.sqrt(off / free) >= SCATTERED
+    return {calls: statistics.median(times) for calls, times in found.items()} if is_scattered else {}
 
 
-def screened_beside(row: Experiment, original_ns: float | None) -> float | None:
-    """memory.screened_speedup; of a candidate in a CUDA graph, where original_ns is given, that by its own time."""
+def levelled_speedup(row: Experiment, originals_ns: Mapping[int | None, float]) -> float | None:
+    """memory.screened_speedup; of a candidate in a CUDA graph the original's median time over its own, where originals_ns
+    (scattered_originals_ns) has one for as many calls a sample."""
     screen, levelled = row.screen, None
-    if original_ns is not None and GRAPH in row.passes and screen is not None and screen.status == "timed" and not screen.against \
-            and screen.candidate_ns:
-        levelled = original_ns / screen.candidate_ns
+    if screen is not None and screen.candidate_ns and screen.status == "timed" and not screen.against and GRAPH in row.passes \
+            and screen.calls in originals_ns:
+        levelled = originals_ns[screen.calls] / screen.candidate_ns
     return memory.screened_speedup(row, levelled)
 
 

@@ -159,7 +159,7 @@ class Look:
             reference, speedup = first.least_ns, speedup * factor
             interval = None if interval is None else (interval[0] * factor, interval[1] * factor)
         return {"speedup": speedup, "interval": interval, "pairs": len(ratios), "reference_ns": reference, "candidate_ns": candidate,
-                "hopeless": stopped}
+                "calls": one.ring_size, "hopeless": stopped}
 
     def compile(self, message: Message) -> Message:
         """Build and call, so that what compilers made is in their caches."""
