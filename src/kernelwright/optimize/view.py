@@ -22,8 +22,8 @@ SCATTERED = 0.04
 """Of the original's times in the screens of one search, the standard deviation of their logarithms (among screens with as many calls a
 sample) from which candidates in CUDA graphs are compared by their own times: the ratio of what was screened while the original was slow
 looks best. Own times came closer to what the timing in turns showed then (docs/predictions.md, Screened apart)."""
-LEAST_SCREENS = 4
-"""Of fewer screens beyond one for each number of calls, less one, how much they scatter is not known."""
+LEAST_FREE = 3
+"""Of fewer screens beyond one for each number of calls, how much they scatter is not known."""
 LEAST_PAIRS = 10
 """A screen of fewer was ended early."""
 
@@ -77,7 +77,7 @@ def scattered_originals_ns(rows: Iterable[Experiment]) -> dict[int | None, float
             found.setdefault(screen.calls, []).append(screen.reference_ns)
     free = sum(len(times) - 1 for times in found.values())
     off = sum(len(times) * statistics.pvariance(map(math.log, times)) for times in found.values())
-    is_scattered = free >= LEAST_SCREENS - 1 and math.sqrt(off / free) >= SCATTERED
+    is_scattered = free >= LEAST_FREE and math.sqrt(off / free) >= SCATTERED
     return {calls: statistics.median(times) for calls, times in found.items()} if is_scattered else {}
 
 
