@@ -158,10 +158,11 @@ class FakeStages:
         compile(text, str(file), "exec")
         if file.name == "optimized.py":
             self.confirmed = file.read_bytes()
-            self.efforts.append(Effort(effort.alpha, effort.timing_s))
+            self.efforts.append(Effort(effort.alpha, effort.timing_s, ends_in_time=effort.ends_in_time))
             self.audited.append(effort.audits)
             name = "optimized:" + text.split(": ")[1].split(".")[0]
         else:
+            assert effort.ends_in_time, "a candidate's judgement may be short of time, no confirmation's"
             name = file.stem.split("_", 1)[1].replace("__", "+")
         self.judged.append(name)
         needed = max(self.seconds[CATALOGUE[part].cost] for part in name.split("+")) if "optimized" not in name else 4.0

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -221,6 +222,21 @@ def test_a_deadline_ends_the_candidate_and_leaves_the_session_usable(wide, token
     assert "at its call" in error.value.message  # not while it was loading
     assert soon(lambda: not processes(token))
     assert judge(wide.workload, WIDE / "same.py", options(timing=False), session=wide).correctness.passed
+
+
+@pytest.mark.parametrize("ends_in_time", [True, False])
+def test_a_deadline_leaves_what_was_timed_by_then_where_that_is_asked_for(wide, ends_in_time):
+    """With this level no number of pairs is clear."""
+    asked = options(max_timing_s=60.0, alpha=1e-12, ends_in_time=ends_in_time)
+    end_s = time.monotonic() + 9
+    if not ends_in_time:
+        with pytest.raises(OutOfTime, match="at its timed calls"):
+            judge(wide.workload, WIDE / "same.py", asked, session=wide, deadline_s=end_s)
+        return
+    verdict = judge(wide.workload, WIDE / "same.py", asked, session=wide, deadline_s=end_s)
+    assert time.monotonic() < end_s and verdict.verdict == "AMBIGUOUS" and verdict.comparison.pairs >= 3
+    used = re.search(r"timing used up its ([\d.]+) s", verdict.reasons[0])
+    assert used is not None and 0.5 <= float(used.group(1)) < 9.0, verdict.reasons
 
 
 def test_a_held_lock_is_not_waited_for_past_the_deadline(wide):

@@ -50,6 +50,8 @@ class JudgeOptions(Record):
     """None: drawn in secret. A verdict names its seed, so that it can be repeated."""
     max_timing_s: float = Field(default=USUAL_TIMING_S, gt=0)
     """The timing stops here when the statistics have not stopped it before."""
+    ends_in_time: bool = False
+    """Where the deadline leaves less for timing, no more than that: what was timed by then is the answer. Else it is out of time."""
     alpha: float = Field(default=ALPHA, gt=0, le=ALPHA)
     """Chance that the timing's interval misses the true speed-up; a caller that judges one file several times asks for less."""
     timing: bool = True

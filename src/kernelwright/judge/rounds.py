@@ -62,6 +62,8 @@ class Rounds:
     others: list[OtherInputs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     first_call_s: float = 0.0
+    round_s: float = 0.0
+    """Of the generator's rounds: the longest after the first, in which the candidate may compile."""
     timed_expected: dict[int, Expected] = field(default_factory=dict)
     _written: set[str] = field(default_factory=set)
     """Inputs that the reference was seen to write to."""
@@ -100,6 +102,7 @@ class Rounds:
             start = self._clock()
             self.results.append(self._round(number))
             took.append(self._clock() - start)
+            self.round_s = max(took[1:], default=0.0)
             if number == 0 and self.survey.remembers and (why := differs(self)):
                 raise unrepeatable(why)
             if self.results[-1].problem is not None:

@@ -38,6 +38,10 @@ FURTHER_SHARE = {"cuda": 0.5, "cpu": 0.8}
 CONFIRMING_ROUNDS = 2
 """Rounds of fresh inputs of the second pair: the second refills the tensors of the first."""
 WAITING = "waiting for the lock"
+AFTER_TIMING_S, AFTER_TIMING_ROUNDS = 1.0, 4.0
+"""What follows the timing (outputs of timed calls, audits) takes about so many seconds, and so many of the generator's rounds: two CPU
+cores 0.2 to 0.6 s; an H200 with outputs of 4 GB 9 s, where a round took 2."""
+LEAST_TIMING_S = 0.5
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 
@@ -373,9 +377,10 @@ class _Judgement:
         self.say(f"judging {self.candidate.name}: right on {len(rounds.results)} rounds; timing")
         with self._failures():
             with self._exclusive():
+                timing_s = self._timing_s(rounds)
                 export = (lambda index: mine.export("timed", rounds.timed_seed(index), TIMED)) if rounds.repeatable() else None
                 self.timed = compare(
-                    reference, mine, self.options.max_timing_s, self.options.alpha, export=export,
+                    reference, mine, timing_s, self.options.alpha, export=export,
                     cross_check=self.options.cross_check, alone=self.alone)
             self.phases_s |= self.timed.seconds
             self.notes += self.timed.notes
@@ -408,6 +413,13 @@ class _Judgement:
                 self._time_further(reference, mine)
         assert self.correctness is not None
         return self.timed.decision, (self.timed.doubt or words(self.timed), *self.correctness.reasons)
+
+    def _timing_s(self, rounds: Rounds) -> float:
+        """The longest time for timing; with ends_in_time no more than the deadline leaves beside what follows."""
+        if not self.options.ends_in_time:
+            return self.options.max_timing_s
+        left_s = self.deadline.left_s() - AFTER_TIMING_S - AFTER_TIMING_ROUNDS * rounds.round_s
+        return min(self.options.max_timing_s, round(max(LEAST_TIMING_S, left_s), 1))
 
     def _on_new_values(self, reference: Exchange, mine: Exchange, rounds: Rounds) -> str | None:
         """Whether what may be faster is so on new values too: the reason for CHEAT, if any; a doubt is noted. Each pair of processes is

@@ -44,9 +44,11 @@ class Effort:
     """With every audit that the judge has, and under every condition: for a gain that nobody predicted."""
     measures: bool = False
     """What is judged times kernels while it is built and first called."""
+    ends_in_time: bool = False
+    """See JudgeOptions. Not of a confirmation: out of time it says nothing, and short of time it could refute a winner."""
 
 
-USUAL = Effort()
+USUAL = Effort(ends_in_time=True)
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,8 @@ class RealStages:
                 further = CONDITIONS if effort.audits else claimed(candidate)
                 allowed = options.model_copy(update={"precision": precision, "alpha": effort.alpha, "max_timing_s": effort.timing_s,
                                                      "conditions": further, "conditions_if_faster": not effort.audits,
-                                                     "cross_check": effort.audits, "measures": effort.measures})
+                                                     "cross_check": effort.audits, "measures": effort.measures,
+                                                     "ends_in_time": effort.ends_in_time})
                 if self.open_screeners and not confirms:
                     self._prepare_confirmation(workload)
                 return judge(workload, candidate, allowed, session=session, deadline_s=time.monotonic() + seconds)
