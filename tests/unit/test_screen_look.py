@@ -63,10 +63,11 @@ def test_the_first_time_counts_that_had_as_many_calls_a_sample(monkeypatch):
     made = looked("cuda")
     made.first_ns = {ring: look.First(ns, 2 * ns) for ring, ns in ((1, 900e3), (2, 600e3), (4, 500e3))}
     monkeypatch.setattr(look, "_sample", lambda timer: timer.call_s * 1e9)
-    for call_s, expected_ns in ((400e-6, 900e3), (300e-6, 600e3), (100e-6, 500e3), (50e-6, 500e3)):
+    for call_s, expected_ns, calls in ((400e-6, 900e3, 1), (300e-6, 600e3, 2), (100e-6, 500e3, 4), (50e-6, 500e3, 8)):
         made.pair = (made.original, program(call_s))
         times = made.time({"seconds": 0.02, "hopeless": None})
         assert times["reference_ns"] == expected_ns and times["speedup"] == pytest.approx(expected_ns / call_s / 1e9)
+        assert times["calls"] == calls
     made.altered, made.pair = True, (made.original, program(400e-6))
     assert made.time({"seconds": 0.02, "hopeless": None})["reference_ns"] == 1800e3, "the candidate is timed on usual cores"
     made.altered, made.pair = False, (program(400e-6), program(200e-6))  # against another candidate

@@ -21,7 +21,8 @@ from kernelwright.optimize.screen import GRACE_S, LEAST_GRACE_S, TIMING_LIMIT_S,
 
 FILE = Path("c_one.py")
 REPLIES = {"load": {"device": "cuda"}, "prepare": {"build_s": 1.0, "error": None, "limit": None, "wrong": "", "spoiled": False},
-           "time": {"speedup": 1.5, "interval": None, "pairs": 9, "reference_ns": 3.0, "candidate_ns": 2.0, "hopeless": False},
+           "time": {"speedup": 1.5, "interval": None, "pairs": 9, "reference_ns": 3.0, "candidate_ns": 2.0, "calls": 2,
+                    "hopeless": False},
            "drop": {"spoiled": False}, "compile": {}}
 
 
@@ -130,7 +131,7 @@ def test_one_deadline_holds_for_building_waiting_and_timing(bench):
     bench.takes |= {"prepare": 20.0, "lock": 8.0}
     with bench.screener() as screener:
         found = screener.screen(Ask(FILE, "equal", 30.0))
-    assert found.status == "timed" and found.elapsed_s == pytest.approx(5.0 + 20.0 + 8.0 + 2.0 + 0.1)
+    assert found.status == "timed" and found.calls == 2 and found.elapsed_s == pytest.approx(5.0 + 20.0 + 8.0 + 2.0 + 0.1)
     limits = {op: limit for op, limit, _until in bench.asked}
     assert limits["prepare"] == 30.0, "loading does not count"
     assert bench.waits == [10.0], "what building left"
