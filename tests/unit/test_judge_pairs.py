@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.judge.pairs import MAX_PAIRS, PAIR_SPREAD, Pair, combined, pool, words, worth_another
+from kernelwright.judge.clocks import NOT_CONFIRMED
+from kernelwright.judge.pairs import MAX_PAIRS, PAIR_SPREAD, Pair, combined, doubt_of, pool, words, worth_another
 from kernelwright.judge.statistics import ALPHA, estimate, plan_looks, settled
 from kernelwright.model.measurement import Measurement
 from kernelwright.model.verdict import Comparison
@@ -58,6 +59,22 @@ def test_figures_of_the_pool():
 def test_a_cpu_where_processes_differ_by_more_needs_more():
     one = [Pair(-0.018, 0.003)] * 2
     assert pool(one, "cuda", ALPHA).decision == "SLOWER" and pool(one, "cpu", ALPHA).decision != "SLOWER"
+
+
+def test_pairs_that_are_faster_only_together_are_held_against_the_judges_own_clock():
+    """A timer that divides by 1.3, on two busy cores: each pair's interval met 1, so that nobody asked that clock, and both together were
+    FASTER, 1.28x [1.13, 1.46]."""
+    noisy = [Pair(math.log(1.27), 0.06), Pair(math.log(1.296), 0.06)]
+    pooled = pool(noisy, "cpu", ALPHA)
+    assert pooled.decision == "FASTER"
+    lies, honest = [Pair(math.log(1.01), 0.06), Pair(math.log(1.03), 0.06)], [Pair(math.log(1.25), 0.06)] * 2
+    doubt = doubt_of(pooled, ["AMBIGUOUS", "AMBIGUOUS"], lies, "cpu", ALPHA)
+    assert doubt is not None and doubt.startswith(NOT_CONFIRMED) and "1.28x together" in doubt and "1.02x [" in doubt
+    assert doubt_of(pooled, ["AMBIGUOUS", "FASTER"], lies, "cpu", ALPHA) is not None, "that one alone was confirmed"
+    assert doubt_of(pooled, ["AMBIGUOUS", "AMBIGUOUS"], honest, "cpu", ALPHA) is None
+    assert doubt_of(pooled, ["FASTER", "FASTER"], lies, "cpu", ALPHA) is None, "each was confirmed by itself"
+    same = pool([EVEN, EVEN], "cpu", ALPHA)
+    assert doubt_of(same, ["AMBIGUOUS", "SAME"], lies, "cpu", ALPHA) is None
 
 
 def test_another_pair_is_asked_for_where_it_could_matter():

@@ -160,7 +160,7 @@ def test_a_slow_warm_up_does_not_end_the_timing_early_and_the_verdict_says_why_i
     monkeypatch.setattr(timing, "one_block", block)
     monkeypatch.setattr(timing, "cut_short", lambda plan, sides: None)
     monkeypatch.setattr(timing.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(timing.clocks, "confirm", lambda *args, **_: SimpleNamespace(doubt=None, cheat=None, counts=False))
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args, **_: SimpleNamespace(seen=args[2], doubt=None, cheat=None, counts=False))
     timed = timing._run(sides, plan_of(1, 0.05, 0.05, 30.0, "cuda"), 1, 30.0, 0.05, None, nothing_watched,
                         lambda: draws.append(clock[0]))
     assert len(draws) == math.ceil(timed.comparison.pairs / 2 / timing.SAME_CORES_QUADS), "another core every few quads"

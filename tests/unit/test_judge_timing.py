@@ -62,7 +62,7 @@ def walls(monkeypatch):
         return now[0]
 
     monkeypatch.setattr(timing.time, "monotonic", monotonic)
-    monkeypatch.setattr(timing.clocks, "confirm", lambda *args, **_: SimpleNamespace(doubt=None, cheat=None, counts=False))
+    monkeypatch.setattr(timing.clocks, "confirm", lambda *args, **_: SimpleNamespace(seen=args[2], doubt=None, cheat=None, counts=False))
 
 
 def compared(reference, candidate, **options):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from ..model.verdict import Comparison
+from .clocks import NOT_CONFIRMED
 from .statistics import POWER, PROCESS_DIFFERENCE, Decision, Estimate
 
 MAX_PAIRS = 3
@@ -93,6 +94,18 @@ def pool(pairs: Sequence[Pair], device: str, alpha: float) -> Pooled:
         decision = "AMBIGUOUS"
     smallest = 100 * math.expm1((reach + normal.inv_cdf(POWER)) * error)
     return Pooled(decision, math.exp(mean), low, high, level, smallest)
+
+
+def doubt_of(pooled: Pooled, decisions: Sequence[Decision], by_own_clock: Sequence[Pair], device: str, alpha: float) -> str | None:
+    """Why several pairs are not believed to be FASTER together, where one of them was not by itself, so that the judge's own clock was not
+    asked for it: by that clock they are not. by_own_clock: what it says of each."""
+    if pooled.decision != "FASTER" or all(decision == "FASTER" for decision in decisions):
+        return None
+    own = pool(by_own_clock, device, alpha)
+    if own.low > 1 and own.speedup > 1 + PROCESS_DIFFERENCE:
+        return None
+    return (f"{NOT_CONFIRMED}: {len(decisions)} pairs of processes report a speed-up of {pooled.speedup:.3g}x together, and by the judge's "
+            f"own clock it is {own.speedup:.3g}x [{own.low:.3g}, {own.high:.3g}]")
 
 
 def combined(pooled: Pooled, found: Sequence[Comparison]) -> Comparison:

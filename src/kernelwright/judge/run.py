@@ -166,6 +166,11 @@ class _Judgement:
         told = pairs.words(pooled, [(one.decision, one.comparison) for one in found])
         self.timed.comparison = pairs.combined(pooled, [one.comparison for one in found])
         self.timed.decision, self.timed.alpha, self.timed.stopped = pooled.decision, 1 - pooled.level, ""
+        by_clock = [pairs.Pair.of(one.by_own_clock or one.found) for one in found]
+        doubt = pairs.doubt_of(pooled, [one.decision for one in found], by_clock, device, alpha)
+        if doubt is not None:
+            self.timed.decision, self.timed.doubt = "AMBIGUOUS", doubt
+            return "AMBIGUOUS", (doubt, told, *reasons[1:])
         first = (told, words(self.timed)) if told.startswith("not") else (words(self.timed), told)
         return pooled.decision, (*first, *reasons[1:])
 

@@ -98,6 +98,8 @@ class Timed:
     """That recording and the candidate's timer do not agree."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Of each part."""
+    by_own_clock: Estimate | None = None
+    """`found` by the judge's own clock."""
 
 
 def compare(
@@ -221,7 +223,8 @@ def _run(
     doubt = clock.doubt or (kept.too_many or None if decision in ("FASTER", "SLOWER", "SAME") else None)
     stopped = _why_stopped(is_clear, plan, used_s, max_timing_s)
     comparison = _comparison(_only(blocks, kept), seen, method, use_host, alpha, ratios)
-    return Timed(comparison, seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha, stopped, checks.taken, plan.ring)
+    return Timed(comparison, seen, "AMBIGUOUS" if doubt else decision, clock.cheat, doubt, notes, alpha, stopped, checks.taken, plan.ring,
+                 by_own_clock=clock.seen)
 
 
 def _by_own_clock(
