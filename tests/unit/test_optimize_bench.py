@@ -24,6 +24,7 @@ from kernelwright.optimize import state as states
 from kernelwright.optimize.ending import Kept
 from kernelwright.optimize.ledger import Ledger
 from kernelwright.optimize.plan import candidate
+from kernelwright.probe import screen_look
 from optimizing import Context, environment, facts, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,6 +177,10 @@ def test_the_predictions_page_says_how_far_screens_at_two_moments_are_off(tmp_pa
     assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
     page = (tmp_path / "page.md").read_text()
     assert "| scatter | 2 | 9.1%, 9% | 0.0%, 0% |" in page and "| do not | 2 | 9.1%, 9% | 9.1%, 9% |" in page
+
+
+def test_the_calls_of_older_screens_follow_the_probes_rule():
+    assert predictions.RINGS == screen_look.RINGS and 1e9 * screen_look.SAMPLE_S["cuda"] == predictions.SAMPLE_NS
 
 
 def test_without_an_outcome_there_is_no_page(tmp_path, capsys):

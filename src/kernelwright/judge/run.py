@@ -39,9 +39,10 @@ CONFIRMING_ROUNDS = 2
 """Rounds of fresh inputs of the second pair: the second refills the tensors of the first."""
 WAITING = "waiting for the lock"
 AFTER_TIMING_S, AFTER_TIMING_ROUNDS = 1.0, 4.0
-"""What follows the timing (outputs of timed calls, audits) takes about so many seconds, and so many of the generator's rounds: two CPU
-cores 0.2 to 0.6 s; an H200 with outputs of 4 GB 9 s, where a round took 2."""
+"""What follows the timing (outputs of timed calls, audits) is expected to take so many seconds, and so many of the generator's rounds: it
+took 0.2 to 0.6 s on two CPU cores, and 8.5 s on an H200 with outputs of 4 GB, which are compared as in a round."""
 LEAST_TIMING_S = 0.5
+"""With less it is tried all the same, and may be out of time."""
 ENTRY_CODES = ("no_entry_point", "bad_precision")
 """The candidate's file is not what the judge takes: bad input, not a verdict."""
 

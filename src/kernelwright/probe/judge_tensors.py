@@ -262,7 +262,7 @@ def _chosen(tensor: torch.Tensor, limit: int | None, elements: int, seed: int) -
 
 
 def _sample(tensor: torch.Tensor, elements: int, seed: int) -> torch.Tensor:
-    # Drawn where the tensor lies: of 1 G elements 17 M are, which a CPU's generator takes 0.13 s for, dozens of times in a judgement.
+    # Drawn where the tensor lies: of 1 G elements 17 M are, for which a CPU's generator took 0.13 s, each time that it is exported.
     count = min(tensor.numel(), max(elements, tensor.numel() // 64))
     places = _randint(0, tensor.numel(), (count,), generator=_Generator(tensor.device).manual_seed(seed), device=tensor.device)
     sampled: torch.Tensor = _index_select(_reshape(tensor, -1), 0, places)
