@@ -296,6 +296,36 @@ def test_ctrl_c_in_a_screen_loses_that_screen_alone_and_resume_goes_on(workload)
     assert not set(before[:-1]) & set(stages.screener.asked[len(before):]), "nothing is screened twice"
 
 
+@pytest.mark.parametrize("cut", [KeyboardInterrupt(), OutOfTime("calling")])
+def test_a_resumed_run_confirms_its_winner_before_it_screens_on(workload, cut):
+    kept = run(workload, Stages(), budget_s=90.0).kept
+    name, stages = f"optimized:{', '.join(kept)}", Stages()
+    (workload.path.parent / "out").rename(workload.path.parent / "before")
+    for store in memory.store_for("", "").parent.glob("*.jsonl"):
+        store.unlink()  # as on another machine
+    stages.speedups[name] = cut
+    first = run(workload, stages, budget_s=90.0)
+    assert first.kept == kept and first.confirmed is False and set(kept) != BEST
+    del stages.speedups[name]
+    looked, judged_before = len(stages.screener.asked), len(stages.judged)
+    stages.judge, judge = (lambda file, *rest: (at.append((file.name, len(stages.screener.asked))), judge(file, *rest))[1]), stages.judge
+    at: list[tuple[str, int]] = []
+    second = run(workload, stages, budget_s=2000.0, resume=True)
+    assert at[0] == ("optimized.py", looked) and len(stages.judged) > judged_before + 1, "the confirmation first"
+    assert second.out_dir == first.out_dir and set(second.kept) == BEST and second.confirmed, "and the search goes on"
+
+
+def test_what_won_for_other_code_that_the_workload_imports_is_not_taken_over(workload):
+    (workload.path.parent / "layers.py").write_text("WIDTH = 1\n")
+    workload.path.write_text("import layers\n")
+    kept = run(workload, Stages(), budget_s=2000.0).kept
+    state = json.loads((run(workload, Stages(), budget_s=2000.0).out_dir / "state.json").read_text())
+    assert tuple(state["winners"][0]) == kept and won_before(workload, "equal", 2000.0, state["torch_version"])
+    (workload.path.parent / "layers.py").write_text("WIDTH = 2\n")
+    assert not won_before(workload, "equal", 2000.0, state["torch_version"])
+    assert json.loads((run(workload, Stages()).out_dir / "state.json").read_text())["winners"] == []
+
+
 def test_a_finished_run_is_answered_again_without_a_screen(workload):
     stages = Stages()
     first = run(workload, stages)
@@ -328,7 +358,7 @@ def test_a_second_run_starts_with_what_won_and_takes_a_third_of_the_time(workloa
 
 
 def test_the_judge_comes_first_after_a_search_of_this_length_with_these_passes(workload, monkeypatch):
-    mine = memory.Lesson(workload=memory.identity(states.digest_of(workload.path), None, {}), precision="equal", shares={},
+    mine = memory.Lesson(workload=memory.identity(states.digest_of(workload.path), None, {}, {}), precision="equal", shares={},
                          winners=(("cuda_graph",),), catalogue=memory.catalogue_of(CATALOGUE), searched_s=60.0)
     memory.remember(memory.store_for("Some [GPU]*", "2.11.0+cu130"), mine)
     assert won_before(workload, "equal", 60.0, "2.11.0+cu130")
@@ -568,6 +598,10 @@ def test_lessons_survive_damage_other_versions_and_stay_few(tmp_path: Path):
     lessons = memory.recall(store)
     assert [one.workload for one in lessons] == ["two", "one"], "the newer lesson of a workload replaces the older"
     assert memory.winners_for(lessons, "one", ("equal",)) == [("compile_default",)]
+    both = [lesson("one", ("compile_default",)).model_copy(update={"precision": "bf16"}), lesson("one", ("cuda_graph",))]
+    for order in (both, both[::-1]):
+        assert memory.winners_for(order, "one", ("equal", "tf32", "bf16")) == [("compile_default",), ("cuda_graph",)], "bf16's own first"
+        assert memory.winners_for(order, "one", ("equal", "tf32")) == memory.winners_for(order, "one", ("equal",)) == [("cuda_graph",)]
     assert memory.priors_from(lessons, {"mm": 0.9, "add": 0.1}) == {"precision": 1.0} and memory.priors_from(lessons, {"add": 1.0}) == {}
     for index in range(memory.KEPT_LINES + 5):
         store.write_bytes(store.read_bytes().rpartition(b"{")[0] + lesson(f"w{index}").model_dump_json().encode() + b"\n")

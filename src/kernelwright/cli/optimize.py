@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, params: dict[str, str], say: Say) -> Answer:
     found = [as_one_file(workload, Path.cwd() / "out" / "workloads") for workload in found]
     if len(found) == 1:
         return _optimize(found[0], args, say)
-    return _table(run_each(found, args, lambda workload, own: _optimize(workload, own, say), say))
+    return _table(run_each(found, args, lambda workload, own: _optimize(workload, own, say), say), found)
 
 
 def _optimize(workload: WorkloadRef, args: argparse.Namespace, say: Say) -> Answer:
@@ -59,14 +59,17 @@ def _optimize(workload: WorkloadRef, args: argparse.Namespace, say: Say) -> Answ
     return Answer(_data(outcome), text, EXIT_INTERRUPTED if outcome.interrupted else EXIT_OK)
 
 
-def _table(outcomes: Sequence[One]) -> Answer:
-    """The table of several optimisations. The exit code is that of the first that failed."""
+def _table(outcomes: Sequence[One], asked: Sequence[WorkloadRef]) -> Answer:
+    """The table of several optimisations, those with it that an interrupt left. The exit code is that of the first that failed, else of
+    the one that was interrupted."""
     found = [{"kernel": one.workload.name, "version": one.workload.version, "words": words_of(one.workload), "status": "ok",
               **(one.answer.data if one.answer is not None else {}),
               **({"status": "error", "error": one.error.as_dict()} if one.error is not None else {})} for one in outcomes]
+    found += [{"kernel": one.name, "version": one.version, "words": words_of(one), "status": "not begun"} for one in asked[len(outcomes):]]
     failed = first_error(outcomes)
+    fault = failed.as_dict() if failed is not None else next((row["error"] for row in found if "error" in row), None)
     stopped = next((one.answer.exit_code for one in outcomes if one.answer is not None and one.answer.exit_code), 0)
-    data = {"optimizations": found, **({"status": "error", "error": failed.as_dict()} if failed is not None else {})}
+    data = {"optimizations": found, **({"status": "error", "error": fault} if fault is not None else {})}
     return Answer(data, render("several_optimized.md.j2", rows=found).rstrip("\n"), failed.exit_code if failed is not None else stopped)
 
 

@@ -19,7 +19,7 @@ from .ledger import Ledger
 from .passes import CATALOGUE, Context
 from .passes.conditions import has_products
 from .plan import best
-from .state import State, digest_of, utc_now
+from .state import State, digest_of, files_of, utc_now
 
 HYPOTHESIS = "hypothesis"
 """Role of the row that holds what came of the predictions."""
@@ -64,7 +64,7 @@ def warm(workload: WorkloadRef, state: State, profile: Profile) -> State:
         lessons = memory.recall(memory.store_for(state.device_name, state.torch_version))
     except RuntimeError:  # no home folder
         return state
-    identity = memory.identity(state.workload_sha256, workload.version, workload.params)
+    identity = memory.identity(state.workload_sha256, workload.version, workload.params, state.files)
     allowed = PRECISION_ORDER[: PRECISION_ORDER.index(state.precision) + 1]
     catalogue = memory.catalogue_of(CATALOGUE)
     latest = [lesson for lesson in lessons if lesson.workload == identity and lesson.precision == state.precision and lesson.winners]
@@ -82,7 +82,8 @@ def won_before(workload: WorkloadRef, precision: Precision, budget_s: float, tor
         lessons = [lesson for store in memory.stores_of(torch_version) for lesson in memory.recall(store)]
     except RuntimeError:  # no home folder
         return False
-    identity, catalogue = memory.identity(digest_of(workload.path), workload.version, workload.params), memory.catalogue_of(CATALOGUE)
+    identity = memory.identity(digest_of(workload.path), workload.version, workload.params, files_of(workload))
+    catalogue = memory.catalogue_of(CATALOGUE)
     return any(lesson.winners and lesson.searched_s >= budget_s and (lesson.workload, lesson.precision, lesson.catalogue) == (
         identity, precision, catalogue) for lesson in lessons)
 
@@ -98,7 +99,7 @@ def learn(
         return
     winners = [kept, *best(rows, ("equal",))[:1]] if kept is not None else []
     lesson = memory.Lesson(
-        workload=memory.identity(state.workload_sha256, workload.version, workload.params), precision=state.precision,
+        workload=memory.identity(state.workload_sha256, workload.version, workload.params, state.files), precision=state.precision,
         shares=memory.shares_of(context.seen), winners=tuple(dict.fromkeys(row.passes for row in winners if row is not None)),
         speedup=memory.screened_speedup(kept) if kept is not None else None,
         catalogue=memory.catalogue_of(CATALOGUE), searched_s=searched_s,

@@ -54,7 +54,7 @@ class Lesson(Record):
     """One optimisation: a line of the file."""
 
     workload: str
-    """Hash of the file, its parameters, version and device."""
+    """See identity."""
     precision: Precision
     shares: dict[str, float]
     """Operator -> share of the measured time, 0..1."""
@@ -124,10 +124,10 @@ def similarity(one: Mapping[str, float], two: Mapping[str, float]) -> float:
 
 
 def winners_for(lessons: Iterable[Lesson], workload: str, allowed: Sequence[Precision]) -> list[tuple[str, ...]]:
-    """What won for this very workload, the latest lesson first, without repetition."""
-    found = [passes for lesson in reversed(list(lessons)) if lesson.workload == workload and lesson.precision in allowed
-             for passes in lesson.winners]
-    return list(dict.fromkeys(found))
+    """What won for this very workload, without repetition: first in searches at the lowest precision allowed (the last), then the latest."""
+    own = [lesson for lesson in reversed(list(lessons)) if lesson.workload == workload and lesson.precision in allowed]
+    own.sort(key=lambda lesson: lesson.precision != allowed[-1])
+    return list(dict.fromkeys(passes for lesson in own for passes in lesson.winners))
 
 
 def priors_from(lessons: Iterable[Lesson], shares: Mapping[str, float]) -> dict[str, float]:
@@ -159,9 +159,9 @@ def useful(trials: Sequence[Trial], parents: Mapping[tuple[str, ...], tuple[str,
     return found
 
 
-def identity(workload_sha256: str, version: str | None, params: Mapping[str, str]) -> str:
-    """Of a workload: the same file with the same parameters."""
-    words = json.dumps([workload_sha256, version, sorted(params.items())])
+def identity(workload_sha256: str, version: str | None, params: Mapping[str, str], files: Mapping[str, str]) -> str:
+    """Of a workload: the same file with the same parameters, and the same code in the files that it leads to (state.files_of)."""
+    words = json.dumps([workload_sha256, version, sorted(params.items()), sorted(files.items())])
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 

@@ -255,6 +255,10 @@ class _Run:
             self.notes.append(f"Nothing was tried: {fault.message}. Mend: {fault.fix}.")
             return self._keep_best()
         try:
+            if (left := self._left_unconfirmed()) is not None:
+                done, kept = self._confirm(left)
+                if done and (kept is None or kept.confirmation is None):  # no time for more
+                    return kept
             if self.search.pending():
                 self._search()
             while self.search.stopped is None:
@@ -288,6 +292,16 @@ class _Run:
             self.search.failure = self.search.failure or error
             return self._stopped(f"the original does not start: {error.message}")
         return self._keep_best()
+
+    def _left_unconfirmed(self) -> Attempt | None:
+        """The confirmation that a run which goes on owes its winner: made before anything else is screened, for which that has no time
+        where the budget is short."""
+        rows = self.search.ledger.rows
+        top = next(iter(self.search.best()), None) if self.options.resume else None
+        if top is None or self._confirmation(top) is not None:
+            return None
+        attempt = next_attempt(self.search.best(), rows, self.budget.left_s())
+        return attempt if attempt is not None and attempt.row.name == top.name else None
 
     def _last_hope(self) -> Attempt | None:
         return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
@@ -347,7 +361,7 @@ class _Run:
         """optimized.py, made of this candidate, judged; its row in the ledger."""
         fresh = row.model_copy(update={
             "index": self.search.ledger.next_index(), "name": f"{OPTIMIZED} ({row.name}){f', {how}' if how else ''}",
-            "candidate_file": OPTIMIZED, "verdict": None, "ladder_row": False, "started_utc": states.utc_now(),
+            "candidate_file": OPTIMIZED, "verdict": None, "screen": None, "ladder_row": False, "started_utc": states.utc_now(),
             "tags": {**tags, OF: row.name}})
         self.say(f"judging {fresh.name}")
         # With a new reference process: two processes of one program differ for life, and a search picks the luckiest pair.

@@ -375,7 +375,7 @@ class ScreenedSearch(TimedSearch):
         limit_s = self._limit_s(row.passes, warm=row.origin == WARM)
         most_s = self._most_s(limit_s if row.origin != WARM else 0.0)
         screen = self._screened(item.name, Ask(
-            file, row.precision, min(limit_s, most_s), most_s,
+            file, row.precision, min(limit_s, most_s), most_s, strict=bool(self.best()),
             compiles=carrier_of(row.passes) is not None, measures=measures(row.passes), lasts=lasts(row.passes), shapes=self._changes(),
             hopeless=HOPELESS * best.screen.speedup if best is not None and best.screen is not None and best.screen.speedup
             and not row.ladder_row and row.origin != WARM else None)).model_copy(update={"compiled_ahead": is_compiled})
