@@ -23,13 +23,13 @@ from kernelwright.model.trial import Hypothesis, Screen  # noqa: E402
 from kernelwright.model.verdict import Experiment  # noqa: E402
 from kernelwright.optimize import ablation, view  # noqa: E402
 from kernelwright.optimize import state as states  # noqa: E402
-from kernelwright.optimize.confirm import OF, ROLE, is_confirmation  # noqa: E402
+from kernelwright.optimize.confirm import AUDIT, OF, ROLE, is_audit, is_confirmation  # noqa: E402
 from kernelwright.optimize.ledger import Ledger  # noqa: E402
 from kernelwright.optimize.passes import CATALOGUE  # noqa: E402
 from kernelwright.optimize.plan import GRAPH, LADDER  # noqa: E402
 from kernelwright.optimize.predicted import CONTEXTS, Realised, median_error_pct, realised  # noqa: E402
 from kernelwright.optimize.stages import COUNTED_BUDGET_S  # noqa: E402
-from kernelwright.report.text import cell, plain  # noqa: E402
+from kernelwright.report.text import cell  # noqa: E402
 
 RINGS, SAMPLE_NS = (1, 2, 4, 8, 16), 0.4e6
 """As in kernelwright's probe (screen_look), which needs torch."""
@@ -167,8 +167,41 @@ def _moves(runs: Sequence[Run]) -> list[str]:
              "Not checked: it named no quantity, or none was measured. Hardware counters are read from a budget of "
              f"{COUNTED_BUDGET_S:g} s on, which {counted} of these {len(runs)} searches had.", "",
              "| Quantity | Seen | Not seen | Not measured |", "|---|---|---|---|", *_quantities(checked), ""]
-    odd = sorted({f"- {plain(one.name, 60)}: {cell(one.words, 200)}" for one in checked if one.result == "unexplained" and one.words})
-    return [*lines, *([*odd, ""] if odd else [])]
+    return [*lines, *_unexplained(checked), *_audits(runs)]
+
+
+def _unexplained(checked: Sequence[Hypothesis]) -> list[str]:
+    """Passes that gained otherwise, or more, than they said."""
+    odd = [one for one in checked if one.result == "unexplained" and one.realised_gain is not None]
+    if not odd:
+        return []
+    lines = ["Unexplained:", "", "| Pass | Times | Gained | More than predicted | Otherwise |", "|---|---|---|---|---|"]
+    for name in sorted({one.name for one in odd}):
+        gains = [one.realised_gain or 1.0 for one in odd if one.name == name]
+        more = sum(one.name == name and "more than predicted" in one.words for one in odd)
+        low, high = (f"{end:.2f}x" for end in (min(gains), max(gains)))
+        lines.append(f"| {cell(name, 60)} | {len(gains)} | {low if low == high else f'{low} to {high}'} | {more} | {len(gains) - more} |")
+    return [*lines, ""]
+
+
+def _audits(runs: Sequence[Run]) -> list[str]:
+    """What became of the winners with such a pass."""
+    odd, audited, full, said = 0, 0, 0, list[str]()
+    for run in runs:
+        last = next((row for row in reversed(run.rows) if row.hypotheses), None)
+        if last is None or all(one.result != "unexplained" for one in last.hypotheses):
+            continue
+        odd += 1
+        of_it = [row for row in run.rows if row.tags.get(OF) == last.tags.get(OF)]
+        verdicts = [row.verdict.verdict for row in of_it if is_audit(row) and row.verdict is not None]
+        audited += bool(verdicts)
+        said += verdicts[-1:]
+        full += not verdicts and any(is_confirmation(row) and AUDIT in row.tags for row in of_it)
+    if not odd:
+        return []
+    counts = ", ".join(f"{said.count(word)} {word}" for word in sorted(set(said)))
+    return [f"{odd} winners had such a pass: {audited} were judged once more with every audit{f' ({counts})' if said else ''}, of {full} "
+            f"the confirmation was made so, {odd - audited - full} had no time for it or are of earlier code.", ""]
 
 
 def _quantities(checked: Sequence[Hypothesis]) -> list[str]:

@@ -18,7 +18,7 @@ from kernelwright.cli.progress import QUIET_S
 from kernelwright.judge.options import JudgeOptions
 from kernelwright.judge.statistics import PROCESS_DIFFERENCE
 from kernelwright.model import errors
-from kernelwright.optimize.budget import PRIOR_S
+from kernelwright.optimize.budget import SCREEN_PRIOR_S
 from kernelwright.optimize.passes import CATALOGUE
 from kernelwright.pipeline.peaks import SUSPECT_PEAK_PCT
 from kernelwright.probe.script_window import BARE_STEPS
@@ -233,7 +233,7 @@ def _script(name: str) -> int:
 HIGH = bottlenecks().high
 RULES = bottlenecks().rules
 FACTS: list[tuple[str, tuple[float, ...]]] = [
-    (r"expected to take (\d+) s and max-autotune (\d+) s", (PRIOR_S["compile"], PRIOR_S["autotune"])),
+    (r"expected to take (\d+) s and at max-autotune (\d+) s", (SCREEN_PRIOR_S["compile"], SCREEN_PRIOR_S["autotune"])),
     (r"(\d+) warm-up and (\d+) profiled", (_script("warmup"), _script("steps"))),
     (r"a line (?:comes on stderr at least )?every (\d+) s", (20,)),
     (r"compute from (\d+)%, bandwidth from (\d+)%", (HIGH.compute_pct, HIGH.bandwidth_pct)),

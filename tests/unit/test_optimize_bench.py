@@ -125,15 +125,21 @@ def test_a_result_is_reached_when_the_first_candidate_is_judged_to_have_that_spe
 def test_the_predictions_page_is_made_of_ledgers_alone_and_names_no_place(tmp_path, capsys):
     said = (PassPrediction(name="cuda_graph", words="w", gain=(1.0, 2.25)),)
     run(tmp_path / "a", [screened("cuda_graph", 2.0, 1, prediction=said)])
-    odd = Hypothesis(name="cuda_graph", result="unexplained", words="launches did not fall")
-    run(tmp_path / "b", [screened("cuda_graph", 0.5, 1, prediction=said), screened("predictions", 1.0, 2, hypotheses=(odd,))])
+    odd = [Hypothesis(name="cuda_graph", result="unexplained", realised_gain=gain, words=f"gains {gain:.2f}x, {how}")
+           for gain, how in ((1.2, "not how it was predicted"), (1.4, "more than predicted"))]
+    of_it = [screened("predictions", 1.0, 2, hypotheses=(one,), tags={"role": "hypothesis", "of": "cuda_graph"}) for one in odd]
+    audit = said_by_the_judge("cuda_graph", 1.4, 3, tags={"role": "audit", "of": "cuda_graph"})
+    run(tmp_path / "b", [screened("cuda_graph", 0.5, 1, prediction=said), of_it[0]])
+    run(tmp_path / "c", [of_it[1], audit])
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "ledger.jsonl").write_text("{")
     assert predictions.main([str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
     page = (tmp_path / "page.md").read_text()
     # (1, 2.25) has its middle at 1.5: 2.0 is a factor of 1.33 from it, 0.5 one of 3.
     assert "| alone | 2 | 1 (50%) | 117% |" in page and "| cuda_graph | 2 | 1.00 to 2.25 | 1.25 | 1 (50%) | 117% |" in page
-    assert "| 0 | 0 | 1 | 0 |" in page and "launches did not fall" in page and "| net | equal | Some \\| CPU | 2.11.0 | 1 |" in page
+    assert "| 0 | 0 | 2 | 0 |" in page and "| cuda_graph | 2 | 1.20x to 1.40x | 1 | 1 |" in page
+    assert "2 winners had such a pass: 1 were judged once more with every audit (1 FASTER), of 0 the confirmation was made so" in page
+    assert "| net | equal | Some \\| CPU | 2.11.0 | 1 |" in page
     assert "/somewhere" not in page and str(tmp_path) not in page and "left out" in capsys.readouterr().err
 
 

@@ -31,6 +31,9 @@ def test_predictions_are_confirmed_missed_unexplained_or_not_checked():
     assert result(said(0.0, 1.0), 2.0) == "unexplained", "more than it said it could"
     assert result(said(0.0, 1.0, what="DRAM bytes")) == "not checked", "without counters nothing is known"
     assert check([said(0.0, 1.0)], before, None)[0].result == "not checked"
+    silent = said(0.0, 1.0, gain=None, what="DRAM bytes")
+    assert [result(silent, gain) for gain in (1.05, 1.15)] == ["not checked", "unexplained"], "it said nothing that could be checked"
+    assert result(said(0.0, ratio + 0.1, gain=None), 1.15) == "confirmed"
 
 
 def test_only_a_gain_beyond_all_predictions_is_surprising():

@@ -29,7 +29,7 @@ from kernelwright.optimize.predicted import median_error_pct, realised
 from kernelwright.optimize.search import line_of
 from kernelwright.optimize.stages import claimed
 from kernelwright.optimize.state import State
-from kernelwright.optimize.summary import render_report, result_line, values, write_reports
+from kernelwright.optimize.summary import render_report, result_line, values, warnings_of, write_reports
 from kernelwright.report.text import bullet
 
 
@@ -286,6 +286,15 @@ def test_the_stages_of_what_was_kept_are_held_against_its_arithmetic_too(tmp_pat
     assert {line["name"]: line["of_roof"] for line in values(unknown)["left"]}["qk"] == "n/a"
     plain = row("cuda_graph", verdict(speedup=2.0))
     assert remains.as_kept(dataclasses.replace(end, kept=Kept(plain, plain))) is end.after
+
+
+def test_a_call_below_its_bound_makes_the_peaks_doubtful(tmp_path):
+    kept = row("cuda_graph", verdict(speedup=2.0))
+    end = ending(tmp_path, [*LADDER, kept], kept, baseline=builders.gpu_annotation(roofline=roofs("float32")))
+    doubts = [one for one in warnings_of(end) if "takes less than its bound" in one]
+    assert len(doubts) == 1 and "(440% of it)" in doubts[0] and doubts[0] in render_report(end)
+    usual = ending(tmp_path, [*LADDER, kept], kept)
+    assert not any("takes less than its bound" in one for one in warnings_of(dataclasses.replace(usual, baseline=usual.after)))
 
 
 def test_every_pass_that_lowers_the_precision_says_what_it_multiplies_with():

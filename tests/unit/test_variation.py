@@ -227,8 +227,44 @@ def test_random_numbers_in_a_call_are_told_with_what_they_mean_for_the_compiler(
     assert words.startswith("Random numbers in the call (aten::bernoulli_, aten::native_dropout): code of torch.compile draws others")
     assert words.endswith("call `.eval()` in the workload.")
     [_training, words] = recognised(context(operators=drawn, training=True))
-    assert words.endswith("gives what the original does.")
+    assert words.endswith("gives what the original does: these were left out.")
+    [words] = recognised(context(operators=("aten::multinomial", "aten::normal_", "aten::exponential_")))
+    assert words.endswith("(aten::exponential_, aten::multinomial, aten::normal_): a candidate must draw the same.")
     assert recognised(context(operators=("aten::dropout", "aten::addmm", "mine::randn", "aten::normal_of"))) == []
+
+
+def test_compile_modes_are_refused_where_they_draw_other_numbers_and_only_there():
+    def refused(*operators: str) -> set[bool]:
+        known = context(operators=("aten::addmm", *operators))
+        return {bool(CATALOGUE[name].refusal(known)) for name in ("compile_default", "compile_max_autotune_no_cudagraphs")}
+
+    for replaced in (["native_dropout"], ["dropout", "bernoulli_"], ["bernoulli"], ["rand_like", "uniform_"], ["randn"], ["randint"]):
+        assert refused(*(f"aten::{name}" for name in replaced)) == {True}, replaced
+    for same in (["dropout"], ["bernoulli_"], ["multinomial", "exponential_"], ["normal_"], ["uniform_"], ["randperm"]):
+        assert refused(*(f"aten::{name}" for name in same)) == {False}, same
+    known = context(operators=("aten::addmm", "aten::native_dropout"))
+    assert CATALOGUE["channels_last"].refusal(known) == CATALOGUE["channels_last"].refusal(context(operators=("aten::addmm",)))
+
+
+def test_which_random_numbers_inductor_replaces():
+    values = torch.randn(32, 32)
+
+    def replaced(x):
+        return torch.nn.functional.dropout(x, 0.3, True), torch.rand_like(x), torch.bernoulli(torch.full_like(x, 0.3))
+
+    def same(x):
+        return torch.empty_like(x).uniform_(), torch.empty_like(x).normal_(), torch.multinomial(x.softmax(-1), 1), \
+            torch.empty_like(x).bernoulli_(0.3)
+
+    for function, equal in ((replaced, False), (same, True)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function)
+        compiled(values)
+        drawn = []
+        for one in (function, compiled):
+            torch.manual_seed(0)
+            drawn.append(one(values))
+        assert [torch.equal(*pair) for pair in zip(*drawn, strict=True)] == [equal] * len(drawn[0])
 
 
 def optimized(tmp_path: Path, names: tuple[str, ...], backend: object = None, **changes: object):

@@ -163,12 +163,15 @@ def _checked(one: PassPrediction, before: Profile, after: Profile | None, gain: 
     results = {move.result for move in moves} - {"not measured"}
     pays = gain is not None and gain >= WORTH
     beyond = gain is not None and whole is not None and gain > BEYOND * whole[1]
+    unsaid = gain is not None and gain >= BEYOND and one.gain is None
     if beyond or (pays and "not seen" in results):
         result, words = "unexplained", f"gains {gain:.2f}x, {'more than predicted' if beyond else 'not how it was predicted'}"
     elif "not seen" in results:
         result, words = "not seen", f"expected otherwise: {_moved(moves, 'not seen')}"
     elif results:
         result, words = "confirmed", _moved(moves, "seen")
+    elif unsaid:
+        result, words = "unexplained", f"gains {gain:.2f}x, of which it predicted neither a gain nor a quantity that was measured"
     else:
         result, words = "not checked", "no quantity that it predicts was measured" if moves else "it predicts no quantity"
     return Hypothesis(name=one.name, predicted_gain=one.gain, realised_gain=gain, moves=moves, result=result, words=words)

@@ -124,7 +124,7 @@ def similarity(one: Mapping[str, float], two: Mapping[str, float]) -> float:
 
 
 def winners_for(lessons: Iterable[Lesson], workload: str, allowed: Sequence[Precision]) -> list[tuple[str, ...]]:
-    """What won for this very workload, without repetition: first in searches at the lowest precision allowed (the last), then the latest."""
+    """What won for this very workload, without repetition: first at the lowest precision allowed (the last), then what won latest."""
     own = [lesson for lesson in reversed(list(lessons)) if lesson.workload == workload and lesson.precision in allowed]
     own.sort(key=lambda lesson: lesson.precision != allowed[-1])
     return list(dict.fromkeys(passes for lesson in own for passes in lesson.winners))

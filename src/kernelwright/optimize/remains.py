@@ -102,6 +102,15 @@ def reached(end: Ending) -> dict[str, str] | None:
     }
 
 
+def beyond_roofs_pct(end: Ending) -> float | None:
+    """The largest share, in percent, of its bound that the original or what was kept reaches by its paired duration; None: not known. What
+    reads fewer bytes than were counted is left out."""
+    old = max((bound for bound in in_use(end.baseline) if bound is not None), key=_least_ns, default=None)
+    new, at_most = bound_after(end)
+    pairs = zip((old, None if at_most else new), durations(end), strict=True)
+    return max((100 * bound.least_ns / took_ns for bound, took_ns in pairs if bound is not None and took_ns), default=None)
+
+
 def bound_after(end: Ending) -> tuple[Bound | None, bool]:
     """(the bound of what was kept, whether it may be shorter than that). Its work is the original's, since compiled code can't be counted;
     its products may run on the fastest pipe that its passes or the original use, whatever its profile tells (that of a CUDA graph has no

@@ -120,7 +120,7 @@ def check_same(state: State, workload: WorkloadRef, now: Mapping[str, str]) -> N
         changed = [f"{', '.join(other[:MOST_NAMED])}{' and more' if len(other) > MOST_NAMED else ''} changed"] if other else []
     if changed:
         raise BadInput("resume_mismatch", f"the earlier run can't go on: {'; '.join(changed)}", where="--resume",
-                       fix="start anew without --resume")
+                       fix="start anew without --resume, or name the folder of another run with --out")
 
 
 def utc_now() -> str:

@@ -295,7 +295,7 @@ def _step(view: View, base: Experiment, item: Pass, level: Precision) -> list[Ca
 def _relieved(view: View, level: Precision) -> list[Candidate]:
     """What was put on the best and does not apply there, though all that it adds was seen to work: the same without that pass of the best
     which measures whether it pays and has shown least. Beside another it may not pay, which says nothing of the rest (attention, H200:
-    `blas_library` twice, in code that the compiler had made: 2.3x was kept; without it the night before 2.7x)."""
+    `blas_library` twice, in code that the compiler had made: 2.3x was kept; in a search without it 2.7x)."""
     best = incumbent(view, level)
     if best is None:
         return []

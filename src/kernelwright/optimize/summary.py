@@ -12,6 +12,7 @@ from ..judge.clocks import NOT_CONFIRMED
 from ..model.errors import MachineLacks
 from ..model.files import write_json_atomic, write_text_atomic
 from ..model.verdict import Comparison, Experiment
+from ..pipeline.peaks import SUSPECT_PEAK_PCT
 from ..report.baseline import idle_row
 from ..report.figures import headline
 from ..report.numbers import amount, two, us
@@ -340,6 +341,10 @@ def warnings_of(end: Ending) -> list[str]:
     if comparison is not None and (noise_words := [f"{who} {side.warning}" for who, side in (
             ("original", comparison.reference), ("candidate", comparison.candidate)) if side.warning]):
         found.append(f"the judgement that counts: {', '.join(noise_words)}; the interval of the speed-up has that in it")
+    reached_pct = remains.beyond_roofs_pct(end)
+    if reached_pct is not None and reached_pct > SUSPECT_PEAK_PCT:
+        found.append(f"a call takes less than its bound by the device's peaks ({reached_pct:.0f}% of it): they were measured too low "
+                     "(other work ran on the machine), or less is computed than was counted; shares of roofs are too large")
     found += [f"baseline: {warning}" for warning in end.baseline.warnings]
     clocks = end.clocks.warnings if end.clocks else ()
     return [*found, *(warning for warning in clocks if warning not in end.baseline.warnings)]

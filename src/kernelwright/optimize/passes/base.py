@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -69,6 +70,11 @@ class Prediction:
     """How it should come about: held against the profile of what was kept."""
 
 
+REDRAWN = r"^aten::(?:native_dropout|bernoulli|rand(?!perm)\w*|log_normal_|cauchy_|geometric_)$"
+"""What Inductor replaces by random numbers of its own (torch 2.13). For `uniform_`, `normal_`, `bernoulli_` and `multinomial` it calls
+torch's own operators, which draw the same."""
+
+
 @dataclass(frozen=True)
 class Context:
     """What is known of the workload when passes are asked."""
@@ -109,6 +115,12 @@ class Context:
             return False
         share_pct = self.share_of_pct(item.aggregated.total_duration_ns for item in self.replayed)
         return share_pct is not None and share_pct >= SEALED_PCT
+
+    @property
+    def redraws(self) -> bool:
+        """Whether a call draws random numbers in whose place code of torch.compile draws others (REDRAWN, and dropout that draws)."""
+        names = self._once("own names", lambda: {operator.operator_name for operator in self.seen.operators})
+        return any(re.search(REDRAWN, name) for name in names) or {"aten::dropout", "aten::bernoulli_"} <= names
 
     def runs(self, *words: str) -> bool:
         """Whether an operator of the profile has one of the words in its name, its parents' names or those of what is fused in it."""
@@ -263,6 +275,8 @@ class Pass:
         return told
 
     def _refusal(self, context: Context) -> str | None:
+        if self.carrier and context.redraws:
+            return "the call draws random numbers, and code of torch.compile draws others"
         if context.facts.training and not self.training:
             return "not valid for a training step"
         if context.facts.backward_inside and not self.training:
