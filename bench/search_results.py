@@ -36,7 +36,14 @@ SHOWN_OF_KERNELBENCH = (("equal", 120.0), ("tf32", 60.0), ("bf16", 60.0))
 MARK = re.compile(r"<!-- (table: \w+|end) -->\n")
 PROBLEM = re.compile(r"level(\d+)_(\d+)_(.*)")
 """The name of one of KernelBench's, in a row."""
+ABOUT = "What they show and how they were made: [what the search finds](../search-results.md). Written by `python bench/search_results.py`."
 Row = dict[str, Any]
+
+
+def titled(name: str) -> str:
+    """The page of a file of rows."""
+    what, device = SETS[name]
+    return f"# Recorded searches: {what}, {device}\n\n{ABOUT}\n\n{page.table(recorded(name))}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
         document["rows"] = merged(document["rows"], new)
         write_json_atomic(file, document)
     for name in SETS:
-        write_text_atomic(FOLDER / f"{name}.md", page.table(recorded(name)))
+        write_text_atomic(FOLDER / f"{name}.md", titled(name))
     write_text_atomic(RESULTS, filled(RESULTS.read_text()))
     return 0
 

@@ -93,7 +93,7 @@ def test_the_pages_are_those_of_the_recorded_rows_and_ledgers(tmp_path):
     folder = ROOT / "docs" / "search-runs"
     assert {file.stem for file in folder.glob("*.json")} == set(results.SETS) == {file.stem for file in folder.glob("*.md")}
     for name in results.SETS:
-        assert pages.table(results.recorded(name)) == (folder / f"{name}.md").read_text(), f"{name}: run bench/search_results.py"
+        assert results.titled(name) == (folder / f"{name}.md").read_text(), f"{name}: run bench/search_results.py"
     text = (ROOT / "docs" / "search-results.md").read_text()
     assert results.filled(text) == text, "run bench/search_results.py"
     assert set(results.MARK.findall(text)) == {"end", *(f"table: {name}" for name in results.TABLES)}

@@ -117,6 +117,8 @@ def test_restated_rates_are_over_the_new_time():
     assert new.work.achieved_compute.value == pytest.approx(2 * document.work.achieved_compute.value)
     assert new.work.compute_pct == pytest.approx(2 * document.work.compute_pct) and new.timing == half and new.warnings
     assert restated(document, None) == document
+    near = Measurement.of([document.timing.median_ns / 1.4] * 9, timer="cuda_events")
+    assert "2.0-fold" in new.warnings[-1] and "-fold" not in restated(document, near).warnings[-1]
     # What rests on the time goes with it: the roof's distance of the call, and nothing is told twice.
     gain = {name: next(f.estimated_gain_pct for f in one.findings if f.rule == "roof_distance")
             for name, one in (("old", diagnose(document.model_copy(update={"abstained": ()}))), ("new", new))}

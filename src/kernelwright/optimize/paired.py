@@ -14,6 +14,10 @@ from ..model.verdict import Comparison
 NOTE = ("Duration and the rates over it are the judge's: timed in pairs with the other version of this call. "
         "The timeline and what is read from it are this profile's own.")
 
+NOTABLE_SPREAD = 1.5
+"""The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
+FAR_WORDS = "Here the two durations differ {factor:.1f}-fold: shares of a stage rest on the profile's, those of the call on the judge's."
+
 
 def paired(comparison: Comparison) -> tuple[Measurement, Measurement]:
     """(original, candidate) of a judgement. The interval of the pair stands on the candidate's side: the original's median over the
@@ -31,14 +35,16 @@ def restated(profile: Profile, timing: Measurement | None) -> Profile:
     None: as it is."""
     if timing is None:
         return profile
-    own, work = profile.timing, profile.work
-    if work is not None and own is not None and timing.median_ns > 0:
-        factor = own.median_ns / timing.median_ns
+    own, work, note = profile.timing, profile.work, NOTE
+    factor = own.median_ns / timing.median_ns if own is not None and timing.median_ns > 0 else 1.0
+    if max(factor, 1.0 / factor if factor else 1.0) >= NOTABLE_SPREAD:
+        note = f"{NOTE} {FAR_WORDS.format(factor=max(factor, 1.0 / factor))}"
+    if work is not None:
         work = work.model_copy(update={
             "achieved_compute": _scaled(work.achieved_compute, factor), "achieved_bandwidth": _scaled(work.achieved_bandwidth, factor),
             "compute_pct": None if work.compute_pct is None else work.compute_pct * factor,
             "bandwidth_pct": None if work.bandwidth_pct is None else work.bandwidth_pct * factor})
-    return diagnose(profile.model_copy(update={"timing": timing, "work": work, "warnings": (*profile.warnings, NOTE), "abstained": ()}))
+    return diagnose(profile.model_copy(update={"timing": timing, "work": work, "warnings": (*profile.warnings, note), "abstained": ()}))
 
 
 def _named(timing: Measurement) -> Measurement:

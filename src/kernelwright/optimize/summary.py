@@ -21,15 +21,11 @@ from . import claims, pictures, remains
 from .confirm import LONGER, OF, history, is_confirmation, noisy, refutes, verdicts
 from .ending import NA, Ending, Kept, gain, gain_of, not_decided, unjudged
 from .ledger import NOT_JUDGED
-from .paired import paired
+from .paired import NOTABLE_SPREAD, paired
 from .plan import best
 
 OWN_TIMING_APART = 1.1
 """The baseline's own duration is told beside the paired one from this factor between them."""
-NOTABLE_SPREAD = 1.5
-"""The original's medians within one run may differ by this factor before that is a warning (locked clocks, quiet machine: 1.05)."""
-
-
 MOST_SCREENED = 30
 """Candidates that were only screened, in the table of experiments; report.json has all."""
 
