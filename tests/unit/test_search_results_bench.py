@@ -48,7 +48,9 @@ def test_rows_are_taken_over_and_every_page_is_written(folder, tmp_path):
     assert results.main([str(new), "--into", "h200"]) == 0
     document = json.loads((folder / "h200.json").read_text())
     assert document["device"] == "cuda" and [one["speedup"] for one in document["rows"]] == [4.0, 1.0]
-    assert all((folder / f"{name}.md").read_text().startswith("### equal, budget 120 s") for name in results.SETS)
+    for name, (what, device) in results.SETS.items():
+        head, _about, table, *_ = (folder / f"{name}.md").read_text().split("\n\n")
+        assert (head, table) == (f"# Recorded searches: {what}, {device}", "### equal, budget 120 s")
     text = (folder / "results.md").read_text()
     assert text.startswith("Before.\n") and text.endswith("<!-- end -->\n\nAfter.\n")
     line, = (line for line in text.splitlines() if line.startswith("| ["))
