@@ -296,12 +296,11 @@ class _Run:
     def _left_unconfirmed(self) -> Attempt | None:
         """The confirmation that a run which goes on owes its winner: made before anything else is screened, for which that has no time
         where the budget is short."""
-        rows = self.search.ledger.rows
         top = next(iter(self.search.best()), None) if self.options.resume else None
         if top is None or self._confirmation(top) is not None:
             return None
-        attempt = next_attempt(self.search.best(), rows, self.budget.left_s())
-        return attempt if attempt is not None and attempt.row.name == top.name else None
+        attempt = next_attempt(self.search.best(), self.search.ledger.rows, self.budget.left_s())
+        return attempt if attempt is not None and attempt.row.name == top.name and not attempt.longer else None
 
     def _last_hope(self) -> Attempt | None:
         return last_hope(self.search.rows(), self.search.ledger.rows, self.budget.left_s())
