@@ -240,7 +240,7 @@ def test_compile_modes_are_refused_where_they_draw_other_numbers_and_only_there(
 
     for replaced in (["native_dropout"], ["dropout", "bernoulli_"], ["bernoulli"], ["rand_like", "uniform_"], ["randn"], ["randint"]):
         assert refused(*(f"aten::{name}" for name in replaced)) == {True}, replaced
-    for same in (["dropout"], ["bernoulli_"], ["multinomial", "exponential_"], ["normal_"], ["uniform_"], ["randperm"]):
+    for same in (["dropout"], ["bernoulli_"], ["multinomial", "exponential_"], ["normal_"], ["uniform_"], ["randperm"], ["random_"]):
         assert refused(*(f"aten::{name}" for name in same)) == {False}, same
     known = context(operators=("aten::addmm", "aten::native_dropout"))
     assert CATALOGUE["channels_last"].refusal(known) == CATALOGUE["channels_last"].refusal(context(operators=("aten::addmm",)))
@@ -254,7 +254,7 @@ def test_which_random_numbers_inductor_replaces():
 
     def same(x):
         return torch.empty_like(x).uniform_(), torch.empty_like(x).normal_(), torch.multinomial(x.softmax(-1), 1), \
-            torch.empty_like(x).bernoulli_(0.3)
+            torch.empty_like(x).bernoulli_(0.3), torch.empty_like(x).random_(0, 100)
 
     for function, equal in ((replaced, False), (same, True)):
         torch._dynamo.reset()

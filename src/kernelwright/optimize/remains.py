@@ -103,11 +103,10 @@ def reached(end: Ending) -> dict[str, str] | None:
 
 
 def beyond_roofs_pct(end: Ending) -> float | None:
-    """The largest share, in percent, of its bound that the original or what was kept reaches by its paired duration; None: not known. What
-    reads fewer bytes than were counted is left out."""
-    old = max((bound for bound in in_use(end.baseline) if bound is not None), key=_least_ns, default=None)
-    new, at_most = bound_after(end)
-    pairs = zip((old, None if at_most else new), durations(end), strict=True)
+    """The largest share, in percent, of its bound by arithmetic that the original or what was kept reaches by its paired duration; None:
+    not known. What lies in a cache is not bound by DRAM."""
+    (old, dram), (new, _) = in_use(end.baseline), bound_after(end)
+    pairs = zip((old, None if new == dram else new), durations(end), strict=True)
     return max((100 * bound.least_ns / took_ns for bound, took_ns in pairs if bound is not None and took_ns), default=None)
 
 

@@ -339,8 +339,8 @@ def warnings_of(end: Ending) -> list[str]:
         found.append(f"the judgement that counts: {', '.join(noise_words)}; the interval of the speed-up has that in it")
     reached_pct = remains.beyond_roofs_pct(end)
     if reached_pct is not None and reached_pct > SUSPECT_PEAK_PCT:
-        found.append(f"a call takes less than its bound by the device's peaks ({reached_pct:.0f}% of it): they were measured too low "
-                     "(other work ran on the machine), or less is computed than was counted; shares of roofs are too large")
+        found.append(f"a call takes less than its bound by the device's peak ({reached_pct:.0f}% of it): that was measured too low "
+                     "(other work ran on the machine), or less is computed than was counted; shares of the roofs are too large")
     found += [f"baseline: {warning}" for warning in end.baseline.warnings]
     clocks = end.clocks.warnings if end.clocks else ()
     return [*found, *(warning for warning in clocks if warning not in end.baseline.warnings)]

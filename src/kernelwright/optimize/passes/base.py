@@ -70,9 +70,9 @@ class Prediction:
     """How it should come about: held against the profile of what was kept."""
 
 
-REDRAWN = r"^aten::(?:native_dropout|bernoulli|rand(?!perm)\w*|log_normal_|cauchy_|geometric_)$"
-"""What Inductor replaces by random numbers of its own (torch 2.13). For `uniform_`, `normal_`, `bernoulli_` and `multinomial` it calls
-torch's own operators, which draw the same."""
+REDRAWN = r"^aten::(?:native_dropout|bernoulli|rand(?!perm|om_)\w*|log_normal_|cauchy_|geometric_)$"
+"""What Inductor replaces by random numbers of its own (torch 2.13). For `uniform_`, `normal_`, `bernoulli_`, `random_` and `multinomial` it
+calls torch's own operators, which draw the same."""
 
 
 @dataclass(frozen=True)
