@@ -22,8 +22,8 @@ BACKWARD = "it needs its caller's gradients, so no candidate runs without, and p
 SEALED = "nearly all of a call is replayed from a CUDA graph that the workload captured itself, which can't be changed from outside. To " \
     "have it optimised, return the model uncaptured, or captured by torch.cuda.make_graphed_callables, which can be taken off."
 DRAWS = r"^aten::(?:native_dropout|bernoulli_?|(?:uniform|normal|random|exponential|log_normal|cauchy|geometric)_|multinomial|rand\w*)$"
-REDRAWN = "code of torch.compile draws others, so that no candidate with a compile mode gives what the original does: these were left out."
-DRAWN = "a candidate must draw the same."
+OTHERS = "code of torch.compile draws others, so that no candidate with a compile mode gives what the original does: these were left out."
+ALIKE = "a candidate must draw the same."
 DROPOUT = "Is it dropout of a model in train mode, call `.eval()` in the workload."
 SEEN = "What the model runs was recorded once more without it."
 UNSEEN = "The model could not be recorded without it, so what it runs is known in part."
@@ -64,7 +64,7 @@ def recognised(context: Context) -> list[str]:
         places = ", ".join(facts.changing_values)
         found.append(f"Plain values among the inputs follow the seed ({places}): passes that hold for one of them were left out.")
     if drawn := sorted({item.operator_name for item in matching(context.seen.operators, DRAWS)}):
-        found.append(f"Random numbers in the call ({_names(tuple(drawn))}): {REDRAWN if context.redraws else DRAWN}"
+        found.append(f"Random numbers in the call ({_names(tuple(drawn))}): {OTHERS if context.redraws else ALIKE}"
                      f"{'' if facts.training or not context.redraws else f' {DROPOUT}'}")
     if facts.changing_attributes:
         found.append(f"State in attributes: a call binds {_names(facts.changing_attributes)} of the model anew, so passes that work on a "

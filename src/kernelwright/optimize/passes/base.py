@@ -72,7 +72,8 @@ class Prediction:
 
 REDRAWN = r"^aten::(?:native_dropout|bernoulli|rand(?!perm|om_)\w*|log_normal_|cauchy_|geometric_)$"
 """What Inductor replaces by random numbers of its own (torch 2.13). For `uniform_`, `normal_`, `bernoulli_`, `random_` and `multinomial` it
-calls torch's own operators, which draw the same."""
+calls torch's own operators, which draw the same. It replaces `exponential_` too, of which torch's own `multinomial` is made: left to the
+judge."""
 
 
 @dataclass(frozen=True)
